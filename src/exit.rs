@@ -1,0 +1,31 @@
+//! The exit codes of `rlock`, each in one place.
+//!
+//! They follow sysexits.h where it has a fitting code and the shells where the command can't be run, so that cron, CI and
+//! scripts can tell "busy" from "broken". The code of a command that ran is passed on as it is and has no constant here.
+
+/// The command line is wrong.
+pub const USAGE: u8 = 64;
+
+/// This request can never be granted: waiting would not help.
+pub const REFUSED: u8 = 65;
+
+/// The store cannot be reached or used; the command was not started.
+pub const UNAVAILABLE: u8 = 69;
+
+/// Not granted within the wait; the command was not started. `-E` puts another code in its place.
+pub const BUSY: u8 = 75;
+
+/// The lease was lost; the command was stopped.
+pub const LOST: u8 = 76;
+
+/// Any other failure of rlock itself.
+pub const FAILURE: u8 = 125;
+
+/// The command was found but cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+
+/// The command was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// Signal n ended the command, or cancelled the request before it ran: the exit code is this plus n.
+pub const SIGNAL_BASE: u8 = 128;

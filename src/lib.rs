@@ -1,0 +1,4 @@
+//! x
+pub mod lock;
+pub mod store;
+mod passwd;

@@ -1,0 +1,343 @@
+//! The bytes of an exact number: memcmp order is numeric order, equal numbers have equal bytes, no key begins another.
+//!
+//! Stores keep these bytes and scripts search them, so they are a format: a change here needs a new format version there.
+//! Numbers as text are the part of `number`.
+//!
+//! # The code
+//!
+//! A rational is written as its continued fraction `a0 + 1/(a1 + 1/(a2 + …))`, made by floor division, so that a0 may be any
+//! integer, a1, a2, … are at least 1, and the last of them is at least 2: every rational has exactly one such list of terms. A
+//! larger even term makes the value larger, a larger odd term makes it smaller, and a list that ends is one that goes on with
+//! an infinite term. So lists compare like words whose odd letters are turned round, which memcmp does when the bytes of every odd
+//! term are complemented. (W. Gosper, "Continued Fraction Arithmetic", HAKMEM item 101, 1972; D. Knuth, TAOCP vol. 2, 4.5.3;
+//! P. Kornerup and D. Matula, "LCF: A Lexicographic Binary Representation of the Rationals", 1995.)
+//!
+//! | bytes | |
+//! | --- | --- |
+//! | `00` | -inf |
+//! | `40` ~code(-a0) terms | a0 below 0 |
+//! | `80` terms | a0 is 0 |
+//! | `C0` code(a0) terms | a0 above 0 |
+//! | `FF` | inf |
+//!
+//! The terms are ~code(a1) code(a2) ~code(a3) … and, where they end, code(infinity), complemented like any term in its place.
+//!
+//! | code(n) | n |
+//! | --- | --- |
+//! | `01`..`DF` | that number |
+//! | `E0`..`FC`, then 1 to 29 bytes | big-endian, without leading zeros, `E0` and up |
+//! | `FE`, two bytes of length, then 30 bytes and more | likewise |
+//! | `FF` | infinity |
+//!
+//! Longer codes begin with a larger byte, so codes order as their numbers do, and none begins another.
+
+use num_bigint::BigUint;
+
+use super::number::Rational;
+
+/// The key of -inf.
+pub(super) const MINUS_INFINITY: [u8; 1] = [0x00];
+/// The key of inf.
+pub(super) const PLUS_INFINITY: [u8; 1] = [0xFF];
+
+const NEGATIVE: u8 = 0x40;
+const ZERO: u8 = 0x80;
+const POSITIVE: u8 = 0xC0;
+
+/// The largest term that is its own code.
+const MAX_PLAIN: u8 = 0xDF;
+/// The code byte of a term of one byte; each further byte adds one.
+const SHORT: u8 = 0xE0;
+/// How many bytes a term may have whose code byte tells its length.
+const MAX_SHORT: usize = 29;
+const LONG: u8 = 0xFE;
+const INFINITY: u8 = 0xFF;
+
+/// The key of a finite number. Takes a time quadratic in the digits.
+pub(super) fn encode(number: &Rational) -> Vec<u8> {
+    let (whole, rest) = split(&number.numerator, &number.denominator);
+    let is_zero = |n: &BigUint| n.bits() == 0;
+    let mut writer = Writer { key: Vec::with_capacity(16), mask: 0x00 };
+    let mut below_one = rest;
+    if !number.negative {
+        writer.whole(POSITIVE, &whole);
+    } else if is_zero(&below_one) {
+        writer.whole(NEGATIVE, &whole);
+    } else {
+        // Floor division: -1/3 is -1 + 2/3.
+        writer.whole(NEGATIVE, &(whole + 1u8));
+        below_one = &number.denominator - below_one;
+    }
+    writer.terms(number.denominator.clone(), below_one);
+    writer.key
+}
+
+/// The finite number, in lowest terms, whose key this is; none if it is no key as [`encode`] makes them or if numerator or
+/// denominator need more than `max_bits` bits.
+pub(super) fn decode(key: &[u8], max_bits: u64) -> Option<Rational> {
+    let (&tag, rest) = key.split_first()?;
+    let mut reader = Reader { rest, mask: 0x00, max_bits };
+    let whole = reader.whole(tag)?;
+    let (numerator, denominator) = reader.terms()?;
+    let whole = whole * &denominator;
+    let negative = tag == NEGATIVE;
+    let numerator = if negative { whole - numerator } else { whole + numerator };
+    (numerator.bits() <= max_bits).then_some(Rational { negative, numerator, denominator })
+}
+
+/// Quotient and remainder.
+fn split(numerator: &BigUint, denominator: &BigUint) -> (BigUint, BigUint) {
+    let quotient = numerator / denominator;
+    let remainder = numerator - &quotient * denominator;
+    (quotient, remainder)
+}
+
+/// The last but one and the last value of a convergent's part, moved on by one term.
+fn next_convergent((before, last): (BigUint, BigUint), term: &BigUint) -> (BigUint, BigUint) {
+    let next = &last * term + before;
+    (last, next)
+}
+
+struct Writer {
+    key: Vec<u8>,
+    /// What each byte of the current term is XORed with.
+    mask: u8,
+}
+
+impl Writer {
+    /// Writes the sign and a0, of which `magnitude` is the absolute value, and turns to a1.
+    fn whole(&mut self, sign: u8, magnitude: &BigUint) {
+        if magnitude.bits() == 0 {
+            self.key.push(ZERO);
+        } else {
+            self.key.push(sign);
+            self.mask = if sign == NEGATIVE { 0xFF } else { 0x00 };
+            self.term(&magnitude.to_bytes_be());
+        }
+        self.mask = 0xFF;
+    }
+
+    /// Writes a1, a2, … of `denominator / below_one`, where `below_one` is the smaller, and the end.
+    fn terms(&mut self, denominator: BigUint, below_one: BigUint) {
+        let (mut large, mut small) = (denominator, below_one);
+        loop {
+            if let (Ok(large), Ok(small)) = (u64::try_from(&large), u64::try_from(&small)) {
+                return self.small_terms(large, small);
+            }
+            if small.bits() == 0 {
+                return self.push(INFINITY);
+            }
+            let (term, remainder) = split(&large, &small);
+            self.term(&term.to_bytes_be());
+            self.mask = !self.mask;
+            (large, small) = (small, remainder);
+        }
+    }
+
+    /// The same in machine words, which is all that everyday numbers need.
+    fn small_terms(&mut self, mut large: u64, mut small: u64) {
+        while small != 0 {
+            let term = large / small;
+            let leading_zeros = term.leading_zeros() as usize / 8;
+            self.term(&term.to_be_bytes()[leading_zeros..]);
+            self.mask = !self.mask;
+            (large, small) = (small, large % small);
+        }
+        self.push(INFINITY);
+    }
+
+    /// Writes the code of one term, given big-endian without leading zeros.
+    fn term(&mut self, bytes: &[u8]) {
+        match bytes {
+            [plain] if *plain <= MAX_PLAIN => return self.push(*plain),
+            short if short.len() <= MAX_SHORT => self.push(SHORT + (short.len() - 1) as u8),
+            long => {
+                let len = u16::try_from(long.len()).expect("the limit on digits keeps terms far below 65,536 bytes");
+                self.push(LONG);
+                len.to_be_bytes().iter().for_each(|byte| self.push(*byte));
+            }
+        }
+        bytes.iter().for_each(|byte| self.push(*byte));
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.key.push(byte ^ self.mask);
+    }
+}
+
+struct Reader<'k> {
+    rest: &'k [u8],
+    mask: u8,
+    max_bits: u64,
+}
+
+impl Reader<'_> {
+    /// The absolute value of a0, where `tag` is the byte before it; turns to a1.
+    fn whole(&mut self, tag: u8) -> Option<BigUint> {
+        self.mask = if tag == NEGATIVE { 0xFF } else { 0x00 };
+        let whole = match tag {
+            ZERO => BigUint::ZERO,
+            NEGATIVE | POSITIVE => self.term()??,
+            _ => return None,
+        };
+        self.mask = 0xFF;
+        Some(whole)
+    }
+
+    /// Numerator and denominator of `0 + 1/(a1 + 1/(a2 + …))`, by the recurrence of the convergents.
+    fn terms(&mut self) -> Option<(BigUint, BigUint)> {
+        let one = BigUint::from(1u8);
+        let mut numerators = (one.clone(), BigUint::ZERO);
+        let mut denominators = (BigUint::ZERO, one.clone());
+        let mut last = None;
+        while let Some(term) = self.term()? {
+            numerators = next_convergent(numerators, &term);
+            denominators = next_convergent(denominators, &term);
+            if denominators.1.bits() > self.max_bits {
+                return None;
+            }
+            last = Some(term);
+            self.mask = !self.mask;
+        }
+        // A list that ends in 1 is a second spelling of a shorter one.
+        let is_canonical = self.rest.is_empty() && last != Some(one);
+        is_canonical.then_some((numerators.1, denominators.1))
+    }
+
+    /// One term; the inner none is infinity, the outer one a code that is cut short, too large or not the shortest.
+    fn term(&mut self) -> Option<Option<BigUint>> {
+        let first = self.byte()?;
+        let len = match first {
+            0x00 => return None,
+            1..=MAX_PLAIN => return Some(Some(BigUint::from(first))),
+            INFINITY => return Some(None),
+            LONG => usize::from(self.byte()?) << 8 | usize::from(self.byte()?),
+            short => usize::from(short - SHORT) + 1,
+        };
+        let is_long = first == LONG;
+        if is_long != (len > MAX_SHORT) || len as u64 > self.max_bits.div_ceil(8) {
+            return None;
+        }
+        let (bytes, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        let bytes: Vec<u8> = bytes.iter().map(|byte| byte ^ self.mask).collect();
+        let is_shortest = bytes[0] != 0 && (len > 1 || bytes[0] > MAX_PLAIN);
+        is_shortest.then(|| Some(BigUint::from_bytes_be(&bytes)))
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte ^ self.mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX_BITS: u64 = 20_000;
+
+    fn rational(negative: bool, numerator: BigUint, denominator: BigUint) -> Rational {
+        Rational { negative, numerator, denominator }
+    }
+
+    fn key(numerator: i64, denominator: u64) -> Vec<u8> {
+        encode(&rational(numerator < 0, numerator.unsigned_abs().into(), denominator.into()))
+    }
+
+    #[test]
+    fn the_format_is_fixed() {
+        assert_eq!(key(0, 1), [0x80, 0x00]);
+        assert_eq!(key(1, 1), [0xC0, 0x01, 0x00]);
+        assert_eq!(key(-1, 1), [0x40, 0xFE, 0x00]);
+        assert_eq!(key(1, 2), [0x80, 0xFD, 0xFF]);
+        assert_eq!(key(-1, 3), [0x40, 0xFE, 0xFE, 0x02, 0x00]);
+        assert_eq!(key(22, 7), [0xC0, 0x03, 0xF8, 0xFF]);
+        assert_eq!(key(223, 1), [0xC0, 0xDF, 0x00]);
+        assert_eq!(key(224, 1), [0xC0, 0xE0, 0xE0, 0x00]);
+        assert_eq!(key(256, 1), [0xC0, 0xE1, 0x01, 0x00, 0x00]);
+        assert_eq!(key(1, 300), [0x80, 0x1E, 0xFE, 0xD3, 0xFF]);
+    }
+
+    #[test]
+    fn the_format_of_long_terms_is_fixed() {
+        let of_bytes = |len: usize| encode(&rational(false, BigUint::from_bytes_be(&vec![0xAB; len]), 1u8.into()));
+        assert_eq!(of_bytes(29), [&[0xC0, 0xFC][..], &[0xAB; 29], &[0x00]].concat());
+        assert_eq!(of_bytes(30), [&[0xC0, 0xFE, 0x00, 0x1E][..], &[0xAB; 30], &[0x00]].concat());
+    }
+
+    #[test]
+    fn codes_change_their_form_without_a_break_in_the_order() {
+        let powers = (0..=300).map(|n| BigUint::from(1u8) << (8 * n));
+        let around =
+            powers.flat_map(|n: BigUint| [&n - 1u8, n.clone(), n + 1u8]).chain((1..=600u16).map(BigUint::from));
+        let mut terms: Vec<BigUint> = around.filter(|n| n.bits() > 0).collect();
+        terms.sort();
+        terms.dedup();
+        let one = BigUint::from(1u8);
+        for pair in terms.windows(2) {
+            let of = |negative, n: &BigUint, d: &BigUint| encode(&rational(negative, n.clone(), d.clone()));
+            assert!(of(false, &pair[0], &one) < of(false, &pair[1], &one), "{pair:?}");
+            assert!(of(true, &pair[0], &one) > of(true, &pair[1], &one), "{pair:?}");
+            assert!(of(false, &one, &pair[0]) > of(false, &one, &pair[1]), "{pair:?}");
+            let back = decode(&of(false, &pair[1], &one), MAX_BITS).unwrap();
+            assert_eq!(back.numerator, pair[1]);
+        }
+    }
+
+    #[test]
+    fn second_spellings_and_rubbish_are_no_keys() {
+        let bad: [&[u8]; 16] = [
+            &[],
+            &[0x80],                               // the end is missing
+            &[0x80, 0x00, 0x00],                   // something after the end
+            &[0x80, 0x01],                         // a term that is cut short
+            &[0x41, 0x00],                         // no such sign
+            &[0xC0, 0x00, 0x00],                   // a term 0
+            &[0xC0, 0xFF, 0x00],                   // an infinite whole
+            &[0x80, 0xFE, 0xFF],                   // [0; 1], which is 1
+            &[0xC0, 0x03, 0xF9, 0x01, 0x00],       // [3; 6, 1], which is [3; 7]
+            &[0xC0, 0xE0, 0xDF, 0x00],             // 223 in two bytes
+            &[0xC0, 0xE1, 0x00, 0xFF, 0x00],       // a leading zero
+            &[0xC0, 0xE1, 0x01],                   // one byte of two
+            &[0xC0, 0xFD, 0x01, 0x00],             // no such length
+            &[0xC0, 0xFE, 0x00, 0x01, 0xE0, 0x00], // a long code of one byte
+            &[0xC0, 0xFE, 0xFF, 0xFF, 0x01, 0x00], // longer than the key
+            &[0xFF],                               // inf is no finite number
+        ];
+        for key in bad {
+            assert!(decode(key, MAX_BITS).is_none(), "{key:02x?}");
+        }
+    }
+
+    #[test]
+    fn too_large_a_number_is_refused_while_it_is_read() {
+        let wide = encode(&rational(false, BigUint::from(1u8) << 99, BigUint::from(1u8)));
+        assert!(decode(&wide, 100).is_some());
+        assert!(decode(&wide, 99).is_none());
+        let ones: Vec<u8> = std::iter::once(0x80).chain([0xFE, 0x01].into_iter().cycle().take(1_000_000)).collect();
+        assert!(decode(&ones, 100).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_as_a_key_is_the_key_of_what_was_read(
+            tag in prop::sample::select(vec![NEGATIVE, ZERO, POSITIVE]),
+            rest in prop::collection::vec(prop::sample::select(vec![0x00u8, 0x01, 0x02, 0x1F, 0x20, 0xE0, 0xE1, 0xFD, 0xFE, 0xFF]), 0..8),
+        ) {
+            let key = [&[tag][..], &rest[..]].concat();
+            if let Some(number) = decode(&key, MAX_BITS) {
+                prop_assert_eq!(encode(&number), key);
+            }
+        }
+
+        #[test]
+        fn common_factors_do_not_show(n in any::<i32>(), d in 1..u32::MAX, factor in 1..=u32::MAX) {
+            let factor_is_invisible = key(i64::from(n), d.into())
+                == encode(&rational(n < 0, BigUint::from(n.unsigned_abs()) * factor, BigUint::from(d) * factor));
+            prop_assert!(factor_is_invisible);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Exact finite numbers as text: decimals with exponents and fractions in, lowest terms out.
+//!
+//! Infinities, messages and the limit on the text are the parent module's part, the bytes that sort are that of `key`.
+
+use num_bigint::BigUint;
+
+use super::Endpoint;
+
+const MAX_DIGITS: usize = Endpoint::MAX_DIGITS;
+
+/// Enough bits for [`Endpoint::MAX_DIGITS`] digits: 10/3 is a little more than log2(10).
+pub(super) const MAX_BITS: u64 = (MAX_DIGITS as u64 * 10).div_ceil(3);
+
+/// What is wrong with a text that should be a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    NotANumber,
+    ZeroDenominator,
+    TooManyDigits,
+}
+
+/// An exact finite number: sign, numerator, denominator (never 0), not necessarily in lowest terms. Zero may have either sign.
+#[derive(Clone, Debug)]
+pub(super) struct Rational {
+    pub(super) negative: bool,
+    pub(super) numerator: BigUint,
+    pub(super) denominator: BigUint,
+}
+
+impl Rational {
+    /// The number that a signed decimal or fraction says.
+    pub(super) fn parse(text: &str) -> Result<Rational, Wrong> {
+        let (negative, unsigned) = split_sign(text);
+        let (numerator, denominator) = match unsigned.split_once('/') {
+            Some((numerator, denominator)) => parse_fraction(numerator, denominator)?,
+            None => parse_decimal(unsigned)?,
+        };
+        Ok(Rational { negative, numerator, denominator })
+    }
+
+    /// The text of a number that is in lowest terms; none if it is beyond the limit on digits.
+    pub(super) fn lowest_terms(&self) -> Option<String> {
+        let sign = if self.negative { "-" } else { "" };
+        let (numerator, denominator) = (self.numerator.to_string(), self.denominator.to_string());
+        let is_within_limit = numerator.len().max(denominator.len()) <= MAX_DIGITS;
+        is_within_limit.then(|| match denominator.as_str() {
+            "1" => format!("{sign}{numerator}"),
+            _ => format!("{sign}{numerator}/{denominator}"),
+        })
+    }
+}
+
+/// Whether the number is negative, and what follows its sign.
+pub(super) fn split_sign(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
+fn parse_fraction(numerator: &str, denominator: &str) -> Result<(BigUint, BigUint), Wrong> {
+    let part = |digits: &str| match digits {
+        "" => Err(Wrong::NotANumber),
+        _ => integer(digits),
+    };
+    let (numerator, denominator) = (part(numerator)?, part(denominator)?);
+    if denominator.bits() == 0 {
+        return Err(Wrong::ZeroDenominator);
+    }
+    Ok((numerator, denominator))
+}
+
+fn parse_decimal(text: &str) -> Result<(BigUint, BigUint), Wrong> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
+        None => (text, 0),
+    };
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = [whole, part].concat();
+    if digits.is_empty() {
+        return Err(Wrong::NotANumber);
+    }
+    // Zeros at the end go into the exponent, so that the limit on digits is one on the number, not on its spelling.
+    let significant = digits.trim_end_matches('0');
+    let dropped = digits.len() - significant.len();
+    let mantissa = integer(significant)?;
+    let exponent = exponent.saturating_sub(part.len() as i64).saturating_add(dropped as i64);
+    scaled(mantissa, significant.trim_start_matches('0').len(), exponent)
+}
+
+/// `mantissa × 10^exponent` as numerator and denominator, refused before it is computed when it would be too large.
+fn scaled(mantissa: BigUint, mantissa_digits: usize, exponent: i64) -> Result<(BigUint, BigUint), Wrong> {
+    let one = BigUint::from(1u8);
+    if mantissa_digits == 0 {
+        return Ok((mantissa, one));
+    }
+    let grown = if exponent < 0 { 1 } else { mantissa_digits };
+    if exponent.unsigned_abs().saturating_add(grown as u64) > MAX_DIGITS as u64 {
+        return Err(Wrong::TooManyDigits);
+    }
+    let power = BigUint::from(10u8).pow(exponent.unsigned_abs() as u32);
+    Ok(if exponent < 0 { (mantissa, power) } else { (mantissa * power, one) })
+}
+
+/// The exponent after the `e`; one too large for an i64 is as good as the largest, since both are far beyond the limit.
+fn parse_exponent(text: &str) -> Result<i64, Wrong> {
+    let (negative, digits) = split_sign(text);
+    if digits.is_empty() || !is_digits(digits) {
+        return Err(Wrong::NotANumber);
+    }
+    let size = digits.bytes().fold(0i64, |size, digit| size.saturating_mul(10).saturating_add(i64::from(digit - b'0')));
+    Ok(if negative { -size } else { size })
+}
+
+/// The integer of these decimal digits, 0 if there are none. (num-bigint alone would take signs and underscores too.)
+fn integer(digits: &str) -> Result<BigUint, Wrong> {
+    match digits {
+        "" => Ok(BigUint::ZERO),
+        _ if !is_digits(digits) => Err(Wrong::NotANumber),
+        _ => BigUint::parse_bytes(digits.as_bytes(), 10).ok_or(Wrong::NotANumber),
+    }
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,51 @@
+//! Who holds and who waits, as `inspect` tells it.
+
+use super::op::{HolderListing, ResourceListing, WaiterListing};
+use super::records::Records;
+use super::resource::Resource;
+
+/// Lists the resources named, also those that nobody holds, or all that anybody holds or waits for.
+pub(super) fn list<R: Records>(records: &R, names: &[Resource]) -> Result<Vec<ResourceListing>, R::Error> {
+    let all = if names.is_empty() { records.resources()? } else { Vec::new() };
+    names.iter().chain(&all).map(|name| list_one(records, name)).collect()
+}
+
+fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing, R::Error> {
+    let mut listing = ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
+    let Some(state) = records.resource(name)? else { return Ok(listing) };
+    let mut entries = state.tree.entries(records, name)?;
+    entries.sort_by_key(|entry| (entry.rank, entry.session, entry.claim));
+    let mut last = None;
+    let mut position = 0;
+    for entry in entries {
+        let Some(session) = records.session(entry.session)? else { continue };
+        let record = &session.claims[entry.claim as usize];
+        let (mode, span, slots) = (record.claim.mode, record.claim.span.clone(), record.claim.slots);
+        if entry.rank.is_held() {
+            listing.holders.push(HolderListing {
+                session: entry.session,
+                mode,
+                span,
+                slots,
+                token: record.token,
+                since: session.since,
+                expiry: session.expiry,
+                process: session.process,
+            });
+        } else {
+            // Several claims of one request share its place.
+            position += u32::from(last.replace(entry.session) != Some(entry.session));
+            listing.waiters.push(WaiterListing {
+                session: entry.session,
+                mode,
+                span,
+                slots,
+                since: session.since,
+                position,
+                process: session.process,
+            });
+        }
+    }
+    listing.holders.sort_by_key(|holder| (holder.token, holder.session));
+    Ok(listing)
+}

@@ -1,0 +1,299 @@
+//! The modes of a claim and the three tables over them: which clash, what nests below what, what lowers to what.
+//!
+//! Only modes are compared here. Whether two claims meet at all (resource, span, session) and how many slots are taken is the
+//! business of `table`.
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// How a claim wants its span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Shared: beside other reads, prewrites and slots.
+    Read,
+    /// A read that may later become a write: one at a time, beside readers.
+    Prewrite,
+    /// Exclusive.
+    Write,
+    /// One of N.
+    Slot,
+}
+
+impl Mode {
+    /// Every mode, in the order of the documentation.
+    pub const ALL: [Mode; 4] = [Mode::Read, Mode::Prewrite, Mode::Write, Mode::Slot];
+
+    /// The mode's name: `read`, `prewrite`, `write` or `slot`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mode::Read => "read",
+            Mode::Prewrite => "prewrite",
+            Mode::Write => "write",
+            Mode::Slot => "slot",
+        }
+    }
+
+    /// Whether a claim of this mode conflicts with one of mode `held` of another session over an overlapping span. Symmetric.
+    ///
+    /// `slot` against `slot` answers false: two of them clash only when all N are taken, which needs a count of the holders
+    /// and so belongs to `table`.
+    pub const fn clashes_with(self, held: Mode) -> bool {
+        self.clashing().contains(held)
+    }
+
+    /// The modes that [clash](Mode::clashes_with) with this one.
+    pub const fn clashing(self) -> Modes {
+        match self {
+            Mode::Read | Mode::Slot => Modes::of(&[Mode::Write]),
+            Mode::Prewrite => Modes::of(&[Mode::Prewrite, Mode::Write]),
+            Mode::Write => Modes::of(&Mode::ALL),
+        }
+    }
+
+    /// What becomes of a claim of this mode below an ancestor's hold of mode `held` that covers it.
+    ///
+    /// The rule behind the table: a descendant's claim may wait only where nobody it can wait for can be waiting for the
+    /// ancestor, who ends no sooner than its descendant does.
+    ///
+    /// - Below `write` nothing is left to wait for: no other session holds anything that clashes.
+    /// - Below `prewrite`, `read` and `prewrite` are already had. `write` is the upgrade: it waits for readers and slots, and since
+    ///   there is only one prewrite at a time, no two upgrades can wait for each other.
+    /// - Below `read` or `slot`, growing to `prewrite` or `write` is refused: two such holders would each wait for the other's
+    ///   first hold, for ever.
+    /// - A `slot` below `read` or `prewrite` waits for a free slot, and no holder of one can be waiting for that read or prewrite,
+    ///   because a slot hold cannot grow either.
+    /// - Below `slot`, `slot` is already had, and `read` clashes with nothing that can be held beside a slot.
+    pub const fn below(self, held: Mode) -> Nesting {
+        match (held, self) {
+            (Mode::Write, _) => Nesting::AtOnce,
+            (Mode::Prewrite, Mode::Read | Mode::Prewrite) => Nesting::AtOnce,
+            (Mode::Prewrite, Mode::Write | Mode::Slot) => Nesting::Waits,
+            (Mode::Read, Mode::Read) => Nesting::AtOnce,
+            (Mode::Read, Mode::Slot) => Nesting::Waits,
+            (Mode::Slot, Mode::Slot | Mode::Read) => Nesting::AtOnce,
+            (Mode::Read | Mode::Slot, Mode::Prewrite | Mode::Write) => Nesting::Refused,
+        }
+    }
+
+    /// Whether a hold of this mode may be downgraded to `to`. Its own mode counts as a downgrade that changes nothing.
+    ///
+    /// Nothing lowers to or from `slot`: a slot is neither more nor less than a read, it is counted instead.
+    pub const fn lowers_to(self, to: Mode) -> bool {
+        matches!(
+            (self, to),
+            (Mode::Write, Mode::Write | Mode::Prewrite | Mode::Read)
+                | (Mode::Prewrite, Mode::Prewrite | Mode::Read)
+                | (Mode::Read, Mode::Read)
+        )
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Mode, ModeError> {
+        let named = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
+        named.ok_or_else(|| ModeError { shown: text.replace(char::is_control, "?") })
+    }
+}
+
+/// A text that names no mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModeError {
+    shown: String,
+}
+
+impl fmt::Display for ModeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a mode: write read, prewrite, write or slot", self.shown)
+    }
+}
+
+impl Error for ModeError {}
+
+/// What becomes of a claim below an ancestor's hold; see [`Mode::below`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nesting {
+    /// The ancestor's hold already gives what is asked: granted now, past any queue.
+    AtOnce,
+    /// It may have to wait for holders of other sessions, but for no waiter: one that waits for the ancestor would never end.
+    Waits,
+    /// Never granted: waiting for it could deadlock.
+    Refused,
+}
+
+/// A set of modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modes(u8);
+
+impl Modes {
+    /// The set without modes.
+    pub const EMPTY: Modes = Modes(0);
+    /// The set of all modes.
+    pub const ALL: Modes = Modes::of(&Mode::ALL);
+
+    /// The set of these modes.
+    pub const fn of(modes: &[Mode]) -> Modes {
+        let mut set = Modes::EMPTY;
+        let mut rest = modes;
+        while let [first, others @ ..] = rest {
+            set.insert(*first);
+            rest = others;
+        }
+        set
+    }
+
+    /// Adds a mode.
+    pub const fn insert(&mut self, mode: Mode) {
+        self.0 |= mode.bit();
+    }
+
+    /// Whether the mode is in the set.
+    pub const fn contains(self, mode: Mode) -> bool {
+        self.0 & mode.bit() != 0
+    }
+
+    /// The modes that are in either set.
+    #[must_use]
+    pub const fn union(self, other: Modes) -> Modes {
+        Modes(self.0 | other.0)
+    }
+
+    /// The modes that are not in the set.
+    #[must_use]
+    pub const fn complement(self) -> Modes {
+        Modes(self.0 ^ Modes::ALL.0)
+    }
+
+    /// Whether some mode is in both sets.
+    pub const fn intersects(self, other: Modes) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether the set has no mode.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mode::{Prewrite, Read, Slot, Write};
+    use super::Nesting::{AtOnce, Refused, Waits};
+    use super::*;
+
+    /// Each row is written out in the order of `Mode::ALL`, as the tables of the documentation are.
+    fn assert_table<T: PartialEq + fmt::Debug>(rows: [(Mode, [T; 4]); 4], f: impl Fn(Mode, Mode) -> T) {
+        for (row, cells) in rows {
+            for (column, expected) in Mode::ALL.into_iter().zip(cells) {
+                assert_eq!(f(row, column), expected, "{row} × {column}");
+            }
+        }
+    }
+
+    #[test]
+    fn clashes_are_those_of_the_table() {
+        let rows = [
+            (Read, [false, false, true, false]),
+            (Prewrite, [false, true, true, false]),
+            (Write, [true, true, true, true]),
+            (Slot, [false, false, true, false]),
+        ];
+        assert_table(rows, Mode::clashes_with);
+        assert_table(rows, |a, b| b.clashes_with(a));
+        assert_table(rows, |a, b| a.clashing().contains(b));
+    }
+
+    #[test]
+    fn nesting_is_that_of_the_table() {
+        let rows_by_held = [
+            (Read, [AtOnce, Refused, Refused, Waits]),
+            (Prewrite, [AtOnce, AtOnce, Waits, Waits]),
+            (Write, [AtOnce, AtOnce, AtOnce, AtOnce]),
+            (Slot, [AtOnce, Refused, Refused, AtOnce]),
+        ];
+        assert_table(rows_by_held, |held, asked| asked.below(held));
+    }
+
+    #[test]
+    fn a_claim_granted_at_once_meets_no_holder_that_may_stand_beside_the_ancestor() {
+        for held in Mode::ALL {
+            for asked in Mode::ALL.into_iter().filter(|asked| asked.below(held) == AtOnce) {
+                for beside in Mode::ALL.into_iter().filter(|beside| !beside.clashes_with(held)) {
+                    assert!(!asked.clashes_with(beside), "{asked} below {held} beside {beside}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_holders_that_fit_together_can_wait_for_each_other() {
+        let waits_for = |asked: Mode, own: Mode, other: Mode| asked.below(own) == Waits && asked.clashes_with(other);
+        for (one, other) in pairs().filter(|(one, other)| !one.clashes_with(*other)) {
+            for (a, b) in pairs() {
+                assert!(!(waits_for(a, one, other) && waits_for(b, other, one)), "{one}+{a} and {other}+{b}");
+            }
+        }
+    }
+
+    #[test]
+    fn lowering_is_that_of_the_table() {
+        let rows = [
+            (Read, [true, false, false, false]),
+            (Prewrite, [true, true, false, false]),
+            (Write, [true, true, true, false]),
+            (Slot, [false, false, false, false]),
+        ];
+        assert_table(rows, Mode::lowers_to);
+    }
+
+    #[test]
+    fn a_lowered_hold_clashes_with_nothing_new() {
+        for (from, to) in pairs().filter(|(from, to)| from.lowers_to(*to)) {
+            assert_eq!(from.clashing().union(to.clashing()), from.clashing(), "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn names_come_back() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        let refusal = |text: &str| text.parse::<Mode>().unwrap_err().to_string();
+        assert_eq!(refusal("Write"), "'Write' is not a mode: write read, prewrite, write or slot");
+        assert_eq!(refusal("\u{1b}"), "'?' is not a mode: write read, prewrite, write or slot");
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_in() {
+        for bits in 0..16u8 {
+            let members: Vec<Mode> =
+                Mode::ALL.into_iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, m)| m).collect();
+            let mut set = Modes::EMPTY;
+            members.iter().for_each(|mode| set.insert(*mode));
+            assert_eq!(set, Modes::of(&members));
+            assert_eq!(set.is_empty(), members.is_empty());
+            assert_eq!(Mode::ALL.into_iter().filter(|mode| set.contains(*mode)).collect::<Vec<_>>(), members);
+            assert_eq!(set.intersects(Modes::ALL), !members.is_empty());
+            assert_eq!(set.union(set.complement()), Modes::ALL);
+            assert!(!set.intersects(set.complement()));
+        }
+        assert!(!Modes::of(&[Read, Slot]).intersects(Modes::of(&[Prewrite, Write])));
+        assert!(Modes::of(&[Read, Slot]).union(Modes::of(&[Write])).intersects(Modes::of(&[Prewrite, Write])));
+    }
+
+    fn pairs() -> impl Iterator<Item = (Mode, Mode)> {
+        Mode::ALL.into_iter().flat_map(|a| Mode::ALL.into_iter().map(move |b| (a, b)))
+    }
+}

@@ -1,0 +1,129 @@
+//! The name of a locked thing: what text is a resource and what is not.
+//!
+//! Not here: how a store spells the name in its own namespace (the stores), nor what is locked of it (`span`).
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control characters.
+///
+/// Names are compared byte by byte; nothing is trimmed, folded or normalised. A clone shares the text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource(Arc<str>);
+
+impl Resource {
+    /// The longest name, in bytes of UTF-8.
+    pub const MAX_BYTES: usize = 512;
+
+    /// The resource of this name.
+    ///
+    /// # Errors
+    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control character (`char::is_control`).
+    pub fn new(name: &str) -> Result<Resource, ResourceError> {
+        if name.is_empty() {
+            return Err(ResourceError::Empty);
+        }
+        if name.len() > Self::MAX_BYTES {
+            return Err(ResourceError::TooLong { bytes: name.len() });
+        }
+        if name.contains(char::is_control) {
+            return Err(ResourceError::ControlCharacter { shown: name.replace(char::is_control, "?") });
+        }
+        Ok(Resource(name.into()))
+    }
+
+    /// The plain name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Why a text cannot name a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResourceError {
+    /// The text has no bytes at all.
+    Empty,
+    /// The text is longer than [`Resource::MAX_BYTES`].
+    TooLong {
+        /// How long it is, in bytes of UTF-8.
+        bytes: usize,
+    },
+    /// The text has a control character.
+    ControlCharacter {
+        /// The text with `?` for each control character, so that printing it is safe on a terminal.
+        shown: String,
+    },
+}
+
+impl fmt::Display for ResourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResourceError::Empty => f.write_str("a resource name must not be empty"),
+            ResourceError::TooLong { bytes } => {
+                write!(f, "a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)
+            }
+            ResourceError::ControlCharacter { shown } => {
+                write!(f, "the resource name '{shown}' has a control character")
+            }
+        }
+    }
+}
+
+impl Error for ResourceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refusal(name: &str) -> String {
+        Resource::new(name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_length_is_counted_in_bytes_and_both_ends_are_allowed() {
+        assert!(Resource::new("a").is_ok());
+        assert!(Resource::new(&"a".repeat(512)).is_ok());
+        assert!(Resource::new(&"ä".repeat(256)).is_ok());
+        assert_eq!(refusal(""), "a resource name must not be empty");
+        assert_eq!(refusal(&"a".repeat(600)), "a resource name may have 512 bytes, this one has 600");
+        assert_eq!(refusal(&"ä".repeat(257)), "a resource name may have 512 bytes, this one has 514");
+    }
+
+    #[test]
+    fn control_characters_are_refused_and_not_repeated_to_the_terminal() {
+        assert_eq!(refusal("a\nb"), "the resource name 'a?b' has a control character");
+        assert_eq!(refusal("\u{1b}[2J\u{9b}x"), "the resource name '?[2J?x' has a control character");
+        assert_eq!(refusal("\0\u{7f}"), "the resource name '??' has a control character");
+    }
+
+    #[test]
+    fn spaces_braces_and_slashes_are_ordinary() {
+        for name in [" ", "a b", "/var/lib/x", "{tag}:x", "-n", "名前", "e\u{301}"] {
+            assert_eq!(Resource::new(name).unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn look_alikes_stay_apart() {
+        assert_ne!(Resource::new("é").unwrap(), Resource::new("e\u{301}").unwrap());
+        assert_ne!(Resource::new("A").unwrap(), Resource::new("a").unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_kept_or_refused_in_one_safe_line(name in any::<String>()) {
+            match Resource::new(&name) {
+                Ok(resource) => prop_assert_eq!(resource.as_str(), name),
+                Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
+            }
+        }
+    }
+}

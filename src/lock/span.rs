@@ -1,0 +1,406 @@
+//! The part of a resource that a claim covers, and the algebra that tells whether two parts meet.
+//!
+//! # Cuts
+//!
+//! Between the numbers lie cuts: one just before and one just after each number. An interval runs from one cut to another:
+//! `[a` starts before a, `(a` after it, `b]` ends after b, `b)` before it. So open and closed ends need no case of their own:
+//!
+//! - the interval is not empty iff lower < upper;
+//! - two of them overlap iff lower1 < upper2 and lower2 < upper1;
+//! - one covers another iff its lower is not above and its upper not below the other's.
+//!
+//! As bytes a cut is the key of its number followed by `00` (before) or `01` (after). Since no key begins another, memcmp orders
+//! cuts as the numbers lie. Nothing lies beyond the infinities, so each has one cut, which is its key alone, and an open end at
+//! infinity is the same as a closed one.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use super::endpoint::{Endpoint, EndpointError, shown};
+
+/// A point between two numbers, or at one of the infinities. Compared byte by byte; a clone shares the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cut(Arc<[u8]>);
+
+static AT_MINUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::MINUS_INFINITY));
+static AT_PLUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::PLUS_INFINITY));
+
+impl Cut {
+    /// The bytes of the cut at -inf, below every other.
+    pub const MINUS_INFINITY: &'static [u8] = &[0x00];
+    /// The bytes of the cut at inf, above every other.
+    pub const PLUS_INFINITY: &'static [u8] = &[0xFF];
+
+    const BEFORE: u8 = 0x00;
+    const AFTER: u8 = 0x01;
+
+    /// The cut of these bytes, which must be what [`Cut::as_bytes`] gave for one; they are not checked.
+    pub fn from_bytes(bytes: &[u8]) -> Cut {
+        Cut(bytes.into())
+    }
+
+    /// The bytes, which order as the cuts do.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn beside(end: &Endpoint, side: u8) -> Cut {
+        match end.key() {
+            Self::MINUS_INFINITY => AT_MINUS_INFINITY.clone(),
+            Self::PLUS_INFINITY => AT_PLUS_INFINITY.clone(),
+            key => Cut([key, &[side]].concat().into()),
+        }
+    }
+}
+
+/// The part of a resource that a claim covers.
+///
+/// Spans are equal when they cover the same numbers, however they are written: the whole equals `(-inf,inf)`, and
+/// [`Span::is_whole`] tells which of them was meant.
+#[derive(Clone, Debug)]
+pub enum Span {
+    /// All of it, where nobody spoke of intervals.
+    Whole,
+    /// The numbers of an interval.
+    Interval(Interval),
+}
+
+impl Span {
+    /// The interval from `lo` to `hi` with both its ends.
+    ///
+    /// # Errors
+    /// As [`Span::interval`].
+    pub fn closed(lo: Endpoint, hi: Endpoint) -> Result<Span, SpanError> {
+        Self::interval(lo, false, hi, false)
+    }
+
+    /// The interval from `lo` to `hi`, without the ends that are open.
+    ///
+    /// # Errors
+    /// When `lo` is above `hi`, and when no number lies between the ends, as in `(1,1]` or `[inf,inf]`.
+    pub fn interval(lo: Endpoint, lo_open: bool, hi: Endpoint, hi_open: bool) -> Result<Span, SpanError> {
+        let lower = Cut::beside(&lo, if lo_open { Cut::AFTER } else { Cut::BEFORE });
+        let upper = Cut::beside(&hi, if hi_open { Cut::BEFORE } else { Cut::AFTER });
+        let is_empty = lower >= upper;
+        let interval = Interval { lo, hi, lo_open, hi_open, lower, upper };
+        match is_empty {
+            true if interval.lo > interval.hi => Err(SpanError(Fault::Backwards(interval.shown()))),
+            true => Err(SpanError(Fault::Empty(interval.shown()))),
+            false => Ok(Span::Interval(interval)),
+        }
+    }
+
+    /// The interval that a text such as `[1.2,1.8)`, `(a,b]` or `[-inf, 3)` says: square brackets for ends that belong to it, round
+    /// ones for those that don't, and white space around the ends as one likes.
+    ///
+    /// # Errors
+    /// When the text is no such interval, when one of its ends is no number, and as [`Span::interval`].
+    pub fn parse(text: &str) -> Result<Span, SpanError> {
+        let malformed = || SpanError(Fault::Malformed(shown(text)));
+        let (lo_open, rest) = match text.strip_prefix('(') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('[').ok_or_else(malformed)?),
+        };
+        let (hi_open, ends) = match rest.strip_suffix(')') {
+            Some(ends) => (true, ends),
+            None => (false, rest.strip_suffix(']').ok_or_else(malformed)?),
+        };
+        let (lo, hi) = ends.split_once(',').filter(|(_, hi)| !hi.contains(',')).ok_or_else(malformed)?;
+        let end = |text: &str| Endpoint::parse(text.trim()).map_err(|error| SpanError(Fault::End(error)));
+        Self::interval(end(lo)?, lo_open, end(hi)?, hi_open)
+    }
+
+    /// Whether the whole resource was claimed without speaking of intervals.
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Span::Whole)
+    }
+
+    /// The interval, if it is one.
+    pub fn as_interval(&self) -> Option<&Interval> {
+        match self {
+            Span::Whole => None,
+            Span::Interval(interval) => Some(interval),
+        }
+    }
+
+    /// The cut at which the span starts.
+    pub fn lower(&self) -> &Cut {
+        match self {
+            Span::Whole => &AT_MINUS_INFINITY,
+            Span::Interval(interval) => &interval.lower,
+        }
+    }
+
+    /// The cut at which the span ends; always above [`Span::lower`].
+    pub fn upper(&self) -> &Cut {
+        match self {
+            Span::Whole => &AT_PLUS_INFINITY,
+            Span::Interval(interval) => &interval.upper,
+        }
+    }
+
+    /// Whether some number lies in both spans.
+    pub fn overlaps(&self, other: &Span) -> bool {
+        self.lower() < other.upper() && other.lower() < self.upper()
+    }
+
+    /// Whether every number of the other span lies in this one.
+    pub fn covers(&self, other: &Span) -> bool {
+        self.lower() <= other.lower() && other.upper() <= self.upper()
+    }
+}
+
+impl PartialEq for Span {
+    fn eq(&self, other: &Span) -> bool {
+        self.lower() == other.lower() && self.upper() == other.upper()
+    }
+}
+
+impl Eq for Span {}
+
+impl Hash for Span {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lower().hash(state);
+        self.upper().hash(state);
+    }
+}
+
+/// `whole`, or the interval as it was written.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Span::Whole => f.pad("whole"),
+            Span::Interval(interval) => interval.fmt(f),
+        }
+    }
+}
+
+/// An interval that is not empty. It is made by [`Span::interval`] and its kin, and written as `[1.2,1.8)`.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    lo: Endpoint,
+    hi: Endpoint,
+    lo_open: bool,
+    hi_open: bool,
+    lower: Cut,
+    upper: Cut,
+}
+
+impl Interval {
+    /// The lower end, as it was written.
+    pub fn lo(&self) -> &Endpoint {
+        &self.lo
+    }
+
+    /// The upper end, as it was written.
+    pub fn hi(&self) -> &Endpoint {
+        &self.hi
+    }
+
+    /// Whether the lower end was written as one that does not belong to the interval.
+    pub fn lo_open(&self) -> bool {
+        self.lo_open
+    }
+
+    /// Whether the upper end was written as one that does not belong to the interval.
+    pub fn hi_open(&self) -> bool {
+        self.hi_open
+    }
+
+    fn shown(&self) -> String {
+        self.written(&shown(self.lo.text()), &shown(self.hi.text()))
+    }
+
+    fn written(&self, lo: &str, hi: &str) -> String {
+        let left = if self.lo_open { '(' } else { '[' };
+        let right = if self.hi_open { ')' } else { ']' };
+        format!("{left}{lo},{hi}{right}")
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.written(self.lo.text(), self.hi.text()))
+    }
+}
+
+/// Why a text or a pair of ends is no interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanError(Fault);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    Backwards(String),
+    Empty(String),
+    Malformed(String),
+    End(EndpointError),
+}
+
+impl fmt::Display for SpanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Fault::Backwards(interval) => write!(f, "the interval {interval} ends before it starts"),
+            Fault::Empty(interval) => write!(f, "the interval {interval} is empty"),
+            Fault::Malformed(text) => {
+                write!(f, "'{text}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)")
+            }
+            Fault::End(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for SpanError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn end(text: &str) -> Endpoint {
+        Endpoint::parse(text).unwrap()
+    }
+
+    fn span(text: &str) -> Span {
+        Span::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn refusal(text: &str) -> String {
+        Span::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn touching_closed_ends_overlap_and_half_open_ones_do_not() {
+        assert!(span("[1,2]").overlaps(&span("[2,3]")));
+        assert!(span("[1,0.5e1]").overlaps(&span("[10/2,9]")));
+        for (left, right) in [("[1,2)", "[2,3]"), ("[1,2]", "(2,3]"), ("[1,2)", "(2,3]")] {
+            assert!(!span(left).overlaps(&span(right)), "{left} {right}");
+            assert!(!span(right).overlaps(&span(left)), "{right} {left}");
+        }
+    }
+
+    /// The whole numbers 0, 2, 4 serve as ends and 0..=4 as the points to look at, so each gap has its midpoint.
+    #[derive(Clone, Copy)]
+    struct Grid {
+        lo: i32,
+        hi: i32,
+        lo_open: bool,
+        hi_open: bool,
+    }
+
+    impl Grid {
+        fn all() -> Vec<Grid> {
+            let bits = (0..3).flat_map(|lo| (0..3).flat_map(move |hi| (0..4).map(move |open| (lo * 2, hi * 2, open))));
+            bits.map(|(lo, hi, open)| Grid { lo, hi, lo_open: open & 1 == 1, hi_open: open & 2 == 2 }).collect()
+        }
+
+        fn points(self) -> Vec<i32> {
+            let above = |x: i32| if self.lo_open { x > self.lo } else { x >= self.lo };
+            let below = |x: i32| if self.hi_open { x < self.hi } else { x <= self.hi };
+            (0..=4).filter(|x| above(*x) && below(*x)).collect()
+        }
+
+        fn span(self) -> Result<Span, SpanError> {
+            let end = |x: i32| end(&x.to_string());
+            Span::interval(end(self.lo), self.lo_open, end(self.hi), self.hi_open)
+        }
+    }
+
+    #[test]
+    fn every_pair_of_open_and_closed_ends_agrees_with_the_points() {
+        let valid: Vec<Grid> = Grid::all().into_iter().filter(|grid| !grid.points().is_empty()).collect();
+        assert_eq!(valid.len(), 3 * 4 + 3);
+        for (a, b) in valid.iter().flat_map(|a| valid.iter().map(move |b| (a, b))) {
+            let (x, y) = (a.span().unwrap(), b.span().unwrap());
+            let (p, q) = (a.points(), b.points());
+            assert_eq!(x.overlaps(&y), p.iter().any(|point| q.contains(point)), "{x} overlaps {y}");
+            assert_eq!(x.covers(&y), q.iter().all(|point| p.contains(point)), "{x} covers {y}");
+            assert_eq!(x == y, p == q, "{x} equals {y}");
+        }
+    }
+
+    #[test]
+    fn intervals_without_points_are_refused() {
+        for grid in Grid::all().into_iter().filter(|grid| grid.points().is_empty()) {
+            let left = if grid.lo_open { '(' } else { '[' };
+            let right = if grid.hi_open { ')' } else { ']' };
+            let why = if grid.lo > grid.hi { "ends before it starts" } else { "is empty" };
+            let expected = format!("the interval {left}{},{}{right} {why}", grid.lo, grid.hi);
+            assert_eq!(grid.span().unwrap_err().to_string(), expected);
+        }
+        assert_eq!(refusal("[5,3]"), "the interval [5,3] ends before it starts");
+        assert_eq!(refusal("(1,1]"), "the interval (1,1] is empty");
+        assert_eq!(refusal("[1,2/2)"), "the interval [1,2/2) is empty");
+        assert_eq!(refusal("[inf,inf]"), "the interval [inf,inf] is empty");
+        assert_eq!(refusal("[-inf,-inf]"), "the interval [-inf,-inf] is empty");
+        assert_eq!(refusal("(inf,0)"), "the interval (inf,0) ends before it starts");
+    }
+
+    #[test]
+    fn the_whole_is_all_numbers_and_still_told_apart() {
+        for text in ["(-inf,inf)", "[-inf,inf]", "(-Infinity,+inf]"] {
+            assert_eq!(span(text), Span::Whole);
+            assert!(!span(text).is_whole() && Span::Whole.is_whole());
+        }
+        let half = span("[-inf,3)");
+        assert!(Span::Whole.covers(&half) && !half.covers(&Span::Whole) && half.overlaps(&Span::Whole));
+        assert_eq!(half, span("(-inf,3)"));
+        assert_eq!(Span::Whole.to_string(), "whole");
+        assert!(Span::Whole.as_interval().is_none());
+    }
+
+    #[test]
+    fn cuts_are_the_key_and_a_side() {
+        let of = |text: &str| (span(text).lower().as_bytes().to_vec(), span(text).upper().as_bytes().to_vec());
+        let with = |text: &str, side: u8| [end(text).key(), &[side]].concat();
+        assert_eq!(of("[1,2]"), (with("1", 0), with("2", 1)));
+        assert_eq!(of("(1,2)"), (with("1", 1), with("2", 0)));
+        assert_eq!(of("(-inf,inf)"), (vec![0x00], vec![0xFF]));
+        assert_eq!(end("-inf").key(), Cut::MINUS_INFINITY);
+        assert_eq!(end("inf").key(), Cut::PLUS_INFINITY);
+        assert_eq!(&Cut::from_bytes(span("[1,2]").lower().as_bytes()), span("[1,2]").lower());
+    }
+
+    #[test]
+    fn intervals_are_shown_as_they_were_written() {
+        let written = span("[ 1.20 , 18e-1\t)");
+        assert_eq!(written.to_string(), "[1.20,18e-1)");
+        let interval = written.as_interval().unwrap();
+        assert_eq!((interval.lo().text(), interval.lo_open()), ("1.20", false));
+        assert_eq!((interval.hi().text(), interval.hi_open()), ("18e-1", true));
+        assert_eq!(Span::closed(end("1"), end("1")).unwrap().to_string(), "[1,1]");
+    }
+
+    #[test]
+    fn other_texts_are_no_intervals() {
+        for text in ["", "[", "[]", "1,2", "[1,2", "1,2]", "[1;2]", "[1]", "[1,2,3]", "]1,2[", " [1,2]", "whole"] {
+            let expected =
+                format!("'{text}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)");
+            assert_eq!(refusal(text), expected);
+        }
+        for (text, wrong) in [("[a,2]", "a"), ("(1,]", ""), ("[1,2 3]", "2 3"), ("[[1,2]]", "[1")] {
+            assert!(refusal(text).starts_with(&format!("'{wrong}' is not a number: ")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_interval_is_shortened_in_messages_only() {
+        let digits = "7".repeat(1_000);
+        assert!(refusal(&format!("({digits},{digits})")).len() < 200);
+        assert_eq!(span(&format!("[{digits},{digits}]")).to_string().len(), 2_003);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_interval_or_one_safe_line(text in prop_oneof![any::<String>(), r"[\[(][-0-9./einf ]{0,6},[-0-9./einf ]{0,6}[\])]"]) {
+            match Span::parse(&text) {
+                Ok(parsed) => {
+                    prop_assert!(parsed.lower() < parsed.upper());
+                    prop_assert_eq!(&span(&parsed.to_string()), &parsed);
+                }
+                Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
+            }
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! The lock table: the model that every store agrees with.
+//!
+//! [`LockTable::apply`] is the whole of it: an operation and the time in, the answer and whom else it concerns out. It has no clock,
+//! no I/O and no randomness; what it remembers lies in [`Records`]. Rules: [`super::conflict`] says what stands in a claim's way,
+//! [`super::nesting`] what the holds of ancestors mean, and the order of grants is that of [`Rank`].
+
+use super::conflict::{self, Asker};
+use super::index::{Entry, Query, Rank};
+use super::listing;
+use super::mode::{Mode, Modes, Nesting};
+use super::nesting::{self, Standing};
+use super::op::{Op, Outcome, Refusal, Reply};
+use super::records::{ClaimRecord, Memory, Records, ResourceState, Session};
+use super::request::{Claim, Micros, Request, SessionId};
+use super::resource::Resource;
+use super::span::Span;
+
+/// How many waiters are looked up at once, at most, when something became free.
+const BATCH: usize = 64;
+
+/// Who holds what, and who waits for it.
+#[derive(Clone, Debug, Default)]
+pub struct LockTable<R = Memory> {
+    records: R,
+}
+
+impl<R: Records> LockTable<R> {
+    /// A table that remembers in `records`.
+    pub fn new(records: R) -> Self {
+        Self { records }
+    }
+
+    /// Its records.
+    pub fn records(&self) -> &R {
+        &self.records
+    }
+
+    /// Its records, to be changed beside the table.
+    pub fn records_mut(&mut self) -> &mut R {
+        &mut self.records
+    }
+
+    /// Its records, without the table.
+    pub fn into_records(self) -> R {
+        self.records
+    }
+
+    /// Carries out an operation at the instant `now`.
+    ///
+    /// # Errors
+    /// Those of the records. What was changed by then is half done, and has to be undone by whoever keeps the records.
+    pub fn apply(&mut self, now: Micros, op: Op) -> Result<Outcome, R::Error> {
+        let mut granted = Vec::new();
+        let expired = self.expire(now, &mut granted)?;
+        let reply = match op {
+            Op::Acquire(request) => self.acquire(now, request)?,
+            Op::Renew(session) => self.renew(now, session)?,
+            Op::Release(session) | Op::Cancel(session) | Op::Reap(session) => {
+                self.leave(now, &[session], &mut granted)?
+            }
+            Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
+            Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
+            Op::Expire => Reply::Done,
+            Op::Break(resource) => self.take_away(now, &resource, &mut granted)?,
+            Op::Inspect(resources) => Reply::Listing(listing::list(&self.records, &resources)?),
+        };
+        Ok(Outcome { reply, granted, expired })
+    }
+
+    /// The sessions that a waiter waits for: as long as they all stay as they are, it can't be granted. None for any other session.
+    ///
+    /// # Errors
+    /// Those of the records.
+    pub fn blockers(&self, id: SessionId) -> Result<Vec<SessionId>, R::Error> {
+        match self.records.session(id)? {
+            Some(session) => self.blockers_of(id, &session),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
+        let asker = Asker { session: id, ancestors: &session.ancestors };
+        for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
+            let before = record.rank.waits_behind();
+            let found = conflict::blockers(&self.records, &record.claim, asker, before)?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn acquire(&mut self, now: Micros, request: Request) -> Result<Reply, R::Error> {
+        if let Some(session) = self.records.session(request.session)? {
+            return Ok(if session.is_holder() { Reply::Granted(session.tokens()) } else { Reply::Waiting });
+        }
+        let mut nested = Vec::with_capacity(request.claims.len());
+        for claim in &request.claims {
+            if let Some(refusal) = self.slots_differ(claim)? {
+                return Ok(Reply::Refused(refusal));
+            }
+            match nesting::standing(&self.records, claim, &request.ancestors)? {
+                Ok(standing) => nested.push(standing != Standing::Ordinary),
+                Err(refusal) => return Ok(Reply::Refused(refusal)),
+            }
+        }
+        let asker = Asker { session: request.session, ancestors: &request.ancestors };
+        let mut blockers = Vec::new();
+        for (claim, nested) in request.claims.iter().zip(&nested) {
+            let before = if *nested { Rank::FIRST_WAITING } else { Rank::LAST };
+            blockers = conflict::blockers(&self.records, claim, asker, before)?;
+            if !blockers.is_empty() {
+                break;
+            }
+        }
+        let id = request.session;
+        if blockers.is_empty() {
+            let expiry = request.terms.map(|terms| now + terms.ttl);
+            let session = session_of(request, |_| Rank::LAST, now, expiry);
+            return self.grant(now, id, session, expiry).map(Reply::Granted);
+        }
+        if !request.wait {
+            return Ok(Reply::Busy(blockers));
+        }
+        let seq = self.records.next_seq()?;
+        let expiry = request.terms.map(|terms| now + terms.heartbeat);
+        let session = session_of(request, |claim| Rank::waiting(seq, nested[claim]), now, expiry);
+        self.queue(id, session)?;
+        Ok(Reply::Waiting)
+    }
+
+    /// Refuses a number of slots that isn't the one in force.
+    fn slots_differ(&self, claim: &Claim) -> Result<Option<Refusal>, R::Error> {
+        let Some(asked) = claim.slots else { return Ok(None) };
+        let in_force = match self.records.resource(&claim.resource)? {
+            Some(state) if state.slot_claims > 0 => state.slots,
+            _ => asked,
+        };
+        let differs = || Refusal::SlotsDiffer { resource: claim.resource.clone(), in_force, asked };
+        Ok((in_force != asked).then(differs))
+    }
+
+    fn queue(&mut self, id: SessionId, session: Session) -> Result<(), R::Error> {
+        for (index, record) in session.claims.iter().enumerate() {
+            let name = &record.claim.resource;
+            let mut state = self.records.take_resource(name)?.unwrap_or_default();
+            state.waiting += 1;
+            state.count_slots(&record.claim);
+            state.tree.insert(&mut self.records, name, entry(id, index, record))?;
+            self.records.put_resource(name, state)?;
+        }
+        self.records.put_session(id, session)
+    }
+
+    /// Makes a holder of a session, be it a waiter (all claims ranked) or new (claims ranked [`Rank::LAST`]), and gives its tokens.
+    fn grant(
+        &mut self,
+        now: Micros,
+        id: SessionId,
+        mut session: Session,
+        expiry: Option<Micros>,
+    ) -> Result<Vec<u64>, R::Error> {
+        let mut fresh: Vec<(Resource, u64)> = Vec::new();
+        for index in 0..session.claims.len() {
+            // Asked anew, for an ancestor's hold may have ended while this request waited.
+            let claim = &session.claims[index].claim;
+            let standing = nesting::standing(&self.records, claim, &session.ancestors)?;
+            let name = claim.resource.clone();
+            let mut state = self.records.take_resource(&name)?.unwrap_or_default();
+            if session.claims[index].rank == Rank::LAST {
+                state.count_slots(&session.claims[index].claim);
+            } else {
+                state.waiting -= 1;
+                let waiting = entry(id, index, &session.claims[index]);
+                state.tree.remove(&mut self.records, &name, &waiting)?;
+            }
+            let record = &mut session.claims[index];
+            record.rank = Rank::HELD;
+            record.token = if let Ok(Standing::Included { token, shares }) = standing {
+                record.shares = shares;
+                token
+            } else if let Some((_, token)) = fresh.iter().find(|(resource, _)| *resource == name) {
+                *token
+            } else {
+                state.last_token = now.max(state.last_token + 1);
+                fresh.push((name.clone(), state.last_token));
+                state.last_token
+            };
+            state.held += 1;
+            state.shared_slots += u32::from(record.shares);
+            state.tree.insert(&mut self.records, &name, entry(id, index, record))?;
+            self.records.put_resource(&name, state)?;
+        }
+        session.since = now;
+        session.expiry = expiry;
+        let tokens = session.tokens();
+        self.records.put_session(id, session)?;
+        Ok(tokens)
+    }
+
+    fn renew(&mut self, now: Micros, id: SessionId) -> Result<Reply, R::Error> {
+        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        let holds = session.is_holder();
+        let lease = session.terms.map(|terms| if holds { terms.ttl } else { terms.heartbeat });
+        let reply = if holds { Reply::Granted(session.tokens()) } else { Reply::Waiting };
+        if let Some(lease) = lease {
+            session.expiry = Some(now + lease);
+            self.records.put_session(id, session)?;
+        }
+        Ok(reply)
+    }
+
+    fn expire(&mut self, now: Micros, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
+        let mut expired = Vec::new();
+        let mut freed = Vec::new();
+        // All leave before anybody is let in, so that nobody is granted anything in the instant in which his own lease ends.
+        while let Some(id) = self.records.due(now)? {
+            freed.extend(self.remove(id)?);
+            expired.push(id);
+        }
+        self.settle_all(now, &freed, granted)?;
+        Ok(expired)
+    }
+
+    fn take_away(
+        &mut self,
+        now: Micros,
+        resource: &Resource,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
+        let mut holders: Vec<SessionId> = match self.records.resource(resource)? {
+            Some(state) => {
+                let entries = state.tree.entries(&self.records, resource)?;
+                entries.iter().filter(|entry| entry.rank.is_held()).map(|entry| entry.session).collect()
+            }
+            None => Vec::new(),
+        };
+        holders.sort_unstable();
+        holders.dedup();
+        self.leave(now, &holders, granted)?;
+        Ok(Reply::Broken(holders))
+    }
+
+    /// Removes sessions, then grants what that frees.
+    fn leave(
+        &mut self,
+        now: Micros,
+        sessions: &[SessionId],
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
+        let mut freed = Vec::new();
+        let mut known = false;
+        for session in sessions {
+            let claims = self.remove(*session)?;
+            known |= !claims.is_empty();
+            freed.extend(claims);
+        }
+        self.settle_all(now, &freed, granted)?;
+        Ok(if known { Reply::Done } else { Reply::Unknown })
+    }
+
+    /// Removes a session and answers what it held or waited for; nothing for a session that did neither.
+    fn remove(&mut self, id: SessionId) -> Result<Vec<(Resource, Span)>, R::Error> {
+        let Some(session) = self.records.session(id)? else { return Ok(Vec::new()) };
+        self.records.remove_session(id)?;
+        let mut freed = Vec::with_capacity(session.claims.len());
+        for (index, record) in session.claims.into_iter().enumerate() {
+            let name = record.claim.resource.clone();
+            let mut state = self.records.take_resource(&name)?.unwrap_or_default();
+            state.tree.remove(&mut self.records, &name, &entry(id, index, &record))?;
+            if record.rank.is_held() {
+                state.held -= 1;
+            } else {
+                state.waiting -= 1;
+            }
+            if record.claim.mode == Mode::Slot {
+                state.slot_claims -= 1;
+                state.shared_slots -= u32::from(record.shares);
+                self.unshare(&name, &mut state)?;
+            }
+            if state.held == 0 && state.waiting == 0 {
+                self.records.remove_resource(&name)?;
+            } else {
+                self.records.put_resource(&name, state)?;
+            }
+            freed.push((name, record.claim.span));
+        }
+        Ok(freed)
+    }
+
+    /// Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of their own.
+    fn unshare(&mut self, name: &Resource, state: &mut ResourceState) -> Result<(), R::Error> {
+        if state.shared_slots == 0 {
+            return Ok(());
+        }
+        let mut slots = state.tree.entries(&self.records, name)?;
+        slots.retain(|entry| entry.mode == Mode::Slot && entry.rank.is_held());
+        for sharing in slots.iter().filter(|entry| entry.shares) {
+            let Some(mut session) = self.records.session(sharing.session)? else { continue };
+            if slots.iter().any(|slot| session.ancestors.contains(&slot.session)) {
+                continue;
+            }
+            state.tree.remove(&mut self.records, name, sharing)?;
+            state.tree.insert(&mut self.records, name, Entry { shares: false, ..sharing.clone() })?;
+            state.shared_slots -= 1;
+            session.claims[sharing.claim as usize].shares = false;
+            self.records.put_session(sharing.session, session)?;
+        }
+        Ok(())
+    }
+
+    fn shrink(
+        &mut self,
+        now: Micros,
+        id: SessionId,
+        resource: &Resource,
+        span: Span,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
+        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        let held = |record: &&ClaimRecord| record.rank.is_held() && record.claim.resource == *resource;
+        if !session.claims.iter().any(|record| held(&record)) {
+            return Ok(Reply::Refused(Refusal::NotHeld { resource: resource.clone() }));
+        }
+        let holds_it = |record: &ClaimRecord| held(&record) && record.claim.span.covers(&span);
+        let Some(index) = session.claims.iter().position(holds_it) else {
+            return Ok(Reply::Refused(Refusal::NotInside { resource: resource.clone(), asked: span }));
+        };
+        if session.claims[index].claim.mode == Mode::Slot {
+            return Ok(Reply::Refused(Refusal::SlotIsWhole { resource: resource.clone() }));
+        }
+        let old = session.claims[index].claim.span.clone();
+        let keeps = |entry: &Entry| *span.lower() <= entry.lower && entry.upper <= *span.upper();
+        if self.nested_waits(id, resource, &old, keeps)? {
+            return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
+        }
+        self.change(id, &mut session, index, |claim| claim.span = span)?;
+        self.records.put_session(id, session)?;
+        self.settle(now, resource, &old, granted)?;
+        Ok(Reply::Done)
+    }
+
+    fn downgrade(
+        &mut self,
+        now: Micros,
+        id: SessionId,
+        resource: &Resource,
+        mode: Mode,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
+        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        let mut lowered = Vec::new();
+        let mut refusal = Refusal::NotHeld { resource: resource.clone() };
+        for (index, record) in session.claims.iter().enumerate() {
+            if record.claim.resource != *resource || !record.rank.is_held() {
+                continue;
+            }
+            let held = record.claim.mode;
+            if held.lowers_to(mode) {
+                lowered.push(index);
+            } else {
+                refusal = Refusal::NotBelow { resource: resource.clone(), held, asked: mode };
+            }
+        }
+        if lowered.is_empty() {
+            return Ok(Reply::Refused(refusal));
+        }
+        for index in &lowered {
+            let span = &session.claims[*index].claim.span;
+            if self.nested_waits(id, resource, span, |entry| entry.mode.below(mode) != Nesting::Refused)? {
+                return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
+            }
+        }
+        for index in &lowered {
+            self.change(id, &mut session, *index, |claim| claim.mode = mode)?;
+        }
+        let freed: Vec<_> =
+            lowered.iter().map(|index| (resource.clone(), session.claims[*index].claim.span.clone())).collect();
+        self.records.put_session(id, session)?;
+        self.settle_all(now, &freed, granted)?;
+        Ok(Reply::Done)
+    }
+
+    /// Whether a descendant's claim waits in `span` that `keeps` does not answer for. It relies on the hold above it, and were that to
+    /// go, two such could wait for each other for ever.
+    fn nested_waits(
+        &self,
+        id: SessionId,
+        resource: &Resource,
+        span: &Span,
+        keeps: impl Fn(&Entry) -> bool,
+    ) -> Result<bool, R::Error> {
+        let Some(state) = self.records.resource(resource)? else { return Ok(false) };
+        let query = Query { span, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::FIRST_ORDINARY };
+        for entry in state.tree.waiting_after(&self.records, resource, query, Rank::HELD, usize::MAX)? {
+            let session = self.records.session(entry.session)?;
+            if session.is_some_and(|session| session.ancestors.contains(&id)) && !keeps(&entry) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Changes a held claim in place.
+    fn change(
+        &mut self,
+        id: SessionId,
+        session: &mut Session,
+        index: usize,
+        change: impl FnOnce(&mut Claim),
+    ) -> Result<(), R::Error> {
+        let name = session.claims[index].claim.resource.clone();
+        let Some(mut state) = self.records.take_resource(&name)? else { return Ok(()) };
+        state.tree.remove(&mut self.records, &name, &entry(id, index, &session.claims[index]))?;
+        change(&mut session.claims[index].claim);
+        state.tree.insert(&mut self.records, &name, entry(id, index, &session.claims[index]))?;
+        self.records.put_resource(&name, state)
+    }
+
+    fn settle_all(
+        &mut self,
+        now: Micros,
+        freed: &[(Resource, Span)],
+        granted: &mut Vec<SessionId>,
+    ) -> Result<(), R::Error> {
+        freed.iter().try_for_each(|(resource, span)| self.settle(now, resource, span, granted))
+    }
+
+    /// Grants to the waiters that something freed in `span` lets in, first come, first served.
+    ///
+    /// Whoever can be granted now overlaps `span`, for nothing else has changed. The walk ends at the first claim, granted or still
+    /// waiting, that covers `span` in a mode that no later one goes with.
+    fn settle(
+        &mut self,
+        now: Micros,
+        resource: &Resource,
+        span: &Span,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<(), R::Error> {
+        // Modes that no later ordinary waiter can be granted here. A nested one heeds no waiter, so it is always looked at.
+        let mut closed = Modes::EMPTY;
+        let mut after = Rank::HELD;
+        let mut batch = 2;
+        loop {
+            let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else { return Ok(()) };
+            let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
+            let query = Query { span, held: Modes::EMPTY, waiting: open, before: Rank::LAST };
+            let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
+            if candidates.is_empty() {
+                return Ok(());
+            }
+            for candidate in candidates {
+                after = candidate.rank;
+                if after >= Rank::FIRST_ORDINARY && closed.contains(candidate.mode) {
+                    continue;
+                }
+                let outcome = self.try_grant(now, candidate.session, granted)?;
+                if candidate.lower <= *span.lower() && *span.upper() <= candidate.upper {
+                    closed = closed.union(candidate.mode.clashing());
+                    if outcome == Tried::OutOfSlots {
+                        closed.insert(Mode::Slot);
+                    }
+                }
+            }
+            batch = BATCH.min(batch * 2);
+        }
+    }
+
+    /// Grants a waiter's request if nothing is in its way.
+    fn try_grant(&mut self, now: Micros, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
+        // It is a holder already where another of its claims was reached first.
+        let Some(session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
+            return Ok(Tried::Granted);
+        };
+        if !self.blockers_of(id, &session)?.is_empty() {
+            let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
+            return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
+        }
+        let expiry = session.terms.map(|terms| now + terms.claim);
+        self.grant(now, id, session, expiry)?;
+        granted.push(id);
+        Ok(Tried::Granted)
+    }
+}
+
+/// What became of a waiter that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Granted,
+    Waits,
+    /// It waits, and all it asked for is a slot: whoever asks for one after it waits as well.
+    OutOfSlots,
+}
+
+impl ResourceState {
+    /// Counts a claim that is new here, if it is for a slot.
+    fn count_slots(&mut self, claim: &Claim) {
+        if let Some(slots) = claim.slots {
+            self.slots = slots;
+            self.slot_claims += 1;
+        }
+    }
+}
+
+fn session_of(
+    request: Request,
+    rank: impl Fn(usize) -> Rank,
+    since: Micros,
+    expiry: Option<Micros>,
+) -> Session {
+    let records = request.claims.into_iter().enumerate();
+    let claims = records.map(|(index, claim)| ClaimRecord { claim, rank: rank(index), token: 0, shares: false });
+    Session {
+        ancestors: request.ancestors,
+        claims: claims.collect(),
+        since,
+        expiry,
+        terms: request.terms,
+        process: request.process,
+    }
+}
+
+fn entry(session: SessionId, index: usize, record: &ClaimRecord) -> Entry {
+    Entry {
+        lower: record.claim.span.lower().clone(),
+        upper: record.claim.span.upper().clone(),
+        mode: record.claim.mode,
+        rank: record.rank,
+        session,
+        claim: u32::try_from(index).expect("a request has fewer than 2^32 claims"),
+        shares: record.shares,
+    }
+}

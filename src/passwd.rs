@@ -1,0 +1,34 @@
+//! What /etc/passwd says of a user.
+//!
+//! The file is read as it is: a lookup through the system's name services would load shared libraries into every start. Users that
+//! are only known to such a service have no name here.
+
+use std::path::PathBuf;
+
+/// The name and the home of a user, if /etc/passwd has him.
+pub(crate) fn lookup(uid: u32) -> Option<(String, PathBuf)> {
+    find(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
+}
+
+fn find(passwd: &str, uid: u32) -> Option<(String, PathBuf)> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let found = fields.nth(1)?.parse() == Ok(uid);
+        let home = fields.nth(2)?;
+        found.then(|| (name.to_owned(), PathBuf::from(home)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\n# comment\nbroken\n\n+::::::\na:x:1000:100::/home/a:\n";
+        assert_eq!(find(passwd, 0), Some(("root".to_owned(), PathBuf::from("/root"))));
+        assert_eq!(find(passwd, 1000), Some(("a".to_owned(), PathBuf::from("/home/a"))));
+        assert_eq!(find(passwd, 100), None);
+    }
+}

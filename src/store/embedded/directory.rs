@@ -1,0 +1,402 @@
+//! The directory of an embedded store: where it is, who may use it, and the lock on its state.
+//!
+//! ```text
+//! DIR/state/lock     the format and the boot that the state is of; locked (flock) for the length of a transaction
+//! DIR/state/table    the LMDB file
+//! DIR/state/ID       the beacon of a session
+//! ```
+//!
+//! The state has a folder of its own because DIR may be sticky, as /tmp is, where nobody may open another's file with the flags that
+//! LMDB uses (fs.protected_regular in proc(5)) nor remove a dead session's beacon.
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::beacon::{self, Peer};
+use crate::lock::request::SessionId;
+use crate::passwd;
+use crate::store::Error;
+
+/// Anybody may make a directory here, and a boot empties it.
+const RUN_LOCK: &str = "/run/lock";
+/// Where it is below the home of a user whose machine has no such place.
+const BELOW_HOME: &str = ".local/state/rlock";
+/// The id that Linux gives each boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How the lock file begins, whatever the format.
+const TITLE: &str = "rlock store, format ";
+/// The format that this version reads and writes: of the lock file, the table and the beacons.
+const FORMAT: &str = "1";
+
+const STATE: &str = "state";
+const LOCK: &str = "lock";
+const TABLE: &str = "table";
+
+/// File systems that other machines may share, so that a lock on this one means little; by `f_type` of statfs(2). FUSE is among them
+/// because sshfs and its like can't be told from the harmless ones.
+const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
+    (0x6969, "nfs"),
+    (0x517B, "smb"),
+    (0xFE53_4D42, "smb2"),
+    (0xFF53_4D42, "cifs"),
+    (0x564C, "ncp"),
+    (0x5346_414F, "afs"),
+    (0x7375_7245, "coda"),
+    (0x00C3_6400, "ceph"),
+    (0x0102_1997, "9p"),
+    (0x0116_1970, "gfs2"),
+    (0x7461_636F, "ocfs2"),
+    (0x0BD0_0BD0, "lustre"),
+    (0x6573_5546, "fuse"),
+];
+
+/// An opened directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    state: OwnedFd,
+    lock: OwnedFd,
+    rights: Rights,
+}
+
+/// What the files of a store take over from its directory, so that whoever may write there may use the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rights {
+    owner: u32,
+    group: u32,
+    /// The permission bits of files.
+    file: u32,
+    /// The permission bits of folders.
+    folder: u32,
+}
+
+/// The state is locked as long as this lives.
+pub(super) struct Locked<'a>(&'a Directory);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Can only fail for a descriptor that isn't open.
+        let _ = rustix::fs::flock(&self.0.lock, FlockOperation::Unlock);
+    }
+}
+
+impl AsFd for Directory {
+    /// The folder of the state.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.state.as_fd()
+    }
+}
+
+impl Directory {
+    /// Opens the directory at `path`, or the default one, and makes it where it is missing.
+    pub(super) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
+        let is_default = path.is_none();
+        let path: PathBuf = match path {
+            // Without a slash at its end, which would follow a symbolic link.
+            Some(path) => path.components().collect(),
+            None => default_path()?,
+        };
+        let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &error))?;
+        let stat = rustix::fs::fstat(&dir).map_err(|error| unusable(&path, &error))?;
+        check_file_system(&path, &dir)?;
+        if is_default {
+            check_private(&path, &stat)?;
+        }
+        let rights = Rights::of(&stat);
+        let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &error))?;
+        let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &error))?;
+        Ok(Self { path, state, lock, rights })
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of the table.
+    pub(super) fn table_path(&self) -> PathBuf {
+        self.path.join(STATE).join(TABLE)
+    }
+
+    /// The error of a store that can't be used because of `reason`.
+    pub(super) fn unusable(&self, reason: &dyn Display) -> Error {
+        unusable(&self.path, reason)
+    }
+
+    /// Waits for the lock on the state. The kernel takes it back from a process that dies.
+    pub(super) fn lock(&self) -> Result<Locked<'_>, Error> {
+        loop {
+            match rustix::fs::flock(&self.lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Locked(self)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.unusable(&error)),
+            }
+        }
+    }
+
+    /// Whether the lock file still has its name: not if somebody removed the directory while this process waited for it.
+    pub(super) fn is_current(&self) -> bool {
+        rustix::fs::fstat(&self.lock).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
+    /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is cleared away: no process of it
+    /// lives, and the table was written without waiting for the disk.
+    pub(super) fn prepare(&self, _: &Locked<'_>) -> Result<(), Error> {
+        let mut buffer = [0; 128];
+        let read = rustix::io::pread(&self.lock, &mut buffer, 0).map_err(|error| self.unusable(&error))?;
+        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
+        let expected = format!("{TITLE}{FORMAT}\nboot {}\n", boot.trim());
+        let found = &buffer[..read];
+        if found == expected.as_bytes() {
+            return Ok(());
+        }
+        if let Some(format) = found.strip_prefix(TITLE.as_bytes()) {
+            let format = format.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            if format != FORMAT.as_bytes() {
+                let format = String::from_utf8_lossy(format);
+                return Err(self.unusable(&format_args!(
+                    "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"
+                )));
+            }
+        } else if !found.is_empty() {
+            return Err(self.unusable(&"its lock file is not rlock's: name another directory"));
+        }
+        // A container may be told another boot than its host, so the boot alone proves nothing.
+        if boot.is_empty() || self.anybody_lives().map_err(|error| self.unusable(&error))? {
+            return Ok(());
+        }
+        self.clear().map_err(|error| self.unusable(&error))?;
+        rustix::io::pwrite(&self.lock, expected.as_bytes(), 0).map_err(|error| self.unusable(&error))?;
+        rustix::fs::ftruncate(&self.lock, expected.len() as u64).map_err(|error| self.unusable(&error))
+    }
+
+    /// Makes the file of the table, with the right permissions, if it is missing.
+    pub(super) fn make_table(&self) -> Result<(), Error> {
+        self.rights.file(&self.state, TABLE).map(drop).map_err(|error| self.unusable(&error))
+    }
+
+    /// Makes a named pipe.
+    pub(super) fn make_pipe(&self, name: &str) -> io::Result<()> {
+        self.rights.make(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
+        if self.rights.differ_from_mine() {
+            self.rights.give_to_owner(|owner, group| {
+                rustix::fs::chownat(&self.state, name, owner, group, AtFlags::SYMLINK_NOFOLLOW)
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether any session's process lives.
+    pub(super) fn anybody_lives(&self) -> io::Result<bool> {
+        for session in self.beacons()? {
+            if !matches!(beacon::look(self, session)?, Peer::Dead | Peer::Missing) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The sessions whose beacons have a name here.
+    pub(super) fn beacons(&self) -> io::Result<Vec<SessionId>> {
+        let mut sessions = Vec::new();
+        for entry in Dir::read_from(&self.state)? {
+            let entry = entry?;
+            sessions.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<SessionId>().ok()));
+        }
+        Ok(sessions)
+    }
+
+    /// Removes the table and all beacons. Nobody may live, and the state is locked.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        for session in self.beacons()? {
+            beacon::remove(self, session);
+        }
+        match rustix::fs::unlinkat(&self.state, TABLE, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Rights {
+    fn of(stat: &Stat) -> Self {
+        let file = [0o200, 0o020, 0o002].into_iter().filter(|write| stat.st_mode & write != 0);
+        let file = file.fold(0o600, |mode, write| mode | write | write << 1);
+        // Who may write may also list; the group is handed on, stickiness is not.
+        let folder = (file | (file & 0o222) >> 1) | (stat.st_mode & 0o2000);
+        Self { owner: stat.st_uid, group: stat.st_gid, file, folder }
+    }
+
+    /// Opens a folder, or makes it.
+    fn folder(&self, parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(parent, name, flags, Mode::empty());
+        match open() {
+            Err(Errno::NOENT) => {}
+            opened => return Ok(opened?),
+        }
+        match self.make(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
+            Ok(()) => {
+                let folder = open()?;
+                self.hand_over(&folder);
+                // mkdir drops the bit that hands the group on.
+                rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
+                Ok(folder)
+            }
+            Err(Errno::EXIST) => Ok(open()?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a file, or makes it.
+    fn file(&self, parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = flags | OFlags::CREATE | OFlags::EXCL;
+        loop {
+            match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => {}
+                opened => return Ok(opened?),
+            }
+            match self.make(|| rustix::fs::openat(parent, name, make, Mode::from_raw_mode(self.file))) {
+                // Somebody else has just made it.
+                Err(Errno::EXIST) => {}
+                made => {
+                    let file = made?;
+                    self.hand_over(&file);
+                    return Ok(file);
+                }
+            }
+        }
+    }
+
+    /// Makes something with just the permissions named, in a directory that others use: whatever the umask says.
+    fn make<T>(&self, make: impl FnOnce() -> T) -> T {
+        if self.file == 0o600 {
+            return make();
+        }
+        let umask = rustix::process::umask(Mode::empty());
+        let made = make();
+        rustix::process::umask(umask);
+        made
+    }
+
+    fn differ_from_mine(&self) -> bool {
+        self.owner != geteuid().as_raw() || self.file & 0o060 != 0
+    }
+
+    fn hand_over(&self, made: &OwnedFd) {
+        if self.differ_from_mine() {
+            self.give_to_owner(|owner, group| rustix::fs::fchown(made, owner, group));
+        }
+    }
+
+    /// Gives a thing to the directory's group, and from root to its owner. Who may not do that has other ways to share: a directory
+    /// that hands its group on, or one that anybody may write.
+    fn give_to_owner(&self, chown: impl FnOnce(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>) {
+        let owner = geteuid().is_root().then(|| Uid::from_raw(self.owner));
+        let _ = chown(owner, Some(Gid::from_raw(self.group)));
+    }
+}
+
+fn unusable(path: &Path, reason: &dyn Display) -> Error {
+    Error::Unavailable(format!("the store in {} can't be used: {reason}", path.display()))
+}
+
+/// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.
+fn default_path() -> Result<PathBuf, Error> {
+    let uid = geteuid().as_raw();
+    let anybody_writes = rustix::fs::stat(RUN_LOCK).is_ok_and(|stat| stat.st_mode & 0o170_002 == 0o040_002);
+    if anybody_writes {
+        return Ok(Path::new(RUN_LOCK).join(format!("rlock-{uid}")));
+    }
+    let home = passwd::lookup(uid).map(|(_, home)| home).filter(|home| home.is_absolute());
+    home.map(|home| home.join(BELOW_HOME)).ok_or_else(|| {
+        Error::Unavailable(format!(
+            "the store has no place: {RUN_LOCK} is not for anybody to write and user {uid} has no home in /etc/passwd; \
+             name a directory with --store file:///directory"
+        ))
+    })
+}
+
+fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            Err(io::Error::other("it is not a directory, or a symbolic link, which rlock does not follow"))
+        }
+        opened => opened.map_err(io::Error::from),
+    };
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    if is_default && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(RUN_LOCK)) {
+        std::fs::create_dir_all(parent)?;
+    }
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => open(),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Others must not be able to touch a directory that its name alone decides.
+fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
+    let uid = geteuid().as_raw();
+    if stat.st_uid != uid {
+        let owner = stat.st_uid;
+        return Err(unusable(
+            path,
+            &format_args!("it belongs to uid {owner}, not to {uid}: have it removed, or name another with --store"),
+        ));
+    }
+    let mode = stat.st_mode & 0o777;
+    if mode != 0o700 {
+        return Err(unusable(path, &format_args!("its permissions are {mode:03o}: give it 700, for it is yours alone")));
+    }
+    Ok(())
+}
+
+fn check_file_system(path: &Path, dir: &OwnedFd) -> Result<(), Error> {
+    let stat = rustix::fs::fstatfs(dir).map_err(|error| unusable(path, &error))?;
+    // The type is a 32-bit number that some architectures keep in a signed word.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let magic = stat.f_type as u32;
+    match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {
+        Some((_, name)) => Err(unusable(
+            path,
+            &format_args!("it is on a network file system ({name}), where other machines' locks are not seen: name a local one"),
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_take_over_who_may_write() {
+        let rights = |mode: u32| {
+            let mut stat = rustix::fs::stat("/").unwrap();
+            stat.st_mode = mode;
+            Rights::of(&stat)
+        };
+        for (directory, file, folder) in [
+            (0o40700, 0o600, 0o700),
+            (0o40755, 0o600, 0o700),
+            (0o40770, 0o660, 0o770),
+            (0o42775, 0o660, 0o2770),
+            (0o41777, 0o666, 0o777),
+        ] {
+            let rights = rights(directory);
+            assert_eq!((rights.file, rights.folder), (file, folder), "{directory:o}");
+        }
+    }
+}

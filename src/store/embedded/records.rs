@@ -1,0 +1,220 @@
+//! The table's records in one LMDB transaction.
+//!
+//! One unnamed database, so that an ordinary operation writes one leaf page. Keys, in byte order:
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `c` | the clock: the last instant that an operation was given |
+//! | `n` namespace 0 resource 0 number | a node of the resource's tree, the number in 4 big-endian bytes |
+//! | `q` | the last number of a queued request |
+//! | `r` namespace 0 resource | the state of a resource |
+//! | `s` namespace 0 session id | a session |
+//!
+//! Names have no control characters, so that the zero bytes end them.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::{fmt, io};
+
+use heed::types::Bytes;
+use heed::{Database, MdbError, RwTxn};
+
+use super::TABLE_BYTES_MAX;
+use super::codec::{Damaged, Record};
+use crate::lock::index::Node;
+use crate::lock::records::{Records, ResourceState, Session};
+use crate::lock::request::{Micros, SessionId};
+use crate::lock::resource::Resource;
+
+/// The database of a table.
+pub(super) type Table = Database<'static, Bytes, Bytes>;
+
+const CLOCK: &[u8] = b"c";
+const SEQ: &[u8] = b"q";
+
+/// Why the records can't be had.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// LMDB's own word.
+    Lmdb(heed::Error),
+    /// A beacon can't be reached.
+    Io(io::Error),
+    /// A record makes no sense or is missing.
+    Damaged,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lmdb(heed::Error::Mdb(MdbError::MapFull)) => {
+                write!(f, "its table is full ({} MiB): see 'rlock inspect' for who fills it", TABLE_BYTES_MAX >> 20)
+            }
+            Self::Lmdb(heed::Error::Io(error)) | Self::Io(error) => write!(f, "{error}"),
+            Self::Lmdb(error) => write!(f, "its table can't be read or written: {error}"),
+            Self::Damaged => {
+                f.write_str("its table is damaged: end the rlock processes that use it, then remove the directory")
+            }
+        }
+    }
+}
+
+impl From<heed::Error> for Error {
+    fn from(error: heed::Error) -> Self {
+        Self::Lmdb(error)
+    }
+}
+
+impl From<Damaged> for Error {
+    fn from(Damaged: Damaged) -> Self {
+        Self::Damaged
+    }
+}
+
+/// The records of one namespace, in a transaction that is committed or forgotten as a whole.
+pub(super) struct Transaction<'t> {
+    table: Table,
+    txn: RwTxn<'t>,
+    namespace: &'t str,
+}
+
+impl<'t> Transaction<'t> {
+    /// The records in `txn`.
+    pub(super) fn new(table: Table, txn: RwTxn<'t>, namespace: &'t str) -> Self {
+        Self { table, txn, namespace }
+    }
+
+    /// Makes it last.
+    pub(super) fn commit(self) -> Result<(), Error> {
+        Ok(self.txn.commit()?)
+    }
+
+    /// The instant of an operation: `wall`, but later than that of every operation before. So the clock never goes back, and a
+    /// token, which is at least the instant of its grant, rises even on a resource whose state was dropped meanwhile.
+    pub(super) fn advance_clock(&mut self, wall: Micros) -> Result<Micros, Error> {
+        let now = wall.max(self.get::<u64>(CLOCK)?.unwrap_or(0) + 1);
+        self.put(CLOCK, &now)?;
+        Ok(now)
+    }
+
+    /// All sessions of the namespace.
+    pub(super) fn sessions(&self) -> Result<Vec<(SessionId, Session)>, Error> {
+        let prefix = self.key(b"s", &[]);
+        let mut sessions = Vec::new();
+        for item in self.table.prefix_iter(&self.txn, &prefix)? {
+            let (key, value) = item?;
+            sessions.push((SessionId::from_bytes(&key[prefix.len()..])?, Session::from_bytes(value)?));
+        }
+        Ok(sessions)
+    }
+
+    /// The ids of the sessions of all namespaces.
+    pub(super) fn all_session_ids(&self) -> Result<HashSet<SessionId>, Error> {
+        let mut ids = HashSet::new();
+        for item in self.table.prefix_iter(&self.txn, b"s".as_slice())? {
+            let id = item?.0.last_chunk().ok_or(Error::Damaged)?;
+            ids.insert(SessionId(*id));
+        }
+        Ok(ids)
+    }
+
+    fn get<T: Record>(&self, key: &[u8]) -> Result<Option<T>, Error> {
+        Ok(self.table.get(&self.txn, key)?.map(T::from_bytes).transpose()?)
+    }
+
+    fn put<T: Record>(&mut self, key: &[u8], record: &T) -> Result<(), Error> {
+        Ok(self.table.put(&mut self.txn, key, &record.to_bytes())?)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.table.delete(&mut self.txn, key)?;
+        Ok(())
+    }
+
+    fn key(&self, kind: &[u8; 1], rest: &[&[u8]]) -> Vec<u8> {
+        let mut key = [kind, self.namespace.as_bytes(), b"\0"].concat();
+        rest.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    fn session_key(&self, id: SessionId) -> Vec<u8> {
+        self.key(b"s", &[&id.0])
+    }
+
+    fn resource_key(&self, name: &Resource) -> Vec<u8> {
+        self.key(b"r", &[name.as_str().as_bytes()])
+    }
+
+    fn node_key(&self, name: &Resource, id: u32) -> Vec<u8> {
+        self.key(b"n", &[name.as_str().as_bytes(), b"\0", &id.to_be_bytes()])
+    }
+}
+
+impl Records for Transaction<'_> {
+    type Error = Error;
+
+    fn session(&self, id: SessionId) -> Result<Option<Session>, Error> {
+        self.get(&self.session_key(id))
+    }
+
+    fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), Error> {
+        let key = self.session_key(id);
+        self.put(&key, &session)
+    }
+
+    fn remove_session(&mut self, id: SessionId) -> Result<(), Error> {
+        self.delete(&self.session_key(id))
+    }
+
+    fn resource(&self, name: &Resource) -> Result<Option<Cow<'_, ResourceState>>, Error> {
+        Ok(self.get(&self.resource_key(name))?.map(Cow::Owned))
+    }
+
+    fn take_resource(&mut self, name: &Resource) -> Result<Option<ResourceState>, Error> {
+        self.get(&self.resource_key(name))
+    }
+
+    fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Error> {
+        self.put(&self.resource_key(name), &state)
+    }
+
+    fn remove_resource(&mut self, name: &Resource) -> Result<(), Error> {
+        self.delete(&self.resource_key(name))
+    }
+
+    fn resources(&self) -> Result<Vec<Resource>, Error> {
+        let prefix = self.key(b"r", &[]);
+        let mut names = Vec::new();
+        for item in self.table.prefix_iter(&self.txn, &prefix)? {
+            let name = std::str::from_utf8(&item?.0[prefix.len()..]).map_err(|_| Error::Damaged)?;
+            names.push(Resource::new(name).map_err(|_| Error::Damaged)?);
+        }
+        Ok(names)
+    }
+
+    fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Error> {
+        self.get(&self.node_key(name, id))?.map(Cow::Owned).ok_or(Error::Damaged)
+    }
+
+    fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Error> {
+        self.get(&self.node_key(name, id))?.ok_or(Error::Damaged)
+    }
+
+    fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Error> {
+        self.put(&self.node_key(name, id), &node)
+    }
+
+    fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Error> {
+        self.delete(&self.node_key(name, id))
+    }
+
+    fn next_seq(&mut self) -> Result<u64, Error> {
+        let seq = self.get::<u64>(SEQ)?.unwrap_or(0) + 1;
+        self.put(SEQ, &seq)?;
+        Ok(seq)
+    }
+
+    fn due(&self, _now: Micros) -> Result<Option<SessionId>, Error> {
+        // A hold of this store lives as long as its process; no lease ends.
+        Ok(None)
+    }
+}

@@ -1,0 +1,236 @@
+//! One locked transaction on the table, and those whom it concerns: who is found dead in it, and who is to be woken when it lasts.
+
+use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::beacon::{self, Peer};
+use super::directory::Directory;
+use super::records::{self, Transaction};
+use super::{Embedded, Error};
+use crate::lock::op::{Op, Reply, ResourceListing};
+use crate::lock::records::Records;
+use crate::lock::request::{Micros, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::table::LockTable;
+use crate::store::Standing;
+
+/// What has become of a session's process.
+pub(super) enum Fate {
+    /// It lives. Its pipe, to wake or to watch it.
+    Alive(OwnedFd),
+    /// It is dead, or never to be reached again and runs nothing.
+    Dead,
+    /// It holds something and its beacon was removed by somebody, so it is taken to live.
+    Unknown,
+}
+
+/// A transaction in progress.
+pub(super) struct Work<'t> {
+    directory: &'t Directory,
+    table: LockTable<Transaction<'t>>,
+    /// The session that this process acts for; it needs no waking.
+    own: Option<SessionId>,
+    changed: bool,
+    woken: Vec<OwnedFd>,
+    reaped: Vec<SessionId>,
+}
+
+impl Embedded {
+    /// Runs `work` under the lock of the directory. If it changed anything, that lasts and is told to those whom it concerns; after an
+    /// error, nothing of it was.
+    pub(super) fn transact<T>(
+        &self,
+        own: Option<SessionId>,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+    ) -> Result<T, Error> {
+        let unusable = |error: records::Error| self.directory.unusable(&error);
+        let locked = self.directory.lock()?;
+        let txn = self.env.write_txn().map_err(|error| unusable(error.into()))?;
+        let mut running = Work {
+            directory: &self.directory,
+            table: LockTable::new(Transaction::new(self.table, txn, &self.namespace)),
+            own,
+            changed: false,
+            woken: Vec::new(),
+            reaped: Vec::new(),
+        };
+        let result = work(&mut running).map_err(unusable)?;
+        let Work { table, changed, woken, reaped, .. } = running;
+        if changed {
+            table.into_records().commit().map_err(unusable)?;
+        }
+        // A dead session's beacon goes after the session, so that there is none without a beacon.
+        reaped.iter().for_each(|session| beacon::remove(&self.directory, *session));
+        drop(locked);
+        woken.iter().for_each(beacon::wake);
+        Ok(result)
+    }
+}
+
+impl<'t> Work<'t> {
+    /// The records as they stand in this transaction.
+    pub(super) fn records(&self) -> &Transaction<'t> {
+        self.table.records()
+    }
+
+    /// See [`LockTable::blockers`].
+    pub(super) fn blockers(&self, id: SessionId) -> Result<Vec<SessionId>, records::Error> {
+        self.table.blockers(id)
+    }
+
+    /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead, whereupon the next is granted it.
+    pub(super) fn apply(&mut self, op: Op) -> Result<Reply, records::Error> {
+        let now = self.table.records_mut().advance_clock(wall_clock())?;
+        let outcome = self.table.apply(now, op)?;
+        self.changed |= !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
+        self.wake_later(&outcome.granted)?;
+        Ok(outcome.reply)
+    }
+
+    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are reaped.
+    pub(super) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), records::Error> {
+        let own = self.own;
+        for session in sessions.iter().filter(|session| Some(**session) != own) {
+            match self.fate(*session)? {
+                Fate::Alive(pipe) => self.woken.push(pipe),
+                Fate::Dead => self.reap(*session)?,
+                Fate::Unknown => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has become of it.
+    pub(super) fn wake_now(&mut self) {
+        self.woken.drain(..).for_each(|pipe| beacon::wake(&pipe));
+    }
+
+    /// What has become of a session that holds or waits.
+    pub(super) fn fate(&self, id: SessionId) -> Result<Fate, records::Error> {
+        Ok(match beacon::look(self.directory, id).map_err(records::Error::Io)? {
+            Peer::Alive(pipe) => Fate::Alive(pipe),
+            Peer::Dead => Fate::Dead,
+            // Nobody can wake it, and it has not started anything: it finds out when it looks.
+            Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Fate::Dead,
+            Peer::Missing => Fate::Unknown,
+        })
+    }
+
+    /// Removes a dead session from the table.
+    pub(super) fn reap(&mut self, id: SessionId) -> Result<(), records::Error> {
+        self.reaped.push(id);
+        self.apply(Op::Reap(id)).map(drop)
+    }
+
+    /// Reaps the dead among these sessions, as far as they hold or wait, and says whether there were any.
+    pub(super) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, records::Error> {
+        let mut found = false;
+        let own = self.own;
+        for suspect in suspects.iter().filter(|suspect| Some(**suspect) != own) {
+            if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Fate::Dead) {
+                self.reap(*suspect)?;
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+
+    /// How a session stands when nobody dead is in its way, and the beacons to watch while it waits.
+    pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
+        loop {
+            match self.records().session(id)? {
+                None => return Ok((Standing::Lost, Vec::new())),
+                Some(session) if session.is_holder() => return Ok((Standing::Granted(session.tokens()), Vec::new())),
+                Some(_) => {}
+            }
+            let mut watched = Vec::new();
+            let mut dead = Vec::new();
+            for blocker in self.table.blockers(id)? {
+                match self.fate(blocker)? {
+                    Fate::Alive(pipe) => watched.push(pipe),
+                    Fate::Dead => dead.push(blocker),
+                    Fate::Unknown => {}
+                }
+            }
+            if dead.is_empty() {
+                return Ok((Standing::Waiting, watched));
+            }
+            for blocker in dead {
+                self.reap(blocker)?;
+            }
+        }
+    }
+
+    /// Who holds and who waits, but for the dead.
+    pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
+        let mut listings = self.list(resources)?;
+        for listing in &mut listings {
+            let mut error = None;
+            let mut lives = |id| match self.fate(id) {
+                Ok(fate) => !matches!(fate, Fate::Dead),
+                Err(reason) => {
+                    error = Some(reason);
+                    true
+                }
+            };
+            listing.holders.retain(|holder| lives(holder.session));
+            listing.waiters.retain(|waiter| lives(waiter.session));
+            if let Some(error) = error {
+                return Err(error);
+            }
+            let mut last = None;
+            let mut position = 0;
+            for waiter in &mut listing.waiters {
+                position += u32::from(last.replace(waiter.session) != Some(waiter.session));
+                waiter.position = position;
+            }
+        }
+        if resources.is_empty() {
+            listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+        }
+        Ok(listings)
+    }
+
+    fn list(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
+        match self.table.apply(0, Op::Inspect(resources.to_vec()))?.reply {
+            Reply::Listing(listings) => Ok(listings),
+            reply => unreachable!("inspect answers with a listing, not {reply:?}"),
+        }
+    }
+
+    /// The sessions that hold a resource, dead or alive.
+    pub(super) fn holders_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
+        let listings = self.list(std::slice::from_ref(resource))?;
+        Ok(listings.iter().flat_map(|listing| &listing.holders).map(|holder| holder.session).collect())
+    }
+
+    /// The sessions that wait for a resource, dead or alive.
+    pub(super) fn waiters_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
+        let listings = self.list(std::slice::from_ref(resource))?;
+        Ok(listings.iter().flat_map(|listing| &listing.waiters).map(|waiter| waiter.session).collect())
+    }
+
+    /// The sessions that hold a resource or wait for it, dead or alive.
+    pub(super) fn sessions_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
+        let mut sessions = self.holders_of(resource)?;
+        sessions.extend(self.waiters_of(resource)?);
+        Ok(sessions)
+    }
+
+    /// Removes the beacons of processes that died before they had a session, or after.
+    pub(super) fn sweep(&mut self) -> Result<(), records::Error> {
+        let known = self.records().all_session_ids()?;
+        for id in self.directory.beacons().map_err(records::Error::Io)? {
+            if !known.contains(&id) && matches!(beacon::look(self.directory, id), Ok(Peer::Dead)) {
+                beacon::remove(self.directory, id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Microseconds since the Unix epoch, by the machine's clock.
+fn wall_clock() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,223 @@
+//! The words between the loop and the machine: what can happen, and what can be done about it.
+//!
+//! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is [`super::run`]'s.
+
+use rustix::process::Signal as Kernel;
+
+use crate::exit;
+
+/// A signal that rlock receives on behalf of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM
+    Term,
+    /// SIGINT
+    Int,
+    /// SIGHUP
+    Hup,
+    /// SIGQUIT
+    Quit,
+    /// SIGUSR1
+    Usr1,
+    /// SIGUSR2
+    Usr2,
+    /// SIGWINCH
+    Winch,
+    /// SIGCONT
+    Cont,
+    /// SIGTSTP
+    Tstp,
+}
+
+impl Signal {
+    /// Every signal that rlock receives, SIGCHLD apart, which is about the command and not for it.
+    pub const ALL: [Self; 9] =
+        [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Winch, Self::Cont, Self::Tstp];
+
+    /// The kernel's own name for it.
+    pub const fn kernel(self) -> Kernel {
+        match self {
+            Self::Term => Kernel::TERM,
+            Self::Int => Kernel::INT,
+            Self::Hup => Kernel::HUP,
+            Self::Quit => Kernel::QUIT,
+            Self::Usr1 => Kernel::USR1,
+            Self::Usr2 => Kernel::USR2,
+            Self::Winch => Kernel::WINCH,
+            Self::Cont => Kernel::CONT,
+            Self::Tstp => Kernel::TSTP,
+        }
+    }
+
+    /// The signal with this number, if rlock receives it.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|signal| signal.kernel().as_raw() == number)
+    }
+
+    /// The exit code of a program that this signal ended: 128 + n.
+    pub fn exit_code(self) -> u8 {
+        Ended::Signal(self.kernel().as_raw()).exit_code()
+    }
+
+    /// Whether a program that does nothing about the signal is ended by it: while no command runs, these cancel the request.
+    pub const fn ends_by_default(self) -> bool {
+        !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
+    }
+}
+
+/// Who sent a signal, as far as it tells whether the command has received it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The terminal, which sends to the whole foreground group.
+    Terminal,
+    /// The command, rlock itself, or another process of the group that both share.
+    Command,
+    /// Anybody else.
+    Other,
+}
+
+/// A signal that stopped the command, and will stop rlock in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTSTP: Ctrl-Z, or a program that suspends itself
+    Tstp,
+    /// SIGSTOP
+    Stop,
+    /// SIGTTIN: it read from the terminal out of the background
+    Ttin,
+    /// SIGTTOU: it wrote to or changed the terminal out of the background
+    Ttou,
+}
+
+impl Stop {
+    /// The kernel's own name for it.
+    pub const fn kernel(self) -> Kernel {
+        match self {
+            Self::Tstp => Kernel::TSTP,
+            Self::Stop => Kernel::STOP,
+            Self::Ttin => Kernel::TTIN,
+            Self::Ttou => Kernel::TTOU,
+        }
+    }
+
+    /// The stop with this number; a number that stops nothing is taken for SIGSTOP.
+    pub fn from_number(number: i32) -> Self {
+        let known = [Self::Tstp, Self::Ttin, Self::Ttou];
+        known.into_iter().find(|stop| stop.kernel().as_raw() == number).unwrap_or(Self::Stop)
+    }
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Code(u8),
+    /// The signal of this number ended it.
+    Signal(i32),
+}
+
+impl Ended {
+    /// The exit code that says the same: the command's own, or 128 + n.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => u8::try_from(number).map_or(u8::MAX, |n| exit::SIGNAL_BASE.saturating_add(n)),
+        }
+    }
+}
+
+/// The process group that the command runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// A group of its own, for there is no terminal: whatever the command starts can be signalled with it.
+    Own,
+    /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work untouched.
+    Shared,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The store says: still in the queue.
+    Queued,
+    /// The store says: granted.
+    Granted,
+    /// The store says: the grant, or the place in the queue, is gone.
+    Lost,
+    /// The store could not say.
+    StoreFailed,
+    /// A signal came.
+    Signal {
+        /// Which one.
+        signal: Signal,
+        /// Who sent it.
+        sender: Sender,
+    },
+    /// The command runs.
+    Started,
+    /// The command could not be run; the exit code that says why.
+    StartFailed(u8),
+    /// The command was stopped, not ended.
+    CommandStopped(Stop),
+    /// The command has ended and is not yet reaped.
+    Ended(Ended),
+    /// Time has passed, nothing else.
+    Tick,
+}
+
+/// Something to do. A list of them is carried out in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start the command; answer with [`Event::Started`] or [`Event::StartFailed`].
+    Start,
+    /// Send the signal to the command's process alone, as if its sender had.
+    Pass(Signal),
+    /// Send the signal to what is left of the command's own group.
+    PassGroup(Signal),
+    /// Ask the command to end: SIGTERM, to its whole group where that is its own.
+    Terminate,
+    /// End the command: SIGKILL, to its whole group where that is its own.
+    Kill,
+    /// Stop rlock as this signal would have, and come back when it is continued.
+    StopSelf(Stop),
+    /// Collect the ended command; its process id is void from here on.
+    Reap,
+    /// Give back the grant or the place in the queue, whichever there is by now.
+    Release,
+    /// Show on the terminal who holds what the request waits for.
+    ShowWaiting,
+    /// Take that line away again.
+    HideWaiting,
+    /// Say that the wait is over, and who holds.
+    ReportBusy,
+    /// Say what the store or the start of the command failed with.
+    ReportFailure,
+    /// Say the same as a warning: the command goes on.
+    Warn,
+    /// The end: leave with this exit code.
+    Exit(u8),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_there_and_back() {
+        for signal in Signal::ALL {
+            assert_eq!(Signal::from_number(signal.kernel().as_raw()), Some(signal));
+        }
+        assert_eq!(Signal::from_number(Kernel::CHILD.as_raw()), None);
+        for stop in [Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou] {
+            assert_eq!(Stop::from_number(stop.kernel().as_raw()), stop);
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_shells() {
+        assert_eq!(Signal::Term.exit_code(), 143);
+        assert_eq!(Ended::Signal(9).exit_code(), 137);
+        assert_eq!(Ended::Code(255).exit_code(), 255);
+        assert_eq!(Ended::Signal(64).exit_code(), 192);
+    }
+}
