@@ -1,1 +1,6 @@
-fn main(){ std::process::exit(std::process::Command::new("/usr/bin/true").status().unwrap().code().unwrap()); }
+//! Parse, run, print the error once, exit: see [`rlock::cmd::main`].
+
+fn main() {
+    let code = rlock::cmd::main(std::env::args_os());
+    std::process::exit(i32::from(code));
+}

@@ -152,7 +152,8 @@ impl Query<'_> {
     }
 
     fn may_match(&self, child: &Child) -> bool {
-        (child.held.intersects(self.held) || (child.first_waiting < self.before && child.waiting.intersects(self.waiting)))
+        (child.held.intersects(self.held)
+            || (child.first_waiting < self.before && child.waiting.intersects(self.waiting)))
             && self.overlaps(&child.first.lower, &child.upper)
     }
 }
@@ -418,12 +419,7 @@ fn insert<R: Records>(
 }
 
 /// Removes below `node`, and with the last entry of a child the child.
-fn remove<R: Records>(
-    records: &mut R,
-    resource: &Resource,
-    node: &mut Node,
-    entry: &Entry,
-) -> Result<bool, R::Error> {
+fn remove<R: Records>(records: &mut R, resource: &Resource, node: &mut Node, entry: &Entry) -> Result<bool, R::Error> {
     match node {
         Node::Leaf(entries) => {
             let at = entries.partition_point(|other| other.key() < entry.key());

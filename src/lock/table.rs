@@ -222,12 +222,7 @@ impl<R: Records> LockTable<R> {
         Ok(expired)
     }
 
-    fn take_away(
-        &mut self,
-        now: Micros,
-        resource: &Resource,
-        granted: &mut Vec<SessionId>,
-    ) -> Result<Reply, R::Error> {
+    fn take_away(&mut self, now: Micros, resource: &Resource, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
         let mut holders: Vec<SessionId> = match self.records.resource(resource)? {
             Some(state) => {
                 let entries = state.tree.entries(&self.records, resource)?;
@@ -242,12 +237,7 @@ impl<R: Records> LockTable<R> {
     }
 
     /// Removes sessions, then grants what that frees.
-    fn leave(
-        &mut self,
-        now: Micros,
-        sessions: &[SessionId],
-        granted: &mut Vec<SessionId>,
-    ) -> Result<Reply, R::Error> {
+    fn leave(&mut self, now: Micros, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
         let mut freed = Vec::new();
         let mut known = false;
         for session in sessions {
@@ -502,12 +492,7 @@ impl ResourceState {
     }
 }
 
-fn session_of(
-    request: Request,
-    rank: impl Fn(usize) -> Rank,
-    since: Micros,
-    expiry: Option<Micros>,
-) -> Session {
+fn session_of(request: Request, rank: impl Fn(usize) -> Rank, since: Micros, expiry: Option<Micros>) -> Session {
     let records = request.claims.into_iter().enumerate();
     let claims = records.map(|(index, claim)| ClaimRecord { claim, rank: rank(index), token: 0, shares: false });
     Session {

@@ -45,7 +45,7 @@ pub enum Standing {
     Waiting,
     /// Granted; the tokens, claim by claim.
     Granted(Vec<u64>),
-    /// No longer in the queue, or no longer held.
+    /// Neither in the queue nor held any more.
     Lost,
 }
 
@@ -53,14 +53,15 @@ pub enum Standing {
 pub enum Acquired {
     /// It is granted or queued.
     Standing(Standing, Box<dyn Hold>),
-    /// It would have had to wait. Who holds and who waits, resource by resource, and one of those in the way.
-    Busy(Vec<ResourceListing>, SessionId),
+    /// It would have had to wait. Who holds and who waits, resource by resource.
+    Busy(Vec<ResourceListing>),
     /// It can never be granted.
     Refused(Refusal),
 }
 
 /// What became of a change to a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is made once a process")]
 pub enum Changed {
     /// It is done.
     Done,
@@ -109,7 +110,7 @@ pub trait Hold {
     /// Descriptors, each with the events that mean: call [`Hold::check`]. An error or a hang-up always does.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// How the request stands now. Never waits for anybody but the store.
+    /// How the request stands now.
     ///
     /// # Errors
     /// The store can't be used; likewise below.
@@ -118,6 +119,6 @@ pub trait Hold {
     /// Gives back the grant or the place in the queue, whichever it is by now, and whether or not it was lost.
     fn release(&mut self) -> Result<(), Error>;
 
-    /// Who holds and who waits, and one of those whom this request waits for.
-    fn blocked_by(&mut self) -> Result<Option<(Vec<ResourceListing>, SessionId)>, Error>;
+    /// Who holds and who waits for the resources of the request.
+    fn inspect(&mut self) -> Result<Vec<ResourceListing>, Error>;
 }

@@ -102,7 +102,9 @@ mod tests {
 
     #[test]
     fn what_names_no_store_is_a_usage_error_without_a_password() {
-        for url in ["nonsense", "gopher://x", "redis://:secret@h", "file://host/x", "file:x", "file:///%zz", "file:///%0"] {
+        for url in
+            ["nonsense", "gopher://x", "redis://:secret@h", "file://host/x", "file:x", "file:///%zz", "file:///%0"]
+        {
             match file_path(url) {
                 Err(Error::Usage(text)) => assert!(!text.contains("secret") && !text.contains('\n'), "{text}"),
                 other => panic!("{url}: {other:?}"),

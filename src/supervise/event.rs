@@ -70,7 +70,7 @@ impl Signal {
 pub enum Sender {
     /// The terminal, which sends to the whole foreground group.
     Terminal,
-    /// The command, rlock itself, or another process of the group that both share.
+    /// The command or rlock itself; what they send while they share a group is for the group.
     Command,
     /// Anybody else.
     Other,

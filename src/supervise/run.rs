@@ -191,7 +191,7 @@ where
             match arrival {
                 Arrival::Child => child_changed = true,
                 Arrival::Signal(signal, source) => {
-                    let sender = source.sender(signal, self.child.as_ref().map(Child::pid), self.group);
+                    let sender = source.sender(signal, self.child.as_ref().map(Child::pid));
                     self.on(Event::Signal { signal, sender })?;
                 }
             }

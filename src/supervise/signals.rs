@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
 
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getsid, kill_process};
+use rustix::process::{Pid, getpid, getsid, kill_process};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::backend::{Pending, SignalDelivery};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
-use super::event::{Group, Sender, Signal, Stop};
+use super::event::{Sender, Signal, Stop};
 
 /// Something that the handlers noted.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +42,11 @@ impl Source {
         Self { kernel: origin.cause == Cause::Kernel, process }
     }
 
-    /// Tells whether the command, which runs in `group`, has had `signal` from its sender too.
-    pub fn sender(self, signal: Signal, command: Option<Pid>, group: Group) -> Sender {
+    /// Tells whether the command has had `signal` from its sender too.
+    ///
+    /// Whoever else is in a shared group may have sent to the group or to rlock alone, which nobody can tell; a signal too many
+    /// is better than a `kill $!` in a script that nobody hears.
+    pub fn sender(self, signal: Signal, command: Option<Pid>) -> Sender {
         if self.kernel {
             // When a line hangs up the kernel tells the leader of the session alone, not its group.
             let to_leader =
@@ -51,8 +54,7 @@ impl Source {
             return if to_leader { Sender::Other } else { Sender::Terminal };
         }
         let Some(pid) = self.process else { return Sender::Other };
-        let in_group = || group == Group::Shared && getpgid(Some(pid)).is_ok_and(|of_sender| of_sender == getpgrp());
-        if Some(pid) == command || pid == getpid() || in_group() { Sender::Command } else { Sender::Other }
+        if Some(pid) == command || pid == getpid() { Sender::Command } else { Sender::Other }
     }
 }
 
@@ -251,7 +253,7 @@ mod tests {
             kill_process(getpid(), signal.kernel()).unwrap();
             let source = wait_for(&mut signals, signal);
             assert_eq!(source.process, Some(getpid()), "{signal:?}");
-            assert_eq!(source.sender(signal, None, Group::Own), Sender::Command);
+            assert_eq!(source.sender(signal, None), Sender::Command);
         }
     }
 
@@ -270,14 +272,13 @@ mod tests {
         let kernel = Source { kernel: true, process: None };
         let from = |pid| Source { kernel: false, process: Pid::from_raw(pid) };
         let command = Pid::from_raw(i32::MAX);
-        assert_eq!(kernel.sender(Signal::Int, command, Group::Shared), Sender::Terminal);
-        assert_eq!(from(i32::MAX).sender(Signal::Term, command, Group::Own), Sender::Command);
-        assert_eq!(from(i32::MAX - 1).sender(Signal::Term, command, Group::Shared), Sender::Other, "no such process");
-        assert_eq!(from(0).sender(Signal::Term, command, Group::Shared), Sender::Other, "outside of our pid namespace");
+        assert_eq!(kernel.sender(Signal::Int, command), Sender::Terminal);
+        assert_eq!(from(i32::MAX).sender(Signal::Term, command), Sender::Command);
+        assert_eq!(from(i32::MAX - 1).sender(Signal::Term, command), Sender::Other, "no such process");
+        assert_eq!(from(0).sender(Signal::Term, command), Sender::Other, "outside of our pid namespace");
         let mut sibling = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = i32::try_from(sibling.id()).unwrap();
-        assert_eq!(from(pid).sender(Signal::Term, command, Group::Shared), Sender::Command, "of the shared group");
-        assert_eq!(from(pid).sender(Signal::Term, command, Group::Own), Sender::Other);
+        assert_eq!(from(pid).sender(Signal::Term, command), Sender::Other, "of the same group, but not the command");
         sibling.kill().unwrap();
         sibling.wait().unwrap();
     }

@@ -358,7 +358,10 @@ fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     }
     let mode = stat.st_mode & 0o777;
     if mode != 0o700 {
-        return Err(unusable(path, &format_args!("its permissions are {mode:03o}: give it 700, for it is yours alone")));
+        return Err(unusable(
+            path,
+            &format_args!("its permissions are {mode:03o}: give it 700, for it is yours alone"),
+        ));
     }
     Ok(())
 }
@@ -371,7 +374,9 @@ fn check_file_system(path: &Path, dir: &OwnedFd) -> Result<(), Error> {
     match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {
         Some((_, name)) => Err(unusable(
             path,
-            &format_args!("it is on a network file system ({name}), where other machines' locks are not seen: name a local one"),
+            &format_args!(
+                "it is on a network file system ({name}), where other machines' locks are not seen: name a local one"
+            ),
         )),
         None => Ok(()),
     }

@@ -54,10 +54,7 @@ impl Hold for EmbeddedHold {
         Ok(())
     }
 
-    fn blocked_by(&mut self) -> Result<Option<(Vec<ResourceListing>, SessionId)>, Error> {
-        self.store.transact(Some(self.session), |work| {
-            let Some(blocker) = work.blockers(self.session)?.first().copied() else { return Ok(None) };
-            Ok(Some((work.inspect(&self.resources)?, blocker)))
-        })
+    fn inspect(&mut self) -> Result<Vec<ResourceListing>, Error> {
+        self.store.transact(Some(self.session), |work| work.inspect(&self.resources))
     }
 }

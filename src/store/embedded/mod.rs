@@ -115,7 +115,7 @@ fn open_file(directory: &Directory) -> Result<heed::Result<(Env<WithoutTls>, Tab
 /// What came of asking, before it is handed out.
 enum Asked {
     Standing(Standing, Vec<std::os::fd::OwnedFd>),
-    Busy(Vec<ResourceListing>, SessionId),
+    Busy(Vec<ResourceListing>),
     Refused(Refusal),
 }
 
@@ -126,7 +126,7 @@ impl Embedded {
                 Reply::Busy(blockers) => {
                     if !work.reap_dead(&blockers)? {
                         let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                        return Ok(Asked::Busy(work.inspect(&resources)?, blockers[0]));
+                        return Ok(Asked::Busy(work.inspect(&resources)?));
                     }
                 }
                 Reply::Refused(refusal) => {
@@ -188,9 +188,9 @@ impl Store for Embedded {
             Asked::Standing(standing, watched) => {
                 Acquired::Standing(standing, Box::new(EmbeddedHold::new(*self, id, resources, beacon, watched)))
             }
-            Asked::Busy(listing, blocker) => {
+            Asked::Busy(listings) => {
                 beacon.remove(&self.directory);
-                Acquired::Busy(listing, blocker)
+                Acquired::Busy(listings)
             }
             Asked::Refused(refusal) => {
                 beacon.remove(&self.directory);

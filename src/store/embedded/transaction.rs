@@ -73,16 +73,12 @@ impl<'t> Work<'t> {
         self.table.records()
     }
 
-    /// See [`LockTable::blockers`].
-    pub(super) fn blockers(&self, id: SessionId) -> Result<Vec<SessionId>, records::Error> {
-        self.table.blockers(id)
-    }
-
     /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead, whereupon the next is granted it.
     pub(super) fn apply(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(wall_clock())?;
         let outcome = self.table.apply(now, op)?;
-        self.changed |= !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
+        self.changed |=
+            !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
         self.wake_later(&outcome.granted)?;
         Ok(outcome.reply)
     }

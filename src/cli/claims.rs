@@ -1,0 +1,190 @@
+//! The claims of a request, from the words that were matched.
+
+use clap::ArgMatches;
+
+use crate::lock::endpoint::Endpoint;
+use crate::lock::mode::Mode;
+use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+
+use super::args::id;
+use super::usage::Mistake;
+
+/// The claims of `exec`, in the order of the command line, with no resource twice.
+pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+    let mut claims = Vec::new();
+    for (id, mode) in
+        [(id::KEY, Mode::Write), (id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::WRITE, Mode::Write)]
+    {
+        claims
+            .extend(with_places::<Resource>(matches, id).map(|(place, resource)| (place, whole(resource, mode, None))));
+    }
+    let slots = with_places::<(Resource, u32)>(matches, id::SLOT);
+    claims.extend(slots.map(|(place, (resource, slots))| (place, whole(resource, Mode::Slot, Some(*slots)))));
+    claims.sort_by_key(|(place, _)| *place);
+
+    let mut merged: Vec<Claim> = Vec::with_capacity(claims.len());
+    for (_, claim) in claims {
+        match merged.iter_mut().find(|earlier| earlier.resource == claim.resource) {
+            Some(earlier) => merge(earlier, &claim)?,
+            None => merged.push(claim),
+        }
+    }
+    if merged.is_empty() {
+        return Err(Mistake::plain("nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"));
+    }
+    Ok(merged)
+}
+
+/// The values of an argument, each with its place among the words.
+fn with_places<'a, T>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = (usize, &'a T)>
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let places = matches.indices_of(id).into_iter().flatten();
+    places.zip(matches.get_many::<T>(id).into_iter().flatten())
+}
+
+/// A claim on all of a resource.
+fn whole(resource: &Resource, mode: Mode, slots: Option<u32>) -> Claim {
+    Claim { resource: resource.clone(), mode, span: Span::Whole, slots }
+}
+
+/// Makes one claim of two on the same resource: the stronger of two modes allows what both were for. A slot has no such order.
+fn merge(earlier: &mut Claim, later: &Claim) -> Result<(), Mistake> {
+    let key = &later.resource;
+    match (earlier.slots, later.slots) {
+        (Some(one), Some(other)) if one != other => {
+            Err(Mistake::plain(format!("'{key}' cannot have both {one} and {other} slots: give one --slot {key}=N")))
+        }
+        (None, None) => {
+            earlier.mode = earlier.mode.max(later.mode);
+            Ok(())
+        }
+        (Some(_), Some(_)) => Ok(()),
+        _ => Err(Mistake::plain(format!("--slot cannot be combined with another mode on '{key}': give one of them"))),
+    }
+}
+
+/// The claim of `range-*` in this mode.
+pub(super) fn of_range(matches: &ArgMatches, mode: Mode) -> Result<Claim, Mistake> {
+    let Some(resource) = matches.get_one::<Resource>(id::KEY).cloned() else {
+        return Err(Mistake::plain("nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"));
+    };
+    Ok(Claim { resource, mode, span: span(matches)?, slots: None })
+}
+
+/// The interval in the words LO HI, or in one such as `[LO,HI)`.
+pub(super) fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
+    let word = |id| matches.get_one::<String>(id).map(String::as_str);
+    let span = match (word(id::LO), word(id::HI)) {
+        (Some(interval), None) if interval.starts_with(['[', '(']) => Span::parse(interval),
+        (Some(interval), Some(word)) if interval.starts_with(['[', '(']) => {
+            let text =
+                format!("'{interval}' is the whole interval, so '{word}' has no place: put the command after --");
+            return Err(Mistake::plain(text));
+        }
+        (Some(lo), Some(hi)) => Span::closed(endpoint(lo)?, endpoint(hi)?),
+        (Some(lo), None) => {
+            return Err(Mistake::plain(format!("the interval from '{lo}' lacks its end: write LO HI or '[LO,HI)'")));
+        }
+        (None, _) => return Err(Mistake::plain("no interval: write LO HI or '[LO,HI)' after the KEY")),
+    };
+    span.map_err(|error| Mistake::plain(error.to_string()))
+}
+
+/// One end of an interval.
+fn endpoint(word: &str) -> Result<Endpoint, Mistake> {
+    Endpoint::parse(word).map_err(|error| Mistake::plain(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Invocation;
+    use super::super::tests::{mistake, parsed};
+
+    /// The claims of a line, each as `mode resource` and what else there is to it.
+    fn claims(line: &str) -> Vec<String> {
+        let Ok(Invocation::Exec(exec)) = parsed(line) else { panic!("'{line}' should be parsed") };
+        let slots = |slots: Option<u32>| slots.map(|slots| format!("={slots}")).unwrap_or_default();
+        exec.claims
+            .iter()
+            .map(|claim| format!("{} {}{} {}", claim.mode, claim.resource, slots(claim.slots), claim.span))
+            .collect()
+    }
+
+    #[test]
+    fn claims_keep_the_order_of_the_command_line() {
+        let line = "exec --slot s=3 b --read a c --prewrite d --write e -q f -- true";
+        assert_eq!(
+            claims(line),
+            [
+                "slot s=3 whole",
+                "write b whole",
+                "read a whole",
+                "write c whole",
+                "prewrite d whole",
+                "write e whole",
+                "write f whole"
+            ]
+        );
+    }
+
+    #[test]
+    fn of_two_modes_on_one_resource_the_stronger_counts() {
+        assert_eq!(claims("exec --read a --prewrite a -- true"), ["prewrite a whole"]);
+        assert_eq!(claims("exec --write a --read b --read a -- true"), ["write a whole", "read b whole"]);
+        assert_eq!(claims("exec a a -- true"), ["write a whole"]);
+        assert_eq!(claims("exec --slot a=2 --slot a=2 -- true"), ["slot a=2 whole"]);
+    }
+
+    #[test]
+    fn a_slot_and_another_claim_on_one_resource_are_a_mistake() {
+        let text = "--slot cannot be combined with another mode on 'a': give one of them";
+        assert_eq!(mistake("exec --slot a=2 --read a -- true"), text);
+        assert_eq!(mistake("exec a --slot a=2 -- true"), text);
+        let text = "'a' cannot have both 2 and 3 slots: give one --slot a=N";
+        assert_eq!(mistake("exec --slot a=2 --slot a=3 -- true"), text);
+    }
+
+    #[test]
+    fn a_range_has_a_mode_and_an_interval() {
+        assert_eq!(claims("range-read t 1 2 -- true"), ["read t [1,2]"]);
+        assert_eq!(claims("range-prewrite t [1,2) -- true"), ["prewrite t [1,2)"]);
+        assert_eq!(claims("range-write t (-inf,2] -- true"), ["write t (-inf,2]"]);
+    }
+
+    #[test]
+    fn negative_numbers_need_no_quoting_wherever_the_options_stand() {
+        for (line, claim) in [
+            ("range-write tree -inf -3 -n -- cmd", "write tree [-inf,-3]"),
+            ("range-write -n tree -22/7 5 -w 0 -- cmd", "write tree [-22/7,5]"),
+            ("range-write tree -n -.5 -q -3e-9 -- cmd", "write tree [-.5,-3e-9]"),
+            ("range-read tree -E 5 -3 -E 6 -1 -- cmd -9", "read tree [-3,-1]"),
+            ("range-read --store file:///x tree -3 --ttl 9s -1 --grace 1s -- cmd", "read tree [-3,-1]"),
+            ("--namespace n range-read tree -3 -1 -- cmd", "read tree [-3,-1]"),
+            ("range-read -5 -3 inf -- cmd", "read -5 [-3,inf]"),
+        ] {
+            assert_eq!(claims(line), [claim], "{line}");
+        }
+    }
+
+    #[test]
+    fn every_wrong_interval_says_what_to_write() {
+        for (line, text) in [
+            ("exec -- true", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
+            ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),
+            ("range-read t -- true", "no interval: write LO HI or '[LO,HI)' after the KEY"),
+            ("range-read t 1 -- true", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
+            (
+                "range-read t [1,2] true -- x",
+                "'[1,2]' is the whole interval, so 'true' has no place: put the command after --",
+            ),
+            ("range-read t 5 3 -- true", "the interval [5,3] ends before it starts"),
+        ] {
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        assert!(mistake("range-read t 1 x -- true").starts_with("'x' is not a number"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The command line: the one source of parser, help, man pages and completions, and the typed result of parsing.
+//!
+//! It reads words and nothing else: no environment, no clock, no files. What a variable such as `RLOCK_STORE` adds, and whether a
+//! store can do what was asked, is decided by the subcommands.
+//!
+//! - [`invocation`]: the typed result, plain data.
+//! - `args`: the definitions that clap parses by and that everything printed is made from.
+//! - `numbers`: lets `-3` and `-inf` stand unquoted.
+//! - `values`: the text of one word into its type. `claims` and `read`: matched words into an [`Invocation`].
+//! - `usage`: every way to be wrong, in one line.
+//! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: how to print it.
+
+mod args;
+mod claims;
+pub mod completions;
+pub mod invocation;
+mod numbers;
+pub mod pages;
+mod read;
+pub mod stdout;
+mod usage;
+mod values;
+
+use std::ffi::OsString;
+
+pub use invocation::Invocation;
+pub use usage::Usage;
+
+/// Parses the words of a command line, of which the first is the program's own name, as `std::env::args_os` gives them.
+///
+/// # Errors
+/// Whatever is not an invocation: a request for help or the version, or a mistake (see [`Usage`]).
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
+    let mut words: Vec<OsString> = args.skip(1).collect();
+    if words.is_empty() {
+        return Err(Usage::Bare(args::command(None).render_help().to_string()));
+    }
+    let subcommand = args::named_in(&words);
+    if subcommand.is_some_and(|subcommand| subcommand.has_numbers) {
+        numbers::mark(&mut words);
+    }
+    let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
+    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| Usage::of(&error, &page))?;
+    read::invocation(matches).map_err(|mistake| mistake.on(&page))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::ffi::OsString;
+
+    use super::{Invocation, Usage, parse};
+
+    /// What a line of words separated by spaces is parsed to; `_` stands for a space within a word.
+    pub(crate) fn parsed(line: &str) -> Result<Invocation, Usage> {
+        parse(["rlock"].into_iter().chain(line.split_whitespace()).map(|word| OsString::from(word.replace('_', " "))))
+    }
+
+    /// The one line that a mistake is answered with.
+    pub(crate) fn mistake(line: &str) -> String {
+        match parsed(line) {
+            Err(Usage::Mistake(text)) => text,
+            other => panic!("'{line}' should be a mistake, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_at_all_gets_the_short_help() {
+        let Err(Usage::Bare(help)) = parsed("") else { panic!("no words should give the short help") };
+        assert!(help.contains("Usage: rlock") && help.contains("range-prewrite"), "{help}");
+    }
+
+    #[test]
+    fn help_and_version_are_not_mistakes() {
+        for line in
+            ["--help", "-h", "help", "help exec", "exec --help", "range-read -h", "help shrink", "--version", "-V"]
+        {
+            let Err(Usage::Information(text)) = parsed(line) else { panic!("'{line}' should print something") };
+            assert!(text.contains("rlock") && text.ends_with('\n'), "{line}: {text}");
+        }
+        assert_eq!(parsed("-V").unwrap_err().to_string(), concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
+
+    #[test]
+    fn help_is_the_same_text_whichever_way_it_is_asked_for() {
+        for name in super::args::SUBCOMMANDS.map(|subcommand| subcommand.name) {
+            let texts =
+                [format!("{name} --help"), format!("help {name}")].map(|line| parsed(&line).unwrap_err().to_string());
+            assert_eq!(texts[0], texts[1], "{name}");
+        }
+    }
+
+    #[test]
+    fn help_fits_a_terminal() {
+        for name in super::args::SUBCOMMANDS.map(|subcommand| subcommand.name) {
+            let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
+            let wide = text.lines().find(|line| line.chars().count() > 100);
+            assert_eq!(wide, None, "help of {name}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The markup of the texts in this directory, and how it becomes roff.
+//!
+//! - `# TITLE` starts a section, an empty line a paragraph.
+//! - Lines indented by four spaces are shown as they are: examples, tables.
+//! - A paragraph that starts with `TERM:: ` tells what TERM means.
+//! - `` `words` `` are words to type, shown in bold.
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+/// What a line starts with that is shown as it is.
+const INDENT: &str = "    ";
+
+/// A text in roff.
+pub(super) fn render(text: impl AsRef<str>) -> Roff {
+    let mut roff = Roff::new();
+    for block in blocks(text.as_ref()) {
+        match block {
+            Block::Title(title) => _ = roff.control("SH", [title]),
+            Block::Verbatim(lines) => verbatim(&mut roff, &lines),
+            Block::Paragraph(text) => paragraph(&mut roff, &text),
+        }
+    }
+    roff
+}
+
+/// A part of a text.
+#[derive(Debug, PartialEq, Eq)]
+enum Block<'a> {
+    Title(&'a str),
+    /// Lines without their indent; none of them is empty at either end.
+    Verbatim(Vec<&'a str>),
+    /// Lines joined by spaces.
+    Paragraph(String),
+}
+
+/// The parts of a text, in order.
+fn blocks(text: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    // Whether the last line was empty, so that the next one starts a new block.
+    let mut apart = true;
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("# ") {
+            blocks.push(Block::Title(title));
+            apart = true;
+        } else if line.is_empty() {
+            apart = true;
+        } else if let Some(line) = line.strip_prefix(INDENT) {
+            match blocks.last_mut() {
+                Some(Block::Verbatim(lines)) => {
+                    // An empty line between two indented ones is part of what is shown.
+                    lines.extend(apart.then_some(""));
+                    lines.push(line);
+                }
+                _ => blocks.push(Block::Verbatim(vec![line])),
+            }
+            apart = false;
+        } else {
+            match blocks.last_mut() {
+                Some(Block::Paragraph(paragraph)) if !apart => {
+                    paragraph.push(' ');
+                    paragraph.push_str(line);
+                }
+                _ => blocks.push(Block::Paragraph(line.to_owned())),
+            }
+            apart = false;
+        }
+    }
+    blocks
+}
+
+fn verbatim(roff: &mut Roff, lines: &[&str]) {
+    roff.control("PP", []).control("RS", ["4"]).control("EX", []);
+    for line in lines {
+        roff.text([roman(*line)]);
+    }
+    roff.control("EE", []).control("RE", []);
+}
+
+fn paragraph(roff: &mut Roff, text: &str) {
+    match text.split_once(":: ") {
+        Some((term, meaning)) => roff.control("TP", []).text(inlines(term)).text(inlines(meaning)),
+        None => roff.control("PP", []).text(inlines(text)),
+    };
+}
+
+/// A line with its marked words in bold.
+fn inlines(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    parts.map(|(at, part)| if at % 2 == 0 { roman(part) } else { bold(part) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, blocks, render};
+
+    #[test]
+    fn a_text_is_cut_into_its_blocks() {
+        let text = "# ONE\n\nfirst\nline\n\nsecond\n\n    a\n      b\n\n    c\n\nlast\n";
+        let paragraph = |text: &str| Block::Paragraph(text.to_owned());
+        let verbatim = Block::Verbatim(vec!["a", "  b", "", "c"]);
+        assert_eq!(
+            blocks(text),
+            [Block::Title("ONE"), paragraph("first line"), paragraph("second"), verbatim, paragraph("last")]
+        );
+    }
+
+    #[test]
+    fn blocks_become_roff_that_no_text_can_break() {
+        let roff = render("# A TITLE\n\n.dot `-n` \\e\n\n`-x`:: what it does\n\n    'quote\n").to_roff();
+        let expected = ".SH \"A TITLE\"\n.PP\n\\&.dot \\fB\\-n\\fR \\\\e\n.TP\n\\fB\\-x\\fR\nwhat it does\n\
+                        .PP\n.RS 4\n.EX\n\\&'quote\n.EE\n.RE\n";
+        assert_eq!(roff, expected);
+    }
+}

@@ -1,0 +1,350 @@
+//! Matched words into an [`Invocation`]: the rules that join several options, which clap can't state or can't explain.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use crate::lock::mode::Mode;
+use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
+
+use super::args::id;
+use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shell, Shrink, StoreOptions};
+use super::pages::Page;
+use super::usage::Mistake;
+use super::{claims, values};
+
+/// The invocation that was matched.
+pub(super) fn invocation(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let mut matches = matches;
+    let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
+    match name.as_str() {
+        "exec" => exec(claims::of_exec(&matches)?, matches),
+        "range-read" => exec(vec![claims::of_range(&matches, Mode::Read)?], matches),
+        "range-prewrite" => exec(vec![claims::of_range(&matches, Mode::Prewrite)?], matches),
+        "range-write" => exec(vec![claims::of_range(&matches, Mode::Write)?], matches),
+        "inspect" => Ok(inspect(matches)),
+        "cleanup" => cleanup(matches),
+        "shrink" => shrink(matches),
+        "downgrade" => Ok(downgrade(matches)),
+        "completions" => Ok(Invocation::Completions(shell(matches))),
+        "man" => Ok(Invocation::Man(man(matches))),
+        other => unreachable!("clap knows no subcommand '{other}'"),
+    }
+}
+
+/// What `exec` and `range-*` share.
+fn exec(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let command = command(&mut matches)?;
+    let (ttl, grace) = lease(&matches)?;
+    Ok(Invocation::Exec(Exec {
+        claims,
+        command,
+        ttl,
+        grace,
+        wait: wait(&matches)?,
+        conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
+        connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
+        replicas: given(&mut matches, id::REPLICAS),
+        quiet: matches.get_flag(id::QUIET),
+        verbose: matches.get_flag(id::VERBOSE),
+        store: store(&mut matches),
+    }))
+}
+
+/// The value of an option that has a default.
+fn given<T: Clone + Send + Sync + 'static>(matches: &mut ArgMatches, id: &str) -> T {
+    matches.remove_one(id).expect("the option has a default")
+}
+
+/// The words to execute.
+fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
+    if let Some(string) = matches.remove_one::<OsString>(id::SHELL_COMMAND) {
+        return Ok(vec!["/bin/sh".into(), "-c".into(), string]);
+    }
+    let words = matches
+        .remove_many(id::COMMAND)
+        .ok_or_else(|| Mistake::plain("no command: put it after --, or give a string to -c"))?;
+    Ok(words.collect())
+}
+
+/// How long to wait. `-n` is `-w 0`, so the two may stand together only where they say the same.
+fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
+    let wait = matches.get_one::<Duration>(id::WAIT).copied();
+    match (matches.get_flag(id::NO_WAIT), wait) {
+        (true, Some(wait)) if !wait.is_zero() => {
+            let wait = values::shown(wait);
+            Err(Mistake::plain(format!("--no-wait and --wait {wait} exclude each other: give one of them")))
+        }
+        (true, _) => Ok(Some(Duration::ZERO)),
+        (false, wait) => Ok(wait),
+    }
+}
+
+/// The ttl and the grace. The command is told to stop a grace before its deadline and the last renewal is tried a third of the ttl
+/// before it, so a longer grace would stop commands that hold their lock. A default must not be the reason for a mistake: it yields.
+fn lease(matches: &ArgMatches) -> Result<(Duration, Duration), Mistake> {
+    let get = |id| *matches.get_one::<Duration>(id).expect("the option has a default");
+    let (ttl, grace): (Duration, Duration) = (get(id::TTL), get(id::GRACE));
+    if grace <= ttl / 3 {
+        Ok((ttl, grace))
+    } else if matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue) {
+        Ok((ttl, ttl / 3))
+    } else {
+        let (ttl, grace) = (values::shown(ttl), values::shown(grace));
+        Err(Mistake::plain(format!(
+            "--grace {grace} is more than a third of --ttl {ttl}: lower --grace or raise --ttl"
+        )))
+    }
+}
+
+fn inspect(mut matches: ArgMatches) -> Invocation {
+    Invocation::Inspect(Inspect {
+        resources: resources(&mut matches),
+        json: matches.get_flag(id::JSON),
+        store: store(&mut matches),
+    })
+}
+
+fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let cleanup = Cleanup {
+        resources: resources(&mut matches),
+        dry_run: matches.get_flag(id::DRY_RUN),
+        break_grants: matches.get_flag(id::BREAK),
+        store: store(&mut matches),
+    };
+    if cleanup.break_grants && cleanup.resources.is_empty() {
+        return Err(Mistake::plain("--break takes live locks away, so it must be told which: name a KEY"));
+    }
+    Ok(Invocation::Cleanup(cleanup))
+}
+
+fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Shrink(Shrink {
+        span: claims::span(&matches)?,
+        resource: matches.remove_one(id::RESOURCE),
+        store: store(&mut matches),
+    }))
+}
+
+fn downgrade(mut matches: ArgMatches) -> Invocation {
+    let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
+    Invocation::Downgrade(Downgrade {
+        mode: if mode == Mode::Read.as_str() { Mode::Read } else { Mode::Prewrite },
+        resource: matches.remove_one(id::RESOURCE),
+        store: store(&mut matches),
+    })
+}
+
+fn shell(mut matches: ArgMatches) -> Shell {
+    let name: String = matches.remove_one(id::SHELL).expect("clap requires a shell");
+    Shell::ALL.into_iter().find(|shell| shell.as_str() == name).expect("clap takes only shells that there are")
+}
+
+fn man(mut matches: ArgMatches) -> Man {
+    if let Some(dir) = matches.remove_one::<PathBuf>(id::DIR) {
+        return Man::WriteAll(dir);
+    }
+    let name: String = matches.remove_one(id::PAGE).unwrap_or_else(|| "rlock".to_owned());
+    Man::Print(Page::find(&name).expect("clap takes only pages that there are"))
+}
+
+/// The options of the store.
+fn store(matches: &mut ArgMatches) -> StoreOptions {
+    StoreOptions { store: matches.remove_one(id::STORE), namespace: matches.remove_one(id::NAMESPACE) }
+}
+
+/// The KEYs, each once, in the order of the command line.
+fn resources(matches: &mut ArgMatches) -> Vec<Resource> {
+    let mut resources: Vec<Resource> = Vec::new();
+    for resource in matches.remove_many(id::KEY).into_iter().flatten() {
+        if !resources.contains(&resource) {
+            resources.push(resource);
+        }
+    }
+    resources
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shell, Shrink, StoreOptions};
+    use super::super::pages::Page;
+    use super::super::parse;
+    use super::super::tests::{mistake, parsed};
+    use crate::lock::mode::Mode;
+    use crate::lock::resource::Resource;
+    use crate::lock::span::Span;
+
+    fn exec(line: &str) -> Exec {
+        match parsed(line) {
+            Ok(Invocation::Exec(exec)) => exec,
+            other => panic!("'{line}' should run a command, not {other:?}"),
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<Resource> {
+        names.iter().map(|name| Resource::new(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_bare_exec_has_the_documented_defaults() {
+        let exec = exec("exec k -- make -j 2 --all");
+        assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
+        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
+        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (secs(30), secs(5), secs(5)));
+        assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn every_option_of_exec_and_range_is_read() {
+        let options =
+            "-w 90s -E 3 --ttl 1m --grace 20s --connect-timeout 500ms --replicas 2 -q --store file:///d --namespace n";
+        for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
+            for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
+                let exec = exec(&line);
+                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, 2), "{line}");
+                assert_eq!(
+                    (exec.ttl, exec.grace, exec.connect_timeout),
+                    (secs(60), secs(20), Duration::from_millis(500))
+                );
+                assert_eq!((exec.quiet, exec.verbose), (true, false));
+                assert_eq!(exec.store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) });
+            }
+        }
+        let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
+        assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
+        assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
+    }
+
+    #[test]
+    fn store_options_stand_before_or_after_the_subcommand() {
+        for line in ["--store file:///d --namespace n exec k -- c", "--namespace=n exec --store=file:///d k -- c"] {
+            let store = exec(line).store;
+            assert_eq!(store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) }, "{line}");
+        }
+        assert_eq!(exec("--store exec exec k -- c").store.store.as_deref(), Some("exec"));
+    }
+
+    #[test]
+    fn a_string_runs_by_the_shell() {
+        assert_eq!(exec("exec k -c a_&&_b").command, ["/bin/sh", "-c", "a && b"]);
+        assert_eq!(exec("range-write k 1 2 --shell -5").command, ["/bin/sh", "-c", "-5"]);
+    }
+
+    #[test]
+    fn no_wait_is_a_wait_of_zero() {
+        for line in [
+            "exec -n k -- c",
+            "exec --no-wait k -- c",
+            "exec -w 0 k -- c",
+            "exec -n -w 0s k -- c",
+            "exec -w0 k -n -- c",
+        ] {
+            assert_eq!(exec(line).wait, Some(Duration::ZERO), "{line}");
+        }
+        let text = "--no-wait and --wait 1m30s exclude each other: give one of them";
+        assert_eq!(mistake("exec -n -w 90 k -- c"), text);
+    }
+
+    #[test]
+    fn an_option_given_twice_counts_the_last_time() {
+        let exec = exec("exec -n -n -E 1 --ttl 9s -E 2 --ttl 60s k -- c");
+        assert_eq!((exec.conflict_exit_code, exec.ttl), (2, secs(60)));
+    }
+
+    #[test]
+    fn grace_is_at_most_a_third_of_the_ttl() {
+        let text = "--grace 20s is more than a third of --ttl 30s: lower --grace or raise --ttl";
+        assert_eq!(mistake("exec k --grace 20s -- c"), text);
+        assert_eq!(mistake("exec k --ttl 30s --grace 20s -- c"), text);
+        assert_eq!(exec("exec k --grace 10s -- c").grace, secs(10));
+        assert_eq!(exec("exec k --ttl 6s -- c").grace, secs(2), "a default yields");
+        assert_eq!(exec("exec k --ttl 15s -- c").grace, secs(5));
+        let text = "--grace 5s is more than a third of --ttl 6s: lower --grace or raise --ttl";
+        assert_eq!(mistake("exec k --ttl 6s --grace 5s -- c"), text, "what was asked for does not");
+    }
+
+    #[test]
+    fn the_command_may_have_any_bytes() {
+        let odd = OsString::from_vec(vec![0xff, b'x']);
+        let words = ["rlock", "exec", "k", "--"].map(OsString::from).into_iter().chain([odd.clone(), odd.clone()]);
+        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes after -- are fine") };
+        assert_eq!(exec.command, [odd.clone(), odd.clone()]);
+        let words = ["rlock", "exec", "k", "-c"].map(OsString::from).into_iter().chain([odd.clone()]);
+        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("so are those of a string") };
+        assert_eq!(exec.command[2], odd);
+    }
+
+    #[test]
+    fn the_other_subcommands_are_read() {
+        let store = StoreOptions::default();
+        let inspect =
+            |resources, json| Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, json });
+        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], false));
+        assert_eq!(parsed("inspect b --json a b").unwrap(), inspect(names(&["b", "a"]), true));
+        let cleanup = |resources, dry_run, break_grants| {
+            Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
+        };
+        assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
+        assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+        let resource = names(&["k"]).pop();
+        assert_eq!(
+            parsed("downgrade --resource k prewrite").unwrap(),
+            Invocation::Downgrade(Downgrade { store: store.clone(), mode: Mode::Prewrite, resource: resource.clone() })
+        );
+        assert_eq!(
+            parsed("downgrade read").unwrap(),
+            Invocation::Downgrade(Downgrade { store: store.clone(), mode: Mode::Read, resource: None })
+        );
+        for line in [
+            "shrink -3 -1 --resource k",
+            "shrink --resource k -3 -1",
+            "shrink -3 --resource=k -1",
+            "shrink [-3,-1] --resource k",
+        ] {
+            let span = Span::parse("[-3,-1]").unwrap();
+            assert_eq!(
+                parsed(line).unwrap(),
+                Invocation::Shrink(Shrink { store: store.clone(), span, resource: resource.clone() })
+            );
+        }
+    }
+
+    #[test]
+    fn the_reference_is_asked_for_by_name() {
+        for shell in Shell::ALL {
+            assert_eq!(parsed(&format!("completions {}", shell.as_str())).unwrap(), Invocation::Completions(shell));
+        }
+        let print = |name| Invocation::Man(Man::Print(Page::find(name).unwrap()));
+        assert_eq!(parsed("man").unwrap(), print("rlock"));
+        assert_eq!(parsed("man rlock").unwrap(), print("rlock"));
+        assert_eq!(parsed("man rlock-exec").unwrap(), print("rlock-exec"));
+        assert_eq!(parsed("man range-read").unwrap(), print("rlock-range-read"));
+        assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man::WriteAll(PathBuf::from("d"))));
+    }
+
+    #[test]
+    fn a_rule_that_is_broken_is_named() {
+        for (line, text) in [
+            ("exec k", "no command: put it after --, or give a string to -c"),
+            ("exec k make", "no command: put it after --, or give a string to -c"),
+            ("range-read k 1 2", "no command: put it after --, or give a string to -c"),
+            ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
+            ("shrink 1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
+        ] {
+            assert_eq!(mistake(line), text, "{line}");
+        }
+    }
+}

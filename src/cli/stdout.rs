@@ -1,0 +1,45 @@
+//! Printing what was asked for to standard output.
+
+use std::io::{self, ErrorKind, Write};
+
+/// Writes all of `bytes` to standard output. A reader that went away (`rlock man | head -1`) has seen enough: that is success.
+///
+/// # Errors
+/// Standard output can't be written: it is closed, or the disk under it is full.
+pub fn print(bytes: &[u8]) -> io::Result<()> {
+    print_to(&mut io::stdout().lock(), bytes)
+}
+
+/// The same to any writer.
+fn print_to(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind, Write};
+
+    use super::print_to;
+
+    /// A writer that always fails in the same way.
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is() {
+        assert!(print_to(&mut Failing(ErrorKind::BrokenPipe), b"x").is_ok());
+        assert_eq!(print_to(&mut Failing(ErrorKind::StorageFull), b"x").unwrap_err().kind(), ErrorKind::StorageFull);
+    }
+}

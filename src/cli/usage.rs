@@ -1,0 +1,253 @@
+//! Every way in which words are no invocation: a request for help, or a mistake told in one line.
+
+use std::fmt;
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::numbers::unmark;
+
+/// Why there is nothing to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Help or the version was asked for: print the text to standard output and exit with 0.
+    Information(String),
+    /// Nothing was asked for: print the short help to standard error and exit with 64.
+    Bare(String),
+    /// A mistake, in one line without a prefix: print it to standard error and exit with 64.
+    Mistake(String),
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Information(text) | Self::Bare(text) | Self::Mistake(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// A mistake before it is known whose help it should point to.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    /// What is wrong.
+    text: String,
+    /// Whether the text leaves open what to do instead, so that the help must say it.
+    see_help: bool,
+}
+
+impl Mistake {
+    /// A mistake whose text says what to do instead.
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), see_help: false }
+    }
+
+    /// A mistake that the help must explain.
+    fn unexplained(text: impl Into<String>) -> Self {
+        Self { text: text.into(), see_help: true }
+    }
+
+    /// The mistake as made on the command line of `page`, such as `rlock exec`.
+    pub(super) fn on(self, page: &str) -> Usage {
+        let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
+        // Words may hold anything, and what they hold must neither break the line nor reach the terminal.
+        Usage::Mistake(text.replace('\u{1}', "").replace(char::is_control, "?"))
+    }
+}
+
+impl Usage {
+    /// What clap says, made while it parsed the command line of `page`.
+    pub(super) fn of(error: &Error, page: &str) -> Self {
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
+            _ => mistake(error).on(page),
+        }
+    }
+}
+
+/// The one line for each kind of error.
+fn mistake(error: &Error) -> Mistake {
+    let argument = label(text(error, ContextKind::InvalidArg));
+    let value = unmark(text(error, ContextKind::InvalidValue));
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let what = format!("unexpected argument '{argument}'");
+            suggested(what, text(error, ContextKind::SuggestedArg))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let what = format!("no such subcommand '{}'", text(error, ContextKind::InvalidSubcommand));
+            suggested(what, first(error, ContextKind::SuggestedSubcommand))
+        }
+        ErrorKind::MissingSubcommand => Mistake::unexplained("no subcommand"),
+        ErrorKind::InvalidValue if value.is_empty() => Mistake::unexplained(format!("{argument} needs a value")),
+        ErrorKind::InvalidValue => Mistake::plain(format!("{argument} must be {}, not '{value}'", alternatives(error))),
+        ErrorKind::ValueValidation => {
+            let reason =
+                std::error::Error::source(error).map_or_else(|| format!("'{value}' is not valid"), ToString::to_string);
+            Mistake::plain(format!("{argument}: {reason}"))
+        }
+        ErrorKind::TooManyValues => {
+            Mistake::unexplained(format!("{argument} takes no value, so '{value}' has no place"))
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = label(first(error, ContextKind::PriorArg));
+            Mistake::plain(format!("{argument} and {other} exclude each other: give one of them"))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            Mistake::unexplained(format!("{} is missing", label(first(error, ContextKind::InvalidArg))))
+        }
+        ErrorKind::InvalidUtf8 => Mistake::plain(
+            "a word before the command is not UTF-8: only the command and its arguments may have any bytes",
+        ),
+        _ => Mistake::unexplained(first_line(error)),
+    }
+}
+
+/// A mistake, with what was probably meant.
+fn suggested(what: String, suggestion: &str) -> Mistake {
+    if suggestion.is_empty() {
+        Mistake::unexplained(what)
+    } else {
+        Mistake::plain(format!("{what}: did you mean '{suggestion}'?"))
+    }
+}
+
+/// What clap tells of one kind; empty if it tells nothing.
+fn text(error: &Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
+}
+
+/// The same where clap may tell several things: the first.
+fn first(error: &Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::Strings(texts)) => texts.first().map_or("", String::as_str),
+        _ => text(error, kind),
+    }
+}
+
+/// The values that would have been right.
+fn alternatives(error: &Error) -> String {
+    let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else {
+        return "something else".to_owned();
+    };
+    match values.as_slice() {
+        [init @ .., last] if !init.is_empty() => format!("{} or {last}", init.join(", ")),
+        values => values.concat(),
+    }
+}
+
+/// The name of an argument without the decoration of its values: `--wait` for `--wait <DUR>`, `KEY` for `[KEY]...`.
+fn label(argument: &str) -> &str {
+    let name =
+        if argument.starts_with("--") { argument.split([' ', '=', '[']).next().unwrap_or(argument) } else { argument };
+    name.trim_end_matches("...").trim_matches(['<', '>', '[', ']'])
+}
+
+/// The first line of clap's own text, for kinds of error that none of our definitions can cause today.
+fn first_line(error: &Error) -> String {
+    let text = error.render().to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::super::tests::mistake;
+    use super::super::{Usage, parse};
+
+    #[test]
+    fn every_mistake_is_told_in_its_one_line() {
+        for (line, text) in [
+            ("--foo", "unexpected argument '--foo'; see 'rlock --help'"),
+            ("exec --foo k -- c", "unexpected argument '--foo'; see 'rlock exec --help'"),
+            ("exec -x k -- c", "unexpected argument '-x'; see 'rlock exec --help'"),
+            ("range-read t 1 2 -i -- c", "unexpected argument '-i'; see 'rlock range-read --help'"),
+            ("range-read t 1 2 -3 -- c", "unexpected argument '-3'; see 'rlock range-read --help'"),
+            ("exec --tll 5s k -- c", "unexpected argument '--tll': did you mean '--ttl'?"),
+            ("--store x", "no subcommand; see 'rlock --help'"),
+            ("exce k -- c", "no such subcommand 'exce': did you mean 'exec'?"),
+            ("zzz", "no such subcommand 'zzz'; see 'rlock --help'"),
+            ("exec k -w", "--wait needs a value; see 'rlock exec --help'"),
+            ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
+            ("exec k -w x -- c", "--wait: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
+            ("range-read t 1 2 -w -5 -- c", "--wait: '-5' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
+            ("exec k --ttl 0 -- c", "--ttl: '0' is too short: a lease has at least 1s"),
+            ("exec k -E 256 -- c", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
+            ("exec k --replicas x -- c", "--replicas: 'x' is not a number of replicas: give 0, 1, 2 and so on"),
+            ("exec --slot db -- c", "--slot: 'db' lacks the number of slots: write it as db=4"),
+            ("exec k -q -v -- c", "--quiet and --verbose exclude each other: give one of them"),
+            ("exec k -c a -- c", "--shell and COMMAND exclude each other: give one of them"),
+            ("man rlock --dir d", "PAGE and --dir exclude each other: give one of them"),
+            ("inspect --json=x", "--json takes no value, so 'x' has no place; see 'rlock inspect --help'"),
+            ("shrink", "LO is missing; see 'rlock shrink --help'"),
+            ("shrink 1 2 3", "unexpected argument '3'; see 'rlock shrink --help'"),
+            ("downgrade", "MODE is missing; see 'rlock downgrade --help'"),
+            ("downgrade write", "MODE must be read or prewrite, not 'write'"),
+            ("completions", "SHELL is missing; see 'rlock completions --help'"),
+            ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
+        ] {
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        assert!(mistake("man exce").starts_with("PAGE must be rlock, rlock-exec, rlock-range-read, "));
+    }
+
+    #[test]
+    fn a_word_that_is_not_utf8_is_a_mistake_before_the_command() {
+        let text = "a word before the command is not UTF-8: only the command and its arguments may have any bytes";
+        let odd = || OsString::from_vec(vec![0xff]);
+        let word = OsString::from;
+        for words in [
+            vec![word("rlock"), word("exec"), odd(), word("--"), word("c")],
+            vec![word("rlock"), word("exec"), word("--read"), odd(), word("--"), word("c")],
+            vec![word("rlock"), word("--store"), odd(), word("inspect")],
+            vec![word("rlock"), word("range-read"), word("k"), odd(), word("1"), word("--"), word("c")],
+        ] {
+            assert_eq!(parse(words.into_iter()), Err(Usage::Mistake(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_whatever_the_words_hold() {
+        for line in ["exec --a\nb k -- c", "exec k -w \u{1b}[2J\n -- c", "\u{7}", "completions a\rb", "exec a\nb -- c"]
+        {
+            let Err(Usage::Mistake(text)) = parse(["rlock"].into_iter().chain(line.split(' ')).map(OsString::from))
+            else {
+                panic!("{line:?} should be a mistake");
+            };
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_words_make_it_panic() {
+        let words = [
+            "exec",
+            "range-read",
+            "shrink",
+            "k",
+            "-3",
+            "--",
+            "-n",
+            "-c",
+            "--store",
+            "=",
+            "",
+            "-",
+            "[",
+            "--read",
+            "--break",
+        ];
+        for one in words {
+            for two in words {
+                for three in words {
+                    let _ = parse(["rlock", one, two, three].into_iter().map(OsString::from));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The text of one word into its type. Each error completes "'--option': ", in one line, with what to write instead.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::lock::resource::Resource;
+
+use super::numbers::unmark;
+
+/// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the keyboard is likelier.
+const SLOTS_MAX: u32 = 1_000_000;
+
+/// The longest duration, so that no sum of an instant and a duration overflows: 100 years.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The shortest lease. Below it the time for renewals and for stopping the command is of the order of one slow reply.
+const TTL_MIN: Duration = Duration::from_secs(1);
+
+/// A resource's name.
+pub(super) fn resource(word: &str) -> Result<Resource, String> {
+    Resource::new(unmark(word)).map_err(|error| error.to_string())
+}
+
+/// A word taken as it is: an end of an interval, or the whole of one, which need each other to be understood.
+pub(super) fn plain(word: &str) -> Result<String, String> {
+    Ok(unmark(word).to_owned())
+}
+
+/// A word taken as it is that need not be UTF-8.
+pub(super) fn shell_command(word: OsString) -> OsString {
+    match word.to_str() {
+        Some(text) => unmark(text).into(),
+        None => word,
+    }
+}
+
+/// `KEY=N`, split at the last `=`, since a name may hold one and a number never does.
+pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
+    let (name, slots) =
+        word.rsplit_once('=').ok_or_else(|| format!("'{word}' lacks the number of slots: write it as {word}=4"))?;
+    let slots = slots.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
+    let slots = slots.ok_or_else(|| format!("'{word}' must end in a number of slots from 1 to {SLOTS_MAX}"))?;
+    Ok((resource(name)?, slots))
+}
+
+/// A duration as humantime reads it, or a bare number of seconds, which is what users of flock(1) and timeout(1) write.
+pub(super) fn duration(word: &str) -> Result<Duration, String> {
+    let word = unmark(word);
+    let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let duration = if bare {
+        // What is beyond a Duration is beyond the limit below, too.
+        word.parse().ok().map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    } else {
+        humantime::parse_duration(word).ok()
+    };
+    let duration =
+        duration.ok_or_else(|| format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms"))?;
+    if duration > DURATION_MAX {
+        Err(format!("'{word}' is too long: a duration may have 100 years"))
+    } else {
+        Ok(duration)
+    }
+}
+
+/// A lease's length.
+pub(super) fn ttl(word: &str) -> Result<Duration, String> {
+    let ttl = duration(word)?;
+    if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease has at least 1s")) } else { Ok(ttl) }
+}
+
+/// An exit code.
+pub(super) fn exit_code(word: &str) -> Result<u8, String> {
+    let word = unmark(word);
+    word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
+}
+
+/// A number of replicas.
+pub(super) fn replicas(word: &str) -> Result<u32, String> {
+    let word = unmark(word);
+    word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
+}
+
+/// A duration as a message shows it: in units that [`duration`] reads, down to the milliseconds.
+pub(super) fn shown(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    let mut text = String::new();
+    for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {
+        if value > 0 {
+            // Writing to a String can't fail.
+            let _ = write!(text, "{value}{unit}");
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{duration, exit_code, plain, replicas, resource, shown, slot, ttl};
+
+    #[test]
+    fn durations_have_units_or_are_seconds() {
+        let cases = [
+            ("90s", 90_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("500ms", 500),
+            ("10", 10_000),
+            ("0", 0),
+            ("0.5", 500),
+        ];
+        for (word, millis) in cases {
+            assert_eq!(duration(word), Ok(Duration::from_millis(millis)), "{word}");
+        }
+        for word in ["", "x", "-1", "1e3", "inf", ".", "1..2", "5 parsecs"] {
+            let text = format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
+            assert_eq!(duration(word), Err(text));
+        }
+    }
+
+    #[test]
+    fn durations_that_would_overflow_a_clock_are_refused() {
+        for word in ["101years", "18446744073709551616", "18446744073709551615s"] {
+            assert_eq!(duration(word), Err(format!("'{word}' is too long: a duration may have 100 years")));
+        }
+        assert!(duration("99years").is_ok());
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_read() {
+        for word in ["0s", "1s", "1m", "1m1s", "2h", "26h3m4s5ms", "333ms"] {
+            assert_eq!(shown(duration(word).unwrap()), word);
+        }
+    }
+
+    #[test]
+    fn a_lease_has_at_least_a_second() {
+        assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(ttl("999ms"), Err("'999ms' is too short: a lease has at least 1s".to_owned()));
+    }
+
+    #[test]
+    fn slots_split_at_the_last_equals_sign() {
+        let (name, slots) = slot("a=b=3").unwrap();
+        assert_eq!((name.as_str(), slots), ("a=b", 3));
+        assert_eq!(slot("db=1000000").unwrap().1, 1_000_000);
+        assert_eq!(slot("db").unwrap_err(), "'db' lacks the number of slots: write it as db=4");
+        for word in ["db=0", "db=1000001", "db=", "db=-1", "db=x", "db=99999999999"] {
+            assert_eq!(slot(word).unwrap_err(), format!("'{word}' must end in a number of slots from 1 to 1000000"));
+        }
+        assert_eq!(slot("=1").unwrap_err(), resource("").unwrap_err());
+    }
+
+    #[test]
+    fn small_numbers_say_their_range() {
+        assert_eq!((exit_code("0"), exit_code("255")), (Ok(0), Ok(255)));
+        assert_eq!(exit_code("256"), Err("'256' is not an exit code: give a number from 0 to 255".to_owned()));
+        assert_eq!(replicas("2"), Ok(2));
+        assert_eq!(replicas("-1"), Err("'-1' is not a number of replicas: give 0, 1, 2 and so on".to_owned()));
+    }
+
+    #[test]
+    fn marks_are_taken_off() {
+        assert_eq!(plain("\u{1}-inf"), Ok("-inf".to_owned()));
+        assert_eq!(resource("\u{1}-3").unwrap().as_str(), "-3");
+        assert_eq!(duration("\u{1}-3"), duration("-3"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What the subcommands share of the environment: the store that is meant, and the sessions above this process.
+
+use std::env;
+
+use super::Failure;
+use crate::cli::invocation::StoreOptions;
+use crate::lock::records::Session;
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+use crate::store::{self, Changed, Store};
+
+pub(super) const STORE: &str = "RLOCK_STORE";
+pub(super) const NAMESPACE: &str = "RLOCK_NAMESPACE";
+pub(super) const SESSION: &str = "RLOCK_SESSION";
+/// The sessions above [`SESSION`], innermost first, separated by commas.
+pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
+pub(super) const TOKEN: &str = "RLOCK_TOKEN";
+pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
+pub(super) const MODE: &str = "RLOCK_MODE";
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
+        None => Ok(None),
+        Some(Ok(value)) => Ok(Some(value)),
+        Some(Err(_)) => Err(Failure::usage(format!("{name} is not UTF-8 text: unset it or set it anew"))),
+    }
+}
+
+/// Opens the store that the options, the environment or the defaults name.
+pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
+    let given = |option: &Option<String>, name| match option {
+        Some(value) => Ok(Some(value.clone())),
+        None => variable(name),
+    };
+    let url = given(&options.store, STORE)?;
+    let namespace = given(&options.namespace, NAMESPACE)?;
+    Ok(store::open(url.as_deref(), namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE))?)
+}
+
+/// The sessions whose commands this process runs below, innermost first.
+pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
+    let Some(session) = variable(SESSION)? else { return Ok(Vec::new()) };
+    let ancestors = variable(ANCESTORS)?.unwrap_or_default();
+    let ids = std::iter::once(session.as_str()).chain(ancestors.split(',').filter(|id| !id.is_empty()));
+    ids.map(|id| {
+        let error = format!("{SESSION} or {ANCESTORS} holds what is no session id: unset both outside of rlock");
+        id.parse().map_err(|_| Failure::usage(error))
+    })
+    .collect()
+}
+
+/// The hold that a `shrink` or `downgrade` in this process is about: of the innermost session above that holds `resource` or, where
+/// none is named, the one resource of the innermost session.
+pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<(SessionId, Resource), Failure> {
+    let above = sessions_above()?;
+    if above.is_empty() {
+        return Err(Failure::usage(format!(
+            "not inside a hold: {SESSION} is not set, so run this in the command of 'rlock exec' or 'rlock range-write'"
+        )));
+    }
+    for id in &above {
+        let Some(session) = store.session(*id)? else { continue };
+        let held = held_by(&session);
+        match (resource, held.as_slice()) {
+            (Some(name), held) if held.contains(name) => return Ok((*id, name.clone())),
+            (Some(_), _) | (None, []) => {}
+            (None, [only]) => return Ok((*id, only.clone())),
+            (None, several) => {
+                let names: Vec<_> = several.iter().map(|name| format!("'{name}'")).collect();
+                return Err(Failure::usage(format!(
+                    "several resources are held here: name one with --resource, of {}",
+                    names.join(", ")
+                )));
+            }
+        }
+    }
+    Err(Failure::refused(&match resource {
+        Some(name) => format!("the rlock around this holds nothing of '{name}': 'rlock inspect' shows what is held"),
+        None => NOTHING_HELD.to_owned(),
+    }))
+}
+
+/// The exit code of a change to a hold.
+pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
+    match changed {
+        Changed::Done => Ok(0),
+        Changed::Refused(refusal) => Err(Failure::refused(&refusal).into()),
+        Changed::Lost => Err(Failure::refused(&NOTHING_HELD).into()),
+    }
+}
+
+const NOTHING_HELD: &str = "the rlock around this holds nothing any more: run this while its command runs";
+
+fn held_by(session: &Session) -> Vec<Resource> {
+    let mut held = Vec::new();
+    for record in session.claims.iter().filter(|record| record.rank.is_held()) {
+        if !held.contains(&record.claim.resource) {
+            held.push(record.claim.resource.clone());
+        }
+    }
+    held
+}

@@ -1,0 +1,135 @@
+//! `rlock inspect`: who holds what, who waits, since when.
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::{Failure, context, describe};
+use crate::cli::invocation::Inspect;
+use crate::cli::stdout;
+use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::request::{Micros, Process};
+use crate::lock::span::Span;
+use crate::supervise::terminal::one_line;
+
+/// Prints the listing and gives the exit code.
+pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&inspect.store)?;
+    let listings = store.inspect(&inspect.resources).map_err(Failure::from)?;
+    let now = describe::now();
+    let text =
+        if inspect.json { format!("{}\n", as_json(&store.url(), &listings, now)) } else { as_table(&listings, now) };
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    Ok(0)
+}
+
+fn as_json(store: &str, listings: &[ResourceListing], now: Micros) -> Value {
+    let holder = |holder: &HolderListing| {
+        let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
+        value["session"] = json!(holder.session.to_string());
+        value["token"] = json!(holder.token);
+        value["expires_in_ms"] = json!(holder.expiry.map(|expiry| expiry.saturating_sub(now) / 1000));
+        value
+    };
+    let waiter = |waiter: &WaiterListing| {
+        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, &waiter.process, waiter.since);
+        value["session"] = json!(waiter.session.to_string());
+        value["position"] = json!(waiter.position);
+        value
+    };
+    let resource = |listing: &ResourceListing| {
+        json!({
+            "name": listing.name.as_str(),
+            "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
+            "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        })
+    };
+    json!({ "store": store, "resources": listings.iter().map(resource).collect::<Vec<_>>() })
+}
+
+fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: Micros) -> Value {
+    let span = span.as_interval().map(|interval| {
+        json!({
+            "lo": interval.lo().text(),
+            "hi": interval.hi().text(),
+            "lo_open": interval.lo_open(),
+            "hi_open": interval.hi_open(),
+        })
+    });
+    json!({
+        "mode": mode.as_str(),
+        "span": span,
+        "slots": slots,
+        "host": process.host,
+        "pid": process.pid,
+        "user": process.user,
+        "command": process.command,
+        "since": describe::time(since),
+    })
+}
+
+const HEADINGS: [&str; 9] = ["RESOURCE", "STATE", "MODE", "SPAN", "WHO", "PID", "FOR", "LEASE", "COMMAND"];
+
+fn as_table(listings: &[ResourceListing], now: Micros) -> String {
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    for listing in listings {
+        let mut name = Some(one_line(listing.name.as_str()));
+        for holder in &listing.holders {
+            let lease = holder.expiry.map(|expiry| describe::duration(expiry.saturating_sub(now)));
+            let columns = [mode(holder.mode, holder.slots), holder.span.to_string()];
+            let since = describe::duration(now.saturating_sub(holder.since));
+            rows.push(row(&mut name, "holds".to_owned(), columns, &holder.process, since, lease));
+        }
+        for waiter in &listing.waiters {
+            let columns = [mode(waiter.mode, waiter.slots), waiter.span.to_string()];
+            let since = describe::duration(now.saturating_sub(waiter.since));
+            rows.push(row(&mut name, format!("waits {}", waiter.position), columns, &waiter.process, since, None));
+        }
+        if let Some(name) = name {
+            let mut free = [const { String::new() }; HEADINGS.len()];
+            free[0] = name;
+            "free".clone_into(&mut free[1]);
+            rows.push(free);
+        }
+    }
+    if rows.len() == 1 {
+        return "nobody holds or waits\n".to_owned();
+    }
+    aligned(&rows)
+}
+
+fn mode(mode: Mode, slots: Option<u32>) -> String {
+    slots.map_or_else(|| mode.to_string(), |slots| format!("{mode} of {slots}"))
+}
+
+fn row(
+    name: &mut Option<String>,
+    state: String,
+    [mode, span]: [String; 2],
+    process: &Process,
+    since: String,
+    lease: Option<String>,
+) -> [String; HEADINGS.len()] {
+    let who = one_line(&format!("{}@{}", process.user, process.host));
+    let command = one_line(&process.command.join(" "));
+    let lease = lease.unwrap_or_else(|| "-".to_owned());
+    [name.take().unwrap_or_default(), state, mode, span, who, process.pid.to_string(), since, lease, command]
+}
+
+/// The columns side by side, each as wide as its widest cell.
+fn aligned(rows: &[[String; HEADINGS.len()]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
+    let mut table = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let gap = width.saturating_sub(cell.chars().count()) + 2;
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', gap));
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}

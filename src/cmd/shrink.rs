@@ -1,0 +1,12 @@
+//! `rlock shrink`: gives up a part of the interval that the rlock around this process holds.
+
+use super::{Failure, context};
+use crate::cli::invocation::Shrink;
+
+/// Shrinks the hold and gives the exit code.
+pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&shrink.store)?;
+    let (session, resource) = context::hold_above(store.as_mut(), shrink.resource.as_ref())?;
+    let changed = store.shrink(session, &resource, shrink.span).map_err(Failure::from)?;
+    context::changed(changed)
+}
