@@ -23,3 +23,4 @@ pub mod store;
 pub mod supervise;
 
 mod passwd;
+mod words;

@@ -10,10 +10,10 @@ use rustix::event::PollFlags;
 use super::{Failure, context, describe};
 use crate::cli::invocation::Exec;
 use crate::lock::request::{Claim, Process, Request, SessionId};
+use crate::passwd;
 use crate::store::{self, Acquired, Store};
 use crate::supervise::run::{self, CommandSpec, Options, Standing};
 use crate::supervise::signals::Signals;
-use crate::passwd;
 
 /// How many bytes of the command are kept at the store, for others to see.
 const COMMAND_BYTES: usize = 2048;
@@ -136,7 +136,8 @@ fn inherited(
         (context::STORE.into(), store.url().into()),
         (context::NAMESPACE.into(), store.namespace().into()),
     ];
-    if !ancestors.is_empty() {
+    // One that is left from elsewhere would make strangers of this session's descendants its ancestors.
+    if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
     }

@@ -19,6 +19,7 @@ use crate::cli::{self, Invocation, Usage};
 use crate::exit;
 use crate::store;
 use crate::supervise::terminal::one_line;
+use crate::words::reason;
 
 /// Why a subcommand ends without its result: one line for the user, and the exit code that says what kind of failure it is. An error
 /// of any other type is a failure of rlock itself.
@@ -72,7 +73,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
         }
     };
     run(invocation).unwrap_or_else(|error| {
-        eprintln!("rlock: {}", one_line(&format!("{error:#}")));
+        eprintln!("rlock: {}", one_line(&reason(&format_args!("{error:#}"))));
         error.downcast_ref::<Failure>().map_or(exit::FAILURE, |failure| failure.code)
     })
 }

@@ -152,8 +152,9 @@ impl fmt::Display for Refusal {
             ),
             Self::ReachesPast { resource, held, asked } => write!(
                 f,
-                "an enclosing rlock holds {held} of '{resource}', and {asked} reaches past that: claim all of it there, \
-                 or no more than that here"
+                "an enclosing rlock holds {held} of '{resource}', and {} reaches past that: claim all of it there, \
+                 or no more than that here",
+                if asked.is_whole() { "the whole of it".to_owned() } else { asked.to_string() }
             ),
             Self::SlotsDiffer { resource, in_force, asked } => write!(
                 f,
@@ -173,8 +174,8 @@ impl fmt::Display for Refusal {
             }
             Self::NotBelow { resource, held, asked } => write!(
                 f,
-                "this session holds '{resource}' for {held}, which can't be lowered to {asked}: a nested \
-                 'rlock exec --prewrite' or '--write' asks for more"
+                "what this session holds of '{resource}' can't be lowered from {held} to {asked}: a hold is lowered from \
+                 write to prewrite or read, or from prewrite to read"
             ),
             Self::NestedWaits { resource } => write!(
                 f,

@@ -16,6 +16,7 @@ use rustix::process::{
 use super::event::{Ended, Group, Signal, Stop};
 use super::signals::Signals;
 use crate::exit;
+use crate::words::reason;
 
 /// What to run: the words as they are, no shell.
 #[derive(Clone, Debug)]
@@ -203,14 +204,6 @@ fn find(program: &OsStr) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-/// The system's words for the error, in the manner of rlock's own: lower case and without the number.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 #[cfg(test)]

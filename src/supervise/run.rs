@@ -18,6 +18,7 @@ use super::event::{Action, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
 use super::terminal::{StatusLine, group_for_command, one_line};
+use crate::words::reason;
 
 /// How a request stands at its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,7 +309,7 @@ where
     }
 
     fn say(&mut self, kind: &str, text: &str) {
-        let _ = writeln!(self.messages, "rlock: {kind}{}", one_line(text));
+        let _ = writeln!(self.messages, "rlock: {kind}{}", one_line(&reason(&text)));
     }
 }
 

@@ -12,9 +12,10 @@
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -22,6 +23,7 @@ use super::beacon::{self, Peer};
 use crate::lock::request::SessionId;
 use crate::passwd;
 use crate::store::Error;
+use crate::words::reason;
 
 /// Anybody may make a directory here, and a boot empties it.
 const RUN_LOCK: &str = "/run/lock";
@@ -34,6 +36,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const TITLE: &str = "rlock store, format ";
 /// The format that this version reads and writes: of the lock file, the table and the beacons.
 const FORMAT: &str = "1";
+
+/// What to say of a directory with something in the place of rlock's own.
+const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
 const STATE: &str = "state";
 const LOCK: &str = "lock";
@@ -103,15 +108,15 @@ impl Directory {
             Some(path) => path.components().collect(),
             None => default_path()?,
         };
-        let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &error))?;
+        let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &advised(error)))?;
         let stat = rustix::fs::fstat(&dir).map_err(|error| unusable(&path, &error))?;
         check_file_system(&path, &dir)?;
         if is_default {
             check_private(&path, &stat)?;
         }
         let rights = Rights::of(&stat);
-        let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &error))?;
-        let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &error))?;
+        let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &advised_inside(error)))?;
+        let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &advised_inside(error)))?;
         Ok(Self { path, state, lock, rights })
     }
 
@@ -166,7 +171,7 @@ impl Directory {
                 )));
             }
         } else if !found.is_empty() {
-            return Err(self.unusable(&"its lock file is not rlock's: name another directory"));
+            return Err(self.unusable(&FOREIGN));
         }
         // A container may be told another boot than its host, so the boot alone proves nothing.
         if boot.is_empty() || self.anybody_lives().map_err(|error| self.unusable(&error))? {
@@ -179,12 +184,12 @@ impl Directory {
 
     /// Makes the file of the table, with the right permissions, if it is missing.
     pub(super) fn make_table(&self) -> Result<(), Error> {
-        self.rights.file(&self.state, TABLE).map(drop).map_err(|error| self.unusable(&error))
+        self.rights.file(&self.state, TABLE).map(drop).map_err(|error| self.unusable(&advised_inside(error)))
     }
 
     /// Makes a named pipe.
     pub(super) fn make_pipe(&self, name: &str) -> io::Result<()> {
-        self.rights.make(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
+        regardless_of_umask(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
         if self.rights.differ_from_mine() {
             self.rights.give_to_owner(|owner, group| {
                 rustix::fs::chownat(&self.state, name, owner, group, AtFlags::SYMLINK_NOFOLLOW)
@@ -242,7 +247,7 @@ impl Rights {
             Err(Errno::NOENT) => {}
             opened => return Ok(opened?),
         }
-        match self.make(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
+        match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
             Ok(()) => {
                 let folder = open()?;
                 self.hand_over(&folder);
@@ -262,9 +267,9 @@ impl Rights {
         loop {
             match rustix::fs::openat(parent, name, flags, Mode::empty()) {
                 Err(Errno::NOENT) => {}
-                opened => return Ok(opened?),
+                opened => return regular(opened?),
             }
-            match self.make(|| rustix::fs::openat(parent, name, make, Mode::from_raw_mode(self.file))) {
+            match regardless_of_umask(|| rustix::fs::openat(parent, name, make, Mode::from_raw_mode(self.file))) {
                 // Somebody else has just made it.
                 Err(Errno::EXIST) => {}
                 made => {
@@ -274,17 +279,6 @@ impl Rights {
                 }
             }
         }
-    }
-
-    /// Makes something with just the permissions named, in a directory that others use: whatever the umask says.
-    fn make<T>(&self, make: impl FnOnce() -> T) -> T {
-        if self.file == 0o600 {
-            return make();
-        }
-        let umask = rustix::process::umask(Mode::empty());
-        let made = make();
-        rustix::process::umask(umask);
-        made
     }
 
     fn differ_from_mine(&self) -> bool {
@@ -305,8 +299,41 @@ impl Rights {
     }
 }
 
-fn unusable(path: &Path, reason: &dyn Display) -> Error {
-    Error::Unavailable(format!("the store in {} can't be used: {reason}", path.display()))
+/// Makes something with just the permissions named: a umask could take them from others who share the directory, and from its owner.
+fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
+    let umask = rustix::process::umask(Mode::empty());
+    let made = make();
+    rustix::process::umask(umask);
+    made
+}
+
+fn unusable(path: &Path, error: &dyn Display) -> Error {
+    Error::Unavailable(format!("the store in {} can't be used: {}", path.display(), reason(error)))
+}
+
+/// What the system says of a directory that can't be opened or made, and what to do about it.
+fn advised(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("the directory above it does not exist: make that first"),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            io::Error::other(format!("{}: name a directory that you may write with --store", reason(&error)))
+        }
+        _ => error,
+    }
+}
+
+/// What the system says of something in the directory that can't be opened or made. What is of another kind was not made by rlock.
+fn advised_inside(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => io::Error::other(FOREIGN),
+        _ => advised(error),
+    }
+}
+
+/// A file that is none, such as a named pipe, was not made by rlock.
+fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
+    let is_regular = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+    if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
 }
 
 /// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.
@@ -338,9 +365,9 @@ fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
         opened => return opened,
     }
     if is_default && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(RUN_LOCK)) {
-        std::fs::create_dir_all(parent)?;
+        regardless_of_umask(|| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent))?;
     }
-    match rustix::fs::mkdir(path, Mode::RWXU) {
+    match regardless_of_umask(|| rustix::fs::mkdir(path, Mode::RWXU)) {
         Ok(()) | Err(Errno::EXIST) => open(),
         Err(error) => Err(error.into()),
     }

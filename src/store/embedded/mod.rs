@@ -27,10 +27,13 @@ mod records;
 mod transaction;
 
 use std::collections::HashSet;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, MdbError, WithoutTls};
+use rustix::fs::Stat;
+use rustix::io::FdFlags;
 
 use self::beacon::Beacon;
 use self::directory::Directory;
@@ -101,6 +104,7 @@ fn open_file(directory: &Directory) -> Result<heed::Result<(Env<WithoutTls>, Tab
     // is mapped, and whoever may write to the directory could change it under the map; they are trusted with it.
     let opened = unsafe { options.flags(flags).open(directory.table_path()) };
     Ok(opened.and_then(|env| {
+        close_on_exec(&env)?;
         let table = env
             .open_databases_and_commit(env.read_txn()?, |opener, txn| {
                 let table = opener.open_database::<Bytes, Bytes>(txn, None)?;
@@ -110,6 +114,23 @@ fn open_file(directory: &Directory) -> Result<heed::Result<(Env<WithoutTls>, Tab
             .expect("the unnamed database is always there");
         Ok((env, table))
     }))
+}
+
+/// LMDB opens its file so that programs inherit it; no command, nor what it leaves behind, may keep the table open or write to it.
+fn close_on_exec(env: &Env<WithoutTls>) -> heed::Result<()> {
+    let clone = env.try_clone_inner_file()?;
+    let file = |stat: Stat| (stat.st_dev, stat.st_ino);
+    let table = file(rustix::fs::fstat(&clone).map_err(std::io::Error::from)?);
+    // The kernel gives the lowest number that is free, so the clone's is above that of LMDB.
+    for number in 0..clone.as_raw_fd() {
+        // SAFETY: LMDB does not tell its number, so the open ones are looked at. Nothing is done but to mark those that are the table,
+        // and a number that isn't open, or is closed meanwhile by another thread, is an error without effect.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        if rustix::fs::fstat(descriptor).is_ok_and(|stat| file(stat) == table) {
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        }
+    }
+    Ok(())
 }
 
 /// What came of asking, before it is handed out.

@@ -1,0 +1,283 @@
+# Several claims in a request are atomic: granted all together or not at all, and nothing is held while waiting.
+
+== They are granted and released together
+
+A read config + write db
+----
+granted
+config: A read t1
+db: A write t1
+
+B read config no-wait
+----
+granted
+config: A read t1; B read t2
+db: A write t1
+
+C read db no-wait
+----
+busy
+config: A read t1; B read t2
+db: A write t1
+
+A releases
+----
+done
+config: B read t2
+
+== Nothing is held while waiting
+
+A write db
+----
+granted
+db: A write t1
+
+B read config + write db
+----
+waiting
+config: B read waits 1st
+db: A write t1; B write waits 1st
+
+C read config
+----
+granted
+config: C read t1; B read waits 1st
+db: A write t1; B write waits 1st
+
+A releases
+----
+done
+config: C read t1; B read t2
+db: B write t2
+
+== but a place in the queue is kept on each of them
+
+A write db
+----
+granted
+db: A write t1
+
+B write config + write db
+----
+waiting
+config: B write waits 1st
+db: A write t1; B write waits 1st
+
+C read config no-wait
+----
+busy
+config: B write waits 1st
+db: A write t1; B write waits 1st
+
+D read config
+----
+waiting
+config: B write waits 1st; D read waits 2nd
+db: A write t1; B write waits 1st
+
+A releases
+----
+done
+config: B write t1; D read waits 1st
+db: B write t2
+
+B releases
+----
+done
+config: D read t2
+
+== Two such requests, each the other way round, can't deadlock
+
+A write x
+----
+granted
+x: A write t1
+
+B write x + write y
+----
+waiting
+x: A write t1; B write waits 1st
+y: B write waits 1st
+
+C write y + write x
+----
+waiting
+x: A write t1; B write waits 1st; C write waits 2nd
+y: B write waits 1st; C write waits 2nd
+
+A releases
+----
+done
+x: B write t2; C write waits 1st
+y: B write t1; C write waits 1st
+
+B releases
+----
+done
+x: C write t3
+y: C write t2
+
+== One that became free is not enough
+
+A write x
+----
+granted
+x: A write t1
+
+B write y
+----
+granted
+x: A write t1
+y: B write t1
+
+C write x + write y
+----
+waiting
+x: A write t1; C write waits 1st
+y: B write t1; C write waits 1st
+
+A releases
+----
+done
+x: C write waits 1st
+y: B write t1; C write waits 1st
+
+D read x no-wait
+----
+busy
+x: C write waits 1st
+y: B write t1; C write waits 1st
+
+B releases
+----
+done
+x: C write t2
+y: C write t2
+
+== Who may not wait gets all or nothing
+
+A write db
+----
+granted
+db: A write t1
+
+B write config + write db no-wait
+----
+busy
+db: A write t1
+
+C write config + read other no-wait
+----
+granted
+config: C write t1
+db: A write t1
+other: C read t1
+
+== Who gives up leaves every queue
+
+A write db
+----
+granted
+db: A write t1
+
+B write config + write db
+----
+waiting
+config: B write waits 1st
+db: A write t1; B write waits 1st
+
+C read config
+----
+waiting
+config: B write waits 1st; C read waits 2nd
+db: A write t1; B write waits 1st
+
+B gives up
+----
+done
+config: C read t1
+db: A write t1
+
+== A refusal of one is a refusal of all
+
+A read db
+----
+granted
+db: A read t1
+
+B write config + write db below A
+----
+refused: an enclosing rlock holds 'db' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
+db: A read t1
+
+== A slot beside a lock
+
+A slot gpu=1 + read data
+----
+granted
+data: A read t1
+gpu: A slot of 1 t1
+
+B slot gpu=1 + write log
+----
+waiting
+data: A read t1
+gpu: A slot of 1 t1; B slot of 1 waits 1st
+log: B write waits 1st
+
+A releases
+----
+done
+gpu: B slot of 1 t2
+log: B write t1
+
+== Claims of one request don't conflict with each other
+model only: the command line takes one claim of a resource
+
+A write tree [0,2] + read tree [1,3]
+----
+granted
+tree: A write [0,2] t1; A read [1,3] t1
+
+B read tree [2.5,4] no-wait
+----
+granted
+tree: A write [0,2] t1; A read [1,3] t1; B read [2.5,4] t2
+
+C read tree [0,1] no-wait
+----
+busy
+tree: A write [0,2] t1; A read [1,3] t1; B read [2.5,4] t2
+
+D write tree [3,3] no-wait
+----
+busy
+tree: A write [0,2] t1; A read [1,3] t1; B read [2.5,4] t2
+
+== Several intervals of one resource: what lies between them is free
+model only: the command line takes one interval
+
+A write tree [0,1] + write tree [5,6]
+----
+granted
+tree: A write [0,1] t1; A write [5,6] t1
+
+B write tree [2,3] no-wait
+----
+granted
+tree: A write [0,1] t1; A write [5,6] t1; B write [2,3] t2
+
+C read tree [3.5,4] + write tree [6,7]
+----
+waiting
+tree: A write [0,1] t1; A write [5,6] t1; B write [2,3] t2; C read [3.5,4] waits 1st; C write [6,7] waits 1st
+
+D write tree [4,4.5]
+----
+waiting
+tree: A write [0,1] t1; A write [5,6] t1; B write [2,3] t2; C read [3.5,4] waits 1st; C write [6,7] waits 1st; D write [4,4.5] waits 2nd
+
+A releases
+----
+done
+tree: B write [2,3] t2; C read [3.5,4] t3; C write [6,7] t3; D write [4,4.5] waits 1st

@@ -1,0 +1,357 @@
+# A holder can give up part of a span (the new one inside the old) or lower its mode, without a gap; those it frees are granted at
+# once. Never the other way, but for the upgrade.
+
+== Shrinking lets those in who wait for the rest
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree [5,6]
+----
+waiting
+tree: A write [0,10] t1; B write [5,6] waits 1st
+
+C read tree [3,4]
+----
+waiting
+tree: A write [0,10] t1; B write [5,6] waits 1st; C read [3,4] waits 2nd
+
+D read tree [8,9]
+----
+waiting
+tree: A write [0,10] t1; B write [5,6] waits 1st; C read [3,4] waits 2nd; D read [8,9] waits 3rd
+
+A shrinks tree to [0,4]
+----
+done
+tree: A write [0,4] t1; B write [5,6] t2; D read [8,9] t3; C read [3,4] waits 1st
+
+A shrinks tree to [1,2]
+----
+done
+tree: A write [1,2] t1; B write [5,6] t2; D read [8,9] t3; C read [3,4] t4
+
+== An end that still touches still stops
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree [5,6]
+----
+waiting
+tree: A write [0,10] t1; B write [5,6] waits 1st
+
+A shrinks tree to [0,5]
+----
+done
+tree: A write [0,5] t1; B write [5,6] waits 1st
+
+A shrinks tree to [0,5)
+----
+done
+tree: A write [0,5) t1; B write [5,6] t2
+
+== The queue is respected: what is freed behind an earlier waiter stays stopped
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree
+----
+waiting
+tree: A write [0,10] t1; B write waits 1st
+
+C read tree [8,9]
+----
+waiting
+tree: A write [0,10] t1; B write waits 1st; C read [8,9] waits 2nd
+
+A shrinks tree to [0,4]
+----
+done
+tree: A write [0,4] t1; B write waits 1st; C read [8,9] waits 2nd
+
+== The whole shrinks to an interval
+
+A write tree
+----
+granted
+tree: A write t1
+
+B read tree [1,inf]
+----
+waiting
+tree: A write t1; B read [1,inf] waits 1st
+
+A shrinks tree to [-inf,1)
+----
+done
+tree: A write [-inf,1) t1; B read [1,inf] t2
+
+== No hold grows, on either side
+
+A write tree [0,1]
+----
+granted
+tree: A write [0,1] t1
+
+A shrinks tree to [0,2]
+----
+refused: [0,2] is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
+tree: A write [0,1] t1
+
+A shrinks tree to [-1/1000,1]
+----
+refused: [-1/1000,1] is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
+tree: A write [0,1] t1
+
+A shrinks tree to [5,6]
+----
+refused: [5,6] is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
+tree: A write [0,1] t1
+
+A shrinks tree to (0,1)
+----
+done
+tree: A write (0,1) t1
+
+A shrinks tree to [0,1)
+----
+refused: [0,1) is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
+tree: A write (0,1) t1
+
+== From write to prewrite, and on to read
+
+A write tree
+----
+granted
+tree: A write t1
+
+B read tree
+----
+waiting
+tree: A write t1; B read waits 1st
+
+C prewrite tree
+----
+waiting
+tree: A write t1; B read waits 1st; C prewrite waits 2nd
+
+D write tree
+----
+waiting
+tree: A write t1; B read waits 1st; C prewrite waits 2nd; D write waits 3rd
+
+A downgrades tree to prewrite
+----
+done
+tree: A prewrite t1; B read t2; C prewrite waits 1st; D write waits 2nd
+
+A downgrades tree to read
+----
+done
+tree: A read t1; B read t2; C prewrite t3; D write waits 1st
+
+== From write to read
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B prewrite tree [0,1]
+----
+waiting
+tree: A write [0,10] t1; B prewrite [0,1] waits 1st
+
+C write tree [5,6]
+----
+waiting
+tree: A write [0,10] t1; B prewrite [0,1] waits 1st; C write [5,6] waits 2nd
+
+A downgrades tree to read
+----
+done
+tree: A read [0,10] t1; B prewrite [0,1] t2; C write [5,6] waits 1st
+
+== No mode rises: read is below prewrite
+
+A read tree
+----
+granted
+tree: A read t1
+
+A downgrades tree to prewrite
+----
+refused: what this session holds of 'tree' can't be lowered from read to prewrite: a hold is lowered from write to prewrite or read, or from prewrite to read
+tree: A read t1
+
+A downgrades tree to read
+----
+done
+tree: A read t1
+
+== nor does prewrite to write, but for the upgrade
+model only: the command line takes read and prewrite
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+A downgrades tree to write
+----
+refused: what this session holds of 'tree' can't be lowered from prewrite to write: a hold is lowered from write to prewrite or read, or from prewrite to read
+tree: A prewrite t1
+
+== A slot has no parts and no lower mode
+
+A slot gpu=2
+----
+granted
+gpu: A slot of 2 t1
+
+A shrinks gpu to [0,1]
+----
+refused: this session holds a slot of 'gpu', which has no parts to give up
+gpu: A slot of 2 t1
+
+A downgrades gpu to read
+----
+refused: what this session holds of 'gpu' can't be lowered from slot to read: a hold is lowered from write to prewrite or read, or from prewrite to read
+gpu: A slot of 2 t1
+
+== One of several resources is lowered, the others stay
+
+A write config + write db
+----
+granted
+config: A write t1
+db: A write t1
+
+B read config
+----
+waiting
+config: A write t1; B read waits 1st
+db: A write t1
+
+C read db
+----
+waiting
+config: A write t1; B read waits 1st
+db: A write t1; C read waits 1st
+
+A downgrades db to read
+----
+done
+config: A write t1; B read waits 1st
+db: A read t1; C read t2
+
+A shrinks config to [0,1]
+----
+done
+config: A write [0,1] t1; B read waits 1st
+db: A read t1; C read t2
+
+== What a child holds is its own: the ancestor's shrinking does not touch it
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree [5,6] below A
+----
+granted
+tree: A write [0,10] t1; B write [5,6] t1
+
+C read tree [5,9]
+----
+waiting
+tree: A write [0,10] t1; B write [5,6] t1; C read [5,9] waits 1st
+
+A shrinks tree to [0,4]
+----
+done
+tree: A write [0,4] t1; B write [5,6] t1; C read [5,9] waits 1st
+
+B releases
+----
+done
+tree: A write [0,4] t1; C read [5,9] t2
+
+== While an upgrade waits, what it relies on can't be given up
+
+A prewrite tree [0,10]
+----
+granted
+tree: A prewrite [0,10] t1
+
+R read tree [5,6]
+----
+granted
+tree: A prewrite [0,10] t1; R read [5,6] t2
+
+B write tree [5,6] below A
+----
+waiting
+tree: A prewrite [0,10] t1; R read [5,6] t2; B write [5,6] waits 1st
+
+A downgrades tree to read
+----
+refused: a nested rlock waits for 'tree' on the strength of this hold: let it finish or end it first
+tree: A prewrite [0,10] t1; R read [5,6] t2; B write [5,6] waits 1st
+
+A shrinks tree to [0,5]
+----
+refused: a nested rlock waits for 'tree' on the strength of this hold: let it finish or end it first
+tree: A prewrite [0,10] t1; R read [5,6] t2; B write [5,6] waits 1st
+
+A shrinks tree to [4,7]
+----
+done
+tree: A prewrite [4,7] t1; R read [5,6] t2; B write [5,6] waits 1st
+
+R releases
+----
+done
+tree: A prewrite [4,7] t1; B write [5,6] t3
+
+== Nothing is held of another resource, or by one that is gone
+model only: the command line says it in the words of the rlock around it
+
+A write tree
+----
+granted
+tree: A write t1
+
+A shrinks db to [0,1]
+----
+refused: this session holds nothing of 'db': name what it holds with --resource
+tree: A write t1
+
+A downgrades db to read
+----
+refused: this session holds nothing of 'db': name what it holds with --resource
+tree: A write t1
+
+A releases
+----
+done
+free
+
+A shrinks tree to [0,1]
+----
+lost
+free
+
+A downgrades tree to read
+----
+lost
+free

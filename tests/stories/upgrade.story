@@ -1,0 +1,332 @@
+# A session below a prewrite hold may ask for write over that span or a part of it. It waits only for the readers that overlap it,
+# goes ahead of every ordinary waiter, and stops new overlapping readers while it waits.
+
+== Plan beside readers, apply alone, report beside readers: releasing the write leaves the prewrite
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B write tree below A
+----
+granted
+tree: A prewrite t1; B write t2
+
+C read tree
+----
+waiting
+tree: A prewrite t1; B write t2; C read waits 1st
+
+D prewrite tree
+----
+waiting
+tree: A prewrite t1; B write t2; C read waits 1st; D prewrite waits 2nd
+
+B releases
+----
+done
+tree: A prewrite t1; C read t3; D prewrite waits 1st
+
+A releases
+----
+done
+tree: C read t3; D prewrite t4
+
+== It waits for every reader that overlaps it
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree
+----
+granted
+tree: A prewrite t1; R read t2
+
+S read tree
+----
+granted
+tree: A prewrite t1; R read t2; S read t3
+
+B write tree below A
+----
+waiting
+tree: A prewrite t1; R read t2; S read t3; B write waits 1st
+
+R releases
+----
+done
+tree: A prewrite t1; S read t3; B write waits 1st
+
+S releases
+----
+done
+tree: A prewrite t1; B write t4
+
+== It waits for no other
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree [0,1]
+----
+granted
+tree: A prewrite t1; R read [0,1] t2
+
+S read tree [5,6]
+----
+granted
+tree: A prewrite t1; R read [0,1] t2; S read [5,6] t3
+
+B write tree [0,2] below A
+----
+waiting
+tree: A prewrite t1; R read [0,1] t2; S read [5,6] t3; B write [0,2] waits 1st
+
+R releases
+----
+done
+tree: A prewrite t1; S read [5,6] t3; B write [0,2] t4
+
+C write tree [3,4] below A no-wait
+----
+granted
+tree: A prewrite t1; S read [5,6] t3; B write [0,2] t4; C write [3,4] t5
+
+== It stops new overlapping readers while it waits, and no others
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree [0,1]
+----
+granted
+tree: A prewrite t1; R read [0,1] t2
+
+B write tree [0,2] below A
+----
+waiting
+tree: A prewrite t1; R read [0,1] t2; B write [0,2] waits 1st
+
+S read tree [2,3] no-wait
+----
+busy
+tree: A prewrite t1; R read [0,1] t2; B write [0,2] waits 1st
+
+T read tree [1,2]
+----
+waiting
+tree: A prewrite t1; R read [0,1] t2; B write [0,2] waits 1st; T read [1,2] waits 2nd
+
+U read tree [5,6]
+----
+granted
+tree: A prewrite t1; R read [0,1] t2; U read [5,6] t3; B write [0,2] waits 1st; T read [1,2] waits 2nd
+
+B gives up
+----
+done
+tree: A prewrite t1; R read [0,1] t2; U read [5,6] t3; T read [1,2] t4
+
+== It goes ahead of every ordinary waiter
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree
+----
+granted
+tree: A prewrite t1; R read t2
+
+P write tree
+----
+waiting
+tree: A prewrite t1; R read t2; P write waits 1st
+
+Q read tree
+----
+waiting
+tree: A prewrite t1; R read t2; P write waits 1st; Q read waits 2nd
+
+B write tree below A
+----
+waiting
+tree: A prewrite t1; R read t2; B write waits 1st; P write waits 2nd; Q read waits 3rd
+
+R releases
+----
+done
+tree: A prewrite t1; B write t3; P write waits 1st; Q read waits 2nd
+
+B releases
+----
+done
+tree: A prewrite t1; P write waits 1st; Q read waits 2nd
+
+A releases
+----
+done
+tree: P write t4; Q read waits 1st
+
+== It waits for a slot as for a reader
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R slot tree=2
+----
+granted
+tree: A prewrite t1; R slot of 2 t2
+
+B write tree below A
+----
+waiting
+tree: A prewrite t1; R slot of 2 t2; B write waits 1st
+
+S slot tree=2 no-wait
+----
+busy
+tree: A prewrite t1; R slot of 2 t2; B write waits 1st
+
+R releases
+----
+done
+tree: A prewrite t1; B write t3
+
+== Who may not wait is busy as long as somebody reads
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree
+----
+granted
+tree: A prewrite t1; R read t2
+
+B write tree below A no-wait
+----
+busy
+tree: A prewrite t1; R read t2
+
+R releases
+----
+done
+tree: A prewrite t1
+
+C write tree below A no-wait
+----
+granted
+tree: A prewrite t1; C write t3
+
+== Several upgrades of one prewrite follow each other
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B write tree below A
+----
+granted
+tree: A prewrite t1; B write t2
+
+C write tree below A
+----
+waiting
+tree: A prewrite t1; B write t2; C write waits 1st
+
+D write tree
+----
+waiting
+tree: A prewrite t1; B write t2; C write waits 1st; D write waits 2nd
+
+E write tree below A
+----
+waiting
+tree: A prewrite t1; B write t2; C write waits 1st; E write waits 2nd; D write waits 3rd
+
+B releases
+----
+done
+tree: A prewrite t1; C write t3; E write waits 1st; D write waits 2nd
+
+C releases
+----
+done
+tree: A prewrite t1; E write t4; D write waits 1st
+
+== The write outlives the prewrite
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B write tree below A
+----
+granted
+tree: A prewrite t1; B write t2
+
+P prewrite tree
+----
+waiting
+tree: A prewrite t1; B write t2; P prewrite waits 1st
+
+A releases
+----
+done
+tree: B write t2; P prewrite waits 1st
+
+B releases
+----
+done
+tree: P prewrite t3
+
+== and keeps its place when the prewrite goes while it waits
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+R read tree
+----
+granted
+tree: A prewrite t1; R read t2
+
+P prewrite tree
+----
+waiting
+tree: A prewrite t1; R read t2; P prewrite waits 1st
+
+B write tree below A
+----
+waiting
+tree: A prewrite t1; R read t2; B write waits 1st; P prewrite waits 2nd
+
+A releases
+----
+done
+tree: R read t2; B write waits 1st; P prewrite waits 2nd
+
+R releases
+----
+done
+tree: B write t3; P prewrite waits 1st
+
+B releases
+----
+done
+tree: P prewrite t4

@@ -1,0 +1,117 @@
+//! The whole lock table as a few lines of text, one for each resource.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::step::Label;
+
+/// One claim that is held or waits.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// What is claimed.
+    pub(super) resource: String,
+    /// Who claims it.
+    pub(super) who: Label,
+    /// Mode, slots and span.
+    pub(super) claim: String,
+    /// How far it got.
+    pub(super) state: State,
+}
+
+/// How far a claim got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// Held, with this token.
+    Held(u64),
+    /// Queued, in this place.
+    Waits(u64),
+}
+
+/// The text of a claim that is not spelt out: `read`, `read [0,1)`, `slot of 3`.
+pub(super) fn claim(mode: &str, slots: Option<u64>, span: Option<String>) -> String {
+    let slots = slots.map(|slots| format!(" of {slots}"));
+    let span = span.map(|span| format!(" {span}"));
+    [Some(mode.to_owned()), slots, span].into_iter().flatten().collect()
+}
+
+/// The tokens that each resource has given out, in that order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tokens(BTreeMap<String, Vec<u64>>);
+
+impl Tokens {
+    /// The name of a token; one that was not seen before has to be above all others.
+    fn name(&mut self, resource: &str, token: u64) -> String {
+        let seen = self.0.entry(resource.to_owned()).or_default();
+        if !seen.contains(&token) {
+            if seen.last().is_some_and(|last| *last > token) {
+                return format!("{token}, which is below {}", seen[seen.len() - 1]);
+            }
+            seen.push(token);
+        }
+        let place = seen.iter().position(|known| *known == token).map_or(0, |index| index + 1);
+        format!("t{place}")
+    }
+}
+
+/// The table: by resource, then holders by token and name, then waiters by place.
+pub(super) fn text(mut rows: Vec<Row>, tokens: &mut Tokens) -> String {
+    rows.sort_by(|a, b| (&a.resource, a.state, &a.who).cmp(&(&b.resource, b.state, &b.who)));
+    if rows.is_empty() {
+        return "free".to_owned();
+    }
+    let mut text = String::new();
+    for line in rows.chunk_by(|a, b| a.resource == b.resource) {
+        let mut before = if text.is_empty() { "" } else { "\n" }.to_owned() + &line[0].resource + ": ";
+        for Row { resource, who, claim, state } in line {
+            let state = match state {
+                State::Held(token) => tokens.name(resource, *token),
+                State::Waits(place) => format!("waits {}", ordinal(*place)),
+            };
+            write!(text, "{before}{who} {claim} {state}").expect("a text takes what is written");
+            before = "; ".to_owned();
+        }
+    }
+    text
+}
+
+fn ordinal(place: u64) -> String {
+    let ending = match (place % 10, place % 100 / 10) {
+        (1, tens) if tens != 1 => "st",
+        (2, tens) if tens != 1 => "nd",
+        (3, tens) if tens != 1 => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(resource: &str, who: &str, state: State) -> Row {
+        Row { resource: resource.to_owned(), who: who.to_owned(), claim: "read".to_owned(), state }
+    }
+
+    #[test]
+    fn tokens_are_named_by_resource_in_their_order() {
+        let mut tokens = Tokens::default();
+        let rows =
+            |a, b| vec![row("x", "A", State::Held(a)), row("x", "B", State::Held(b)), row("y", "A", State::Held(7))];
+        assert_eq!(text(rows(90, 50), &mut tokens), "x: B read t1; A read t2\ny: A read t1");
+        assert_eq!(text(rows(90, 91), &mut tokens), "x: A read t2; B read t3\ny: A read t1");
+    }
+
+    #[test]
+    fn a_token_that_falls_has_no_name() {
+        let mut tokens = Tokens::default();
+        text(vec![row("x", "A", State::Held(9))], &mut tokens);
+        assert_eq!(text(vec![row("x", "B", State::Held(8))], &mut tokens), "x: B read 8, which is below 9");
+    }
+
+    #[test]
+    fn waiters_come_after_holders() {
+        let rows = [("D", State::Waits(22)), ("A", State::Waits(11)), ("C", State::Held(5)), ("B", State::Held(5))];
+        let rows = rows.map(|(who, state)| row("x", who, state)).to_vec();
+        assert_eq!(text(rows, &mut Tokens::default()), "x: B read t1; C read t1; A read waits 11th; D read waits 22nd");
+    }
+}

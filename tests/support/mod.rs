@@ -1,0 +1,325 @@
+//! What the tests of the real program share: a store of their own, running `rlock`s that end with the test, and waiting for conditions.
+//!
+//! Nothing here sleeps for a time: [`wait_until`] asks again until a condition holds, and fails loudly at a deadline far beyond
+//! what any machine needs.
+
+#![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program under test.
+pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+
+/// Whatever takes longer than this never comes: no test asserts that something is quick.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a holder says once its command runs, and so its claims are held.
+const HELD: &str = "held";
+
+/// Waits for a condition; `what` completes the sentence "it never came about that …".
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came about that {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A store of its own, in a folder that goes with it.
+pub(crate) struct Lab {
+    folder: TempDir,
+    directory: PathBuf,
+}
+
+impl Lab {
+    /// A new store, empty and not yet made.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let directory = folder.path().join("store");
+        Self { folder, directory }
+    }
+
+    /// A folder for the test's own files, which goes with the lab.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The directory of the store.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The URL of the store.
+    pub(crate) fn url(&self) -> String {
+        format!("file://{}", self.directory.display())
+    }
+
+    /// The program with these words, on this store, knowing nothing of any rlock around the test; without input.
+    pub(crate) fn rlock(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(RLOCK);
+        self.settle(&mut command);
+        command.args(words);
+        command
+    }
+
+    /// Gives any program the environment that [`Lab::rlock`] has, for one that starts `rlock` itself.
+    pub(crate) fn settle(&self, command: &mut Command) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
+            command.env_remove(name);
+        }
+        command.env("RLOCK_STORE", self.url()).stdin(Stdio::null());
+    }
+
+    /// Runs the program with these words to its end.
+    pub(crate) fn run(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ran {
+        Ran::of(&mut self.rlock(words))
+    }
+
+    /// Holds a resource for writing until the holder is told to end, or dropped.
+    pub(crate) fn hold(&self, resource: &str) -> Running {
+        self.hold_by(["exec", "--write", resource])
+    }
+
+    /// The same with any words before the `--`, such as `["range-read", "k", "1", "2"]`.
+    pub(crate) fn hold_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
+        let mut holder = self.wait_by(words);
+        holder.expect_held();
+        holder
+    }
+
+    /// The same for one that will have to wait: it is not waited for that it holds, see [`Running::expect_held`].
+    pub(crate) fn wait_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
+        let mut command = self.rlock(words);
+        command.args(["--", "sh", "-c", &format!("echo {HELD}; exec cat >/dev/null")]);
+        Running::start(command.stdin(Stdio::piped()))
+    }
+
+    /// What `rlock inspect --json` says with these KEYs.
+    pub(crate) fn inspect(&self, keys: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Value {
+        let ran = Ran::of(self.rlock(["inspect", "--json"]).args(keys));
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "inspect fails");
+        serde_json::from_str(&ran.stdout).expect("inspect --json prints JSON")
+    }
+
+    /// How many hold and how many wait for a resource.
+    pub(crate) fn counts(&self, resource: &str) -> (usize, usize) {
+        let found = &self.inspect([resource])["resources"][0];
+        let count = |list: &str| found[list].as_array().expect("a list of holders and one of waiters").len();
+        (count("holders"), count("waiters"))
+    }
+
+    /// Waits until so many wait for a resource.
+    pub(crate) fn until_waiting(&self, resource: &str, waiters: usize) {
+        wait_until(&format!("{waiters} wait for '{resource}'"), || self.counts(resource).1 == waiters);
+    }
+
+    /// The names of the files in the folder of the store's state, sorted; without a session they are `lock` and `table`.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.directory.join("state")) else { return Vec::new() };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.expect("the folder can be read").file_name().to_string_lossy().into_owned()
+        };
+        let mut names: Vec<_> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// Fails unless nobody holds, nobody waits, and no session's file was left behind.
+    pub(crate) fn assert_idle(&self) {
+        let files = self.files();
+        assert!(files.is_empty() || files == ["lock", "table"], "files were left behind: {files:?}");
+        if !files.is_empty() {
+            assert_eq!(self.inspect([""; 0])["resources"], serde_json::json!([]), "something is still held");
+        }
+    }
+}
+
+/// How a program ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// As the kernel tells it.
+    pub(crate) status: ExitStatus,
+    /// All of standard output.
+    pub(crate) stdout: String,
+    /// All of standard error.
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Runs a program to its end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Running::start(command).end()
+    }
+
+    /// The exit code; none where a signal ended it.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Fails unless it exited with 0, printed just this, and wrote nothing to standard error.
+    #[track_caller]
+    pub(crate) fn printed(&self, stdout: &str) {
+        assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(0), stdout, ""), "{self:?}");
+    }
+
+    /// Fails unless it exited with `code` and neither printed nor said anything.
+    #[track_caller]
+    pub(crate) fn silently(&self, code: i32) {
+        assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), "", ""), "{self:?}");
+    }
+
+    /// Fails unless it exited with `code` and said one line of the shape that all have; gives what follows the `rlock: `.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32) -> &str {
+        assert_eq!((self.code(), self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        one_line(&self.stderr)
+    }
+
+    /// Fails unless it exited with `code` and said exactly this after `rlock: `.
+    #[track_caller]
+    pub(crate) fn said(&self, code: i32, text: &str) {
+        assert_eq!(self.failed(code), text, "{self:?}");
+    }
+}
+
+/// What follows the `rlock: ` of an error; fails unless it is one line as errors are written.
+#[track_caller]
+fn one_line(stderr: &str) -> &str {
+    let text = stderr.strip_prefix("rlock: ").unwrap_or_else(|| panic!("it lacks the program's name: {stderr:?}"));
+    let text = text.strip_suffix('\n').unwrap_or_else(|| panic!("it doesn't end with a line's end: {stderr:?}"));
+    assert!(!text.contains(char::is_control), "it is not one plain line: {stderr:?}");
+    assert!(!text.starts_with(char::is_uppercase), "it starts in upper case: {stderr:?}");
+    assert!(!text.ends_with('.'), "it ends with a full stop: {stderr:?}");
+    for debug in ["Err(", "Some(", "None", "Error {", "os error"] {
+        assert!(!text.contains(debug), "it shows {debug}: {stderr:?}");
+    }
+    text
+}
+
+/// A program that runs; killed and reaped when this is dropped, in a test that fails as well.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<thread::JoinHandle<String>>,
+    /// What was read of standard output.
+    printed: Vec<u8>,
+}
+
+impl Running {
+    /// Starts a program; its output is kept.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} can't be started: {error}"));
+        let mut errors = child.stderr.take().expect("it has a pipe");
+        let stderr = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = errors.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        Self { child, stdin, stdout, stderr: Some(stderr), printed: Vec::new() }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("it is a child").is_none()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it has not been reaped");
+    }
+
+    /// Writes to its standard input, which stays open.
+    pub(crate) fn write(&mut self, text: &str) {
+        let input = self.stdin.as_mut().expect("it was started with a pipe and not told to end");
+        input.write_all(text.as_bytes()).expect("it reads its input");
+    }
+
+    /// Closes its standard input, at which a holder ends.
+    pub(crate) fn close(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for the next line of its standard output.
+    pub(crate) fn line(&mut self) -> String {
+        let from = self.printed.len();
+        while self.printed[from..].last() != Some(&b'\n') {
+            let mut byte = [0];
+            match self.read(&mut byte) {
+                0 => panic!("it ended after {:?}", String::from_utf8_lossy(&self.printed[from..])),
+                _ => self.printed.push(byte[0]),
+            }
+        }
+        String::from_utf8_lossy(&self.printed[from..]).trim_end().to_owned()
+    }
+
+    /// Waits until a holder holds.
+    pub(crate) fn expect_held(&mut self) {
+        let line = self.line();
+        assert_eq!(line, HELD);
+        self.printed.clear();
+    }
+
+    /// Closes its standard input and waits for its end.
+    pub(crate) fn end(mut self) -> Ran {
+        self.close();
+        let mut buffer = [0; 4096];
+        loop {
+            match self.read(&mut buffer) {
+                0 => break,
+                read => self.printed.extend(&buffer[..read]),
+            }
+        }
+        wait_until("the program ends", || !self.runs());
+        let status = self.child.wait().expect("it is a child");
+        let stderr = self.stderr.take().expect("it ends once").join().expect("the reader doesn't panic");
+        Ran { status, stdout: String::from_utf8_lossy(&self.printed).into_owned(), stderr }
+    }
+
+    /// Kills it as `kill -9` does and waits for its end.
+    pub(crate) fn kill(self) -> Ran {
+        self.signal(rustix::process::Signal::KILL);
+        let ran = self.end();
+        assert_eq!(ran.status.signal(), Some(9));
+        ran
+    }
+
+    /// Reads from its standard output, 0 bytes at the end.
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let output = self.stdout.as_mut().expect("it has a pipe");
+        let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
+        let ready = poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout)).expect("a pipe can be polled");
+        assert!(ready > 0, "it says nothing more and doesn't end; so far {:?}", String::from_utf8_lossy(&self.printed));
+        output.read(buffer).expect("a pipe can be read")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The command dies with its rlock. Both fail only where the child was reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
