@@ -23,7 +23,7 @@ impl Asker<'_> {
     }
 }
 
-/// The sessions that keep a claim from being granted, or none if nobody does.
+/// The sessions that keep a claim from being granted, or none if nobody does. A claim that `shares` an ancestor's slot needs none.
 ///
 /// Of the claims held and those waiting with a rank below `before`, one that conflicts is enough, so one session is named: the
 /// claim can't be granted as long as that one stays as it is. Only where all slots are taken are those sessions named that take
@@ -31,6 +31,7 @@ impl Asker<'_> {
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
+    shares: bool,
     asker: Asker<'_>,
     before: Rank,
 ) -> Result<Vec<SessionId>, R::Error> {
@@ -46,7 +47,7 @@ pub(super) fn blockers<R: Records>(
         ControlFlow::Break(())
     })?;
     let slots = claim.slots.unwrap_or(0) as usize;
-    if !found.is_empty() || claim.mode != Mode::Slot {
+    if !found.is_empty() || claim.mode != Mode::Slot || shares {
         return Ok(found);
     }
     let slot = Modes::of(&[Mode::Slot]);
@@ -61,4 +62,83 @@ pub(super) fn blockers<R: Records>(
         found.clear();
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::op::{Op, Reply};
+    use super::super::request::{Process, Request};
+    use super::super::resource::Resource;
+    use super::super::span::Span;
+    use super::super::table::LockTable;
+    use super::*;
+
+    fn claim(mode: Mode, part: &str) -> Claim {
+        let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
+        Claim { resource: Resource::new("r").unwrap(), mode, span, slots: (mode == Mode::Slot).then_some(2) }
+    }
+
+    fn id(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    /// A table in which sessions 1, 2, … asked for these claims one after another.
+    fn table(claims: &[Claim]) -> LockTable {
+        let mut table: LockTable = LockTable::default();
+        for (number, claim) in (1..).zip(claims) {
+            let (claims, process) = (vec![claim.clone()], Process::default());
+            let request =
+                Request { session: id(number), ancestors: Vec::new(), claims, wait: true, terms: None, process };
+            let outcome = table.apply(number.into(), Op::Acquire(request)).unwrap();
+            assert!(matches!(outcome.reply, Reply::Granted(_) | Reply::Waiting));
+        }
+        table
+    }
+
+    fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
+        let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
+        let asker = Asker { session: id(100), ancestors: &ancestors };
+        blockers(table.records(), claim, false, asker, before).unwrap()
+    }
+
+    /// The table of section 2 over spans that touch, and none of it over spans that don't.
+    #[test]
+    fn holders_block_what_they_clash_with_where_they_overlap() {
+        use Mode::{Prewrite, Read, Write};
+        for held in [Read, Prewrite, Write] {
+            for asked in [Read, Prewrite, Write] {
+                let table = table(&[claim(held, "[0,5]")]);
+                let expected = if asked.clashes_with(held) { vec![id(1)] } else { vec![] };
+                assert_eq!(in_the_way(&table, &claim(asked, "[5,6]"), &[], Rank::LAST), expected, "{asked} on {held}");
+                assert_eq!(in_the_way(&table, &claim(asked, "(5,6]"), &[], Rank::LAST), []);
+                assert_eq!(in_the_way(&table, &claim(asked, "[5,6]"), &[1], Rank::LAST), []);
+            }
+        }
+    }
+
+    #[test]
+    fn waiters_block_those_behind_them_only() {
+        let table = table(&[claim(Mode::Read, ""), claim(Mode::Write, "[0,1]")]);
+        let read = claim(Mode::Read, "[1,2]");
+        assert_eq!(in_the_way(&table, &read, &[], Rank::LAST), [id(2)]);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(2, false)), [id(2)]);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(1, false)), []);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::FIRST_WAITING), []);
+    }
+
+    #[test]
+    fn all_who_take_a_slot_are_named_once_none_is_free() {
+        let slot = claim(Mode::Slot, "");
+        assert_eq!(in_the_way(&table(std::slice::from_ref(&slot)), &slot, &[], Rank::LAST), []);
+        let full = table(&[slot.clone(), slot.clone(), slot.clone()]);
+        let named = |before, ancestors: &[u8]| {
+            let mut named = in_the_way(&full, &slot, ancestors, before);
+            named.sort();
+            named
+        };
+        assert_eq!(named(Rank::FIRST_WAITING, &[]), [id(1), id(2)]);
+        assert_eq!(named(Rank::FIRST_WAITING, &[2]), []);
+        assert_eq!(named(Rank::LAST, &[2]), [id(1), id(3)]);
+        assert_eq!(named(Rank::LAST, &[]).len(), 2);
+    }
 }

@@ -77,7 +77,7 @@ pub struct Entry {
     pub session: SessionId,
     /// Which of the session's claims.
     pub claim: u32,
-    /// A held slot that is an ancestor's slot too, and so is not counted beside it.
+    /// A slot that is a share of one that an ancestor holds, and so is not counted beside that.
     pub shares: bool,
 }
 
@@ -92,7 +92,7 @@ impl Entry {
 pub struct Child {
     /// The number of the child's node.
     pub node: u32,
-    /// Its first entry or, where that is gone, one that came before.
+    /// Its first entry.
     pub first: Entry,
     /// Where its claims end at the latest.
     pub upper: Cut,
@@ -164,15 +164,11 @@ impl Tree {
     /// # Errors
     /// Those of the records.
     pub fn insert<R: Records>(&mut self, records: &mut R, resource: &Resource, entry: Entry) -> Result<(), R::Error> {
-        let mut next = self.next;
-        if let Some(right) = insert(records, resource, &mut self.root, &mut next, entry)? {
-            let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
-            let left = child_of(store(records, resource, &mut next, left)?);
-            let right = child_of(store(records, resource, &mut next, right)?);
-            self.root = Node::Inner(vec![left, right]);
-        }
-        self.next = next;
-        Ok(())
+        let path = self.path(records, resource, &entry)?;
+        self.change(records, resource, path, |entries| {
+            let at = entries.partition_point(|other| other.key() < entry.key());
+            entries.insert(at, entry);
+        })
     }
 
     /// Removes the entry that equals `entry` in place, rank, session and claim, and says whether there was one.
@@ -185,9 +181,70 @@ impl Tree {
         resource: &Resource,
         entry: &Entry,
     ) -> Result<bool, R::Error> {
-        let found = remove(records, resource, &mut self.root, entry)?;
-        loop {
-            let Node::Inner(children) = &self.root else { break };
+        let mut found = false;
+        let path = self.path(records, resource, entry)?;
+        self.change(records, resource, path, |entries| {
+            let at = entries.partition_point(|other| other.key() < entry.key());
+            found = entries.get(at).is_some_and(|other| other.key() == entry.key());
+            if found {
+                entries.remove(at);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The way down to the leaf in which an entry is or belongs.
+    fn path<R: Records>(&self, records: &R, resource: &Resource, entry: &Entry) -> Result<Vec<Step>, R::Error> {
+        let mut path = Vec::new();
+        let mut node = Cow::Borrowed(&self.root);
+        while let Node::Inner(children) = node.as_ref() {
+            let at = child_for(children, entry);
+            let child = children[at].clone();
+            let id = child.node;
+            path.push(Step { at, child });
+            node = records.node(resource, id)?;
+        }
+        Ok(path)
+    }
+
+    /// Changes the leaf at the end of a path, and of the nodes above it those that know something else of it now.
+    fn change<R: Records>(
+        &mut self,
+        records: &mut R,
+        resource: &Resource,
+        path: Vec<Step>,
+        edit: impl FnOnce(&mut Vec<Entry>),
+    ) -> Result<(), R::Error> {
+        let mut edit = Some(edit);
+        let mut below = None;
+        for step in path.into_iter().rev() {
+            let id = step.child.node;
+            let mut node = records.take_node(resource, id)?;
+            alter(&mut node, &mut edit, below.take());
+            let right = node.split().map(|right| store(records, resource, &mut self.next, right)).transpose()?;
+            let now = summary(&node).map(|sum| child_of((id, sum)));
+            match now {
+                Some(_) => records.put_node(resource, id, node)?,
+                None => records.remove_node(resource, id)?,
+            }
+            if right.is_none() && now.as_ref() == Some(&step.child) {
+                return Ok(());
+            }
+            below = Some(Altered { at: step.at, now, right: right.map(child_of) });
+        }
+        alter(&mut self.root, &mut edit, below);
+        if let Some(right) = self.root.split() {
+            let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
+            let left = child_of(store(records, resource, &mut self.next, left)?);
+            let right = child_of(store(records, resource, &mut self.next, right)?);
+            self.root = Node::Inner(vec![left, right]);
+        }
+        self.lower_root(records, resource)
+    }
+
+    /// Puts the only child of the root in its place, as long as it has but one.
+    fn lower_root<R: Records>(&mut self, records: &mut R, resource: &Resource) -> Result<(), R::Error> {
+        while let Node::Inner(children) = &self.root {
             self.root = match children.as_slice() {
                 [] => Node::Leaf(Vec::new()),
                 [only] => {
@@ -202,7 +259,7 @@ impl Tree {
         if self.is_empty() {
             self.next = 0;
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Whether it has no entry.
@@ -330,49 +387,29 @@ fn child_of((node, summary): Numbered) -> Child {
 
 /// Sums up a node; none for one that is empty.
 fn summary(node: &Node) -> Option<Summary> {
-    match node {
+    let (mut held, mut waiting, mut first_waiting) = (Modes::EMPTY, Modes::EMPTY, Rank::LAST);
+    let (first, upper) = match node {
         Node::Leaf(entries) => {
-            let first = entries.first()?.clone();
-            let mut sum = Summary {
-                upper: first.upper.clone(),
-                first,
-                held: Modes::EMPTY,
-                waiting: Modes::EMPTY,
-                first_waiting: Rank::LAST,
-            };
             for entry in entries {
-                if entry.upper > sum.upper {
-                    sum.upper = entry.upper.clone();
-                }
                 if entry.rank.is_held() {
-                    sum.held.insert(entry.mode);
+                    held.insert(entry.mode);
                 } else {
-                    sum.waiting.insert(entry.mode);
-                    sum.first_waiting = sum.first_waiting.min(entry.rank);
+                    waiting.insert(entry.mode);
+                    first_waiting = first_waiting.min(entry.rank);
                 }
             }
-            Some(sum)
+            (entries.first()?, entries.iter().map(|entry| &entry.upper).max()?)
         }
         Node::Inner(children) => {
-            let first = children.first()?;
-            let mut sum = Summary {
-                first: first.first.clone(),
-                upper: first.upper.clone(),
-                held: Modes::EMPTY,
-                waiting: Modes::EMPTY,
-                first_waiting: Rank::LAST,
-            };
             for child in children {
-                if child.upper > sum.upper {
-                    sum.upper = child.upper.clone();
-                }
-                sum.held = sum.held.union(child.held);
-                sum.waiting = sum.waiting.union(child.waiting);
-                sum.first_waiting = sum.first_waiting.min(child.first_waiting);
+                held = held.union(child.held);
+                waiting = waiting.union(child.waiting);
+                first_waiting = first_waiting.min(child.first_waiting);
             }
-            Some(sum)
+            (&children.first()?.first, children.iter().map(|child| &child.upper).max()?)
         }
-    }
+    };
+    Some(Summary { first: first.clone(), upper: upper.clone(), held, waiting, first_waiting })
 }
 
 /// Gives a new node its number and hands it to the records.
@@ -389,62 +426,38 @@ fn child_for(children: &[Child], entry: &Entry) -> usize {
     children.partition_point(|child| child.first.key() <= entry.key()).saturating_sub(1)
 }
 
-/// Inserts below `node` and answers the right half where it had to be split.
-fn insert<R: Records>(
-    records: &mut R,
-    resource: &Resource,
-    node: &mut Node,
-    next: &mut u32,
-    entry: Entry,
-) -> Result<Option<Node>, R::Error> {
-    match node {
-        Node::Leaf(entries) => {
-            let at = entries.partition_point(|other| other.key() < entry.key());
-            entries.insert(at, entry);
-            Ok((entries.len() > FANOUT).then(|| Node::Leaf(entries.split_off(FANOUT / 2))))
+/// One step down: which child, and what its parent knows of it.
+struct Step {
+    at: usize,
+    child: Child,
+}
+
+/// What a parent has to be told of a child.
+struct Altered {
+    at: usize,
+    /// The child as it is now, or none where it is gone.
+    now: Option<Child>,
+    /// The right half of it, where it was split.
+    right: Option<Child>,
+}
+
+/// Edits a leaf, or tells an inner node what became of a child.
+fn alter(node: &mut Node, edit: &mut Option<impl FnOnce(&mut Vec<Entry>)>, below: Option<Altered>) {
+    match (node, below) {
+        (Node::Leaf(entries), _) => edit.take().into_iter().for_each(|edit| edit(entries)),
+        (Node::Inner(children), Some(Altered { at, now, right })) => {
+            children.splice(at..=at, now.into_iter().chain(right));
         }
-        Node::Inner(children) => {
-            let at = child_for(children, &entry);
-            let id = children[at].node;
-            let mut below = records.take_node(resource, id)?;
-            let right = insert(records, resource, &mut below, next, entry)?;
-            children[at] = child_of((id, summary(&below).expect("an entry was put into it")));
-            records.put_node(resource, id, below)?;
-            if let Some(right) = right {
-                children.insert(at + 1, child_of(store(records, resource, next, right)?));
-            }
-            Ok((children.len() > FANOUT).then(|| Node::Inner(children.split_off(FANOUT / 2))))
-        }
+        (Node::Inner(_), None) => {}
     }
 }
 
-/// Removes below `node`, and with the last entry of a child the child.
-fn remove<R: Records>(records: &mut R, resource: &Resource, node: &mut Node, entry: &Entry) -> Result<bool, R::Error> {
-    match node {
-        Node::Leaf(entries) => {
-            let at = entries.partition_point(|other| other.key() < entry.key());
-            let found = entries.get(at).is_some_and(|other| other.key() == entry.key());
-            if found {
-                entries.remove(at);
-            }
-            Ok(found)
-        }
-        Node::Inner(children) => {
-            let at = child_for(children, entry);
-            let id = children[at].node;
-            let mut below = records.take_node(resource, id)?;
-            let found = remove(records, resource, &mut below, entry)?;
-            match summary(&below) {
-                Some(sum) => {
-                    children[at] = child_of((id, sum));
-                    records.put_node(resource, id, below)?;
-                }
-                None => {
-                    children.remove(at);
-                    records.remove_node(resource, id)?;
-                }
-            }
-            Ok(found)
+impl Node {
+    /// Takes the right half of a node that has too much in it.
+    fn split(&mut self) -> Option<Node> {
+        match self {
+            Node::Leaf(entries) => (entries.len() > FANOUT).then(|| Node::Leaf(entries.split_off(FANOUT / 2))),
+            Node::Inner(children) => (children.len() > FANOUT).then(|| Node::Inner(children.split_off(FANOUT / 2))),
         }
     }
 }
@@ -474,3 +487,6 @@ fn search<R: Records>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,20 @@ pub(super) enum Standing {
     Growing,
 }
 
-/// Finds how a claim stands, or why it can never be granted.
+impl Standing {
+    /// Whether it is below a hold of an ancestor.
+    pub(super) fn is_nested(self) -> bool {
+        self != Self::Ordinary
+    }
+
+    /// Whether it is a share of an ancestor's slot.
+    pub(super) fn shares(self) -> bool {
+        matches!(self, Self::Included { shares: true, .. })
+    }
+}
+
+/// Finds how a claim stands, or why it can never be granted. Of several holds in its way the outermost is named, since those below
+/// that one can't have more than it either.
 pub(super) fn standing<R: Records>(
     records: &R,
     claim: &Claim,
@@ -47,7 +60,9 @@ pub(super) fn standing<R: Records>(
                 // Somebody may wait for that slot on whom this claim would wait, whatever other hold allows it.
                 Nesting::Refused if held.mode == Mode::Slot => slot = Some(cannot_grow(held, claim)),
                 Nesting::Refused => refusal = Some(cannot_grow(held, claim)),
-                Nesting::AtOnce | Nesting::Waits => refusal = refusal.or_else(|| Some(reaches_past(held, claim))),
+                // That another hold can't grow is the stronger reason.
+                Nesting::AtOnce | Nesting::Waits if matches!(refusal, Some(Refusal::CannotGrow { .. })) => {}
+                Nesting::AtOnce | Nesting::Waits => refusal = Some(reaches_past(held, claim)),
             }
         }
     }
@@ -65,4 +80,94 @@ fn cannot_grow(held: &Claim, asked: &Claim) -> Refusal {
 
 fn reaches_past(held: &Claim, asked: &Claim) -> Refusal {
     Refusal::ReachesPast { resource: asked.resource.clone(), held: held.span.clone(), asked: asked.span.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::op::Op;
+    use super::super::request::{Process, Request};
+    use super::super::resource::Resource;
+    use super::super::span::Span;
+    use super::super::table::LockTable;
+    use super::*;
+
+    fn claim(mode: Mode, part: &str) -> Claim {
+        let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
+        Claim { resource: Resource::new("r").unwrap(), mode, span, slots: (mode == Mode::Slot).then_some(2) }
+    }
+
+    fn id(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    /// How `asked` stands below the holds given, the outermost first.
+    fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
+        let mut table: LockTable = LockTable::default();
+        let mut ancestors = Vec::new();
+        for (number, held) in (1..).zip(holds) {
+            let process = Process::default();
+            let (session, claims) = (id(number), vec![held.clone()]);
+            let request = Request { session, ancestors: ancestors.clone(), claims, wait: false, terms: None, process };
+            table.apply(u64::from(number) * 10, Op::Acquire(request)).unwrap();
+            ancestors.insert(0, id(number));
+        }
+        standing(table.records(), asked, &ancestors).unwrap()
+    }
+
+    /// The table of section 3, each cell with a span that is covered, one that reaches past, and one beside.
+    #[test]
+    fn every_cell_of_the_table() {
+        use Mode::{Prewrite, Read, Slot, Write};
+        let rows = [(Read, "=xxw"), (Prewrite, "==ww"), (Write, "===="), (Slot, "=xx=")];
+        for (held, cells) in rows {
+            for (mode, cell) in [Read, Prewrite, Write, Slot].into_iter().zip(cells.chars()) {
+                let hold = if held == Slot { claim(held, "") } else { claim(held, "[0,9]") };
+                let part = if mode == Slot || held == Slot { "" } else { "[3,4]" };
+                let whole = if mode == Slot { claim(held, "") } else { hold.clone() };
+                let asked = claim(mode, part);
+                let shares = held == Slot && mode == Slot;
+                let expected = match cell {
+                    '=' => Ok(Standing::Included { token: 10, shares }),
+                    'w' => Ok(Standing::Growing),
+                    _ => Err(cannot_grow(&whole, &asked)),
+                };
+                assert_eq!(below(std::slice::from_ref(&whole), &asked), expected, "{mode} below {held}");
+                if held != Slot && cell != 'x' {
+                    for past in ["[8,9.5]", "[-1,0]", ""] {
+                        let asked = claim(mode, if mode == Slot { "" } else { past });
+                        assert_eq!(below(std::slice::from_ref(&hold), &asked), Err(reaches_past(&hold, &asked)));
+                    }
+                }
+                if held != Slot && mode != Slot {
+                    assert_eq!(below(&[hold], &claim(mode, "(9,10]")), Ok(Standing::Ordinary));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_holds_the_innermost_that_includes_it_counts() {
+        let holds = [claim(Mode::Prewrite, ""), claim(Mode::Write, "[0,9]")];
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Write, "[0,10]")), Ok(Standing::Growing));
+    }
+
+    #[test]
+    fn of_several_in_the_way_the_outermost_is_named() {
+        let holds = [claim(Mode::Read, "[0,9]"), claim(Mode::Read, "[1,2]")];
+        let asked = claim(Mode::Read, "[1,10]");
+        assert_eq!(below(&holds, &asked), Err(reaches_past(&holds[0], &asked)));
+        let asked = claim(Mode::Write, "[1,10]");
+        assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[0], &asked)));
+    }
+
+    #[test]
+    fn a_slot_keeps_a_prewrite_above_it_from_growing() {
+        let holds = [claim(Mode::Prewrite, ""), claim(Mode::Slot, "")];
+        let asked = claim(Mode::Write, "");
+        assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[1], &asked)));
+        let asked = claim(Mode::Prewrite, "");
+        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, shares: false }));
+    }
 }

@@ -61,7 +61,7 @@ pub struct ResourceState {
     pub slots: u32,
     /// How many claims in mode slot there are, held and waiting.
     pub slot_claims: u32,
-    /// How many held slots are shared with an ancestor's.
+    /// How many of those are shares of a slot that an ancestor holds.
     pub shared_slots: u32,
     /// How many claims are held.
     pub held: u32,
@@ -118,7 +118,7 @@ pub struct Memory {
     sessions: HashMap<SessionId, Session>,
     expiries: BTreeSet<(Micros, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
-    nodes: HashMap<(Resource, u32), Node>,
+    nodes: BTreeMap<Resource, HashMap<u32, Node>>,
     seq: u64,
 }
 
@@ -176,20 +176,28 @@ impl Records for Memory {
     }
 
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Infallible> {
-        Ok(Cow::Borrowed(self.nodes.get(&(name.clone(), id)).expect(MISSING)))
+        Ok(Cow::Borrowed(self.nodes.get(name).and_then(|nodes| nodes.get(&id)).expect(MISSING)))
     }
 
     fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Infallible> {
-        Ok(self.nodes.remove(&(name.clone(), id)).expect(MISSING))
+        Ok(self.nodes.get_mut(name).and_then(|nodes| nodes.remove(&id)).expect(MISSING))
     }
 
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Infallible> {
-        self.nodes.insert((name.clone(), id), node);
+        match self.nodes.get_mut(name) {
+            Some(nodes) => drop(nodes.insert(id, node)),
+            None => drop(self.nodes.insert(name.clone(), HashMap::from([(id, node)]))),
+        }
         Ok(())
     }
 
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Infallible> {
-        self.nodes.remove(&(name.clone(), id));
+        if let Some(nodes) = self.nodes.get_mut(name) {
+            nodes.remove(&id);
+            if nodes.is_empty() {
+                self.nodes.remove(name);
+            }
+        }
         Ok(())
     }
 

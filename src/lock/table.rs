@@ -15,9 +15,6 @@ use super::request::{Claim, Micros, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
 
-/// How many waiters are looked up at once, at most, when something became free.
-const BATCH: usize = 64;
-
 /// Who holds what, and who waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct LockTable<R = Memory> {
@@ -82,7 +79,7 @@ impl<R: Records> LockTable<R> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
             let before = record.rank.waits_behind();
-            let found = conflict::blockers(&self.records, &record.claim, asker, before)?;
+            let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, before)?;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -94,37 +91,37 @@ impl<R: Records> LockTable<R> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(if session.is_holder() { Reply::Granted(session.tokens()) } else { Reply::Waiting });
         }
-        let mut nested = Vec::with_capacity(request.claims.len());
+        let mut standings = Vec::with_capacity(request.claims.len());
         for claim in &request.claims {
             if let Some(refusal) = self.slots_differ(claim)? {
                 return Ok(Reply::Refused(refusal));
             }
             match nesting::standing(&self.records, claim, &request.ancestors)? {
-                Ok(standing) => nested.push(standing != Standing::Ordinary),
+                Ok(standing) => standings.push(standing),
                 Err(refusal) => return Ok(Reply::Refused(refusal)),
             }
         }
         let asker = Asker { session: request.session, ancestors: &request.ancestors };
         let mut blockers = Vec::new();
-        for (claim, nested) in request.claims.iter().zip(&nested) {
-            let before = if *nested { Rank::FIRST_WAITING } else { Rank::LAST };
-            blockers = conflict::blockers(&self.records, claim, asker, before)?;
+        for (claim, standing) in request.claims.iter().zip(&standings) {
+            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { Rank::LAST };
+            blockers = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
             if !blockers.is_empty() {
                 break;
             }
         }
         let id = request.session;
         if blockers.is_empty() {
-            let expiry = request.terms.map(|terms| now + terms.ttl);
-            let session = session_of(request, |_| Rank::LAST, now, expiry);
+            let expiry = request.terms.map(|terms| now.saturating_add(terms.ttl));
+            let session = session_of(request, &standings, |_| Rank::LAST, now, expiry);
             return self.grant(now, id, session, expiry).map(Reply::Granted);
         }
         if !request.wait {
             return Ok(Reply::Busy(blockers));
         }
         let seq = self.records.next_seq()?;
-        let expiry = request.terms.map(|terms| now + terms.heartbeat);
-        let session = session_of(request, |claim| Rank::waiting(seq, nested[claim]), now, expiry);
+        let expiry = request.terms.map(|terms| now.saturating_add(terms.heartbeat));
+        let session = session_of(request, &standings, |standing| Rank::waiting(seq, standing.is_nested()), now, expiry);
         self.queue(id, session)?;
         Ok(Reply::Waiting)
     }
@@ -145,7 +142,7 @@ impl<R: Records> LockTable<R> {
             let name = &record.claim.resource;
             let mut state = self.records.take_resource(name)?.unwrap_or_default();
             state.waiting += 1;
-            state.count_slots(&record.claim);
+            state.count_slots(record);
             state.tree.insert(&mut self.records, name, entry(id, index, record))?;
             self.records.put_resource(name, state)?;
         }
@@ -168,7 +165,7 @@ impl<R: Records> LockTable<R> {
             let name = claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             if session.claims[index].rank == Rank::LAST {
-                state.count_slots(&session.claims[index].claim);
+                state.count_slots(&session.claims[index]);
             } else {
                 state.waiting -= 1;
                 let waiting = entry(id, index, &session.claims[index]);
@@ -176,8 +173,7 @@ impl<R: Records> LockTable<R> {
             }
             let record = &mut session.claims[index];
             record.rank = Rank::HELD;
-            record.token = if let Ok(Standing::Included { token, shares }) = standing {
-                record.shares = shares;
+            record.token = if let Ok(Standing::Included { token, .. }) = standing {
                 token
             } else if let Some((_, token)) = fresh.iter().find(|(resource, _)| *resource == name) {
                 *token
@@ -187,7 +183,6 @@ impl<R: Records> LockTable<R> {
                 state.last_token
             };
             state.held += 1;
-            state.shared_slots += u32::from(record.shares);
             state.tree.insert(&mut self.records, &name, entry(id, index, record))?;
             self.records.put_resource(&name, state)?;
         }
@@ -204,7 +199,7 @@ impl<R: Records> LockTable<R> {
         let lease = session.terms.map(|terms| if holds { terms.ttl } else { terms.heartbeat });
         let reply = if holds { Reply::Granted(session.tokens()) } else { Reply::Waiting };
         if let Some(lease) = lease {
-            session.expiry = Some(now + lease);
+            session.expiry = Some(now.saturating_add(lease));
             self.records.put_session(id, session)?;
         }
         Ok(reply)
@@ -284,10 +279,10 @@ impl<R: Records> LockTable<R> {
             return Ok(());
         }
         let mut slots = state.tree.entries(&self.records, name)?;
-        slots.retain(|entry| entry.mode == Mode::Slot && entry.rank.is_held());
+        slots.retain(|entry| entry.mode == Mode::Slot);
         for sharing in slots.iter().filter(|entry| entry.shares) {
             let Some(mut session) = self.records.session(sharing.session)? else { continue };
-            if slots.iter().any(|slot| session.ancestors.contains(&slot.session)) {
+            if slots.iter().any(|slot| slot.rank.is_held() && session.ancestors.contains(&slot.session)) {
                 continue;
             }
             state.tree.remove(&mut self.records, name, sharing)?;
@@ -452,7 +447,8 @@ impl<R: Records> LockTable<R> {
                     }
                 }
             }
-            batch = BATCH.min(batch * 2);
+            // Every batch searches from the top again; as they grow, all together cost no more than a few walks.
+            batch *= 2;
         }
     }
 
@@ -466,7 +462,7 @@ impl<R: Records> LockTable<R> {
             let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
             return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
         }
-        let expiry = session.terms.map(|terms| now + terms.claim);
+        let expiry = session.terms.map(|terms| now.saturating_add(terms.claim));
         self.grant(now, id, session, expiry)?;
         granted.push(id);
         Ok(Tried::Granted)
@@ -484,17 +480,29 @@ enum Tried {
 
 impl ResourceState {
     /// Counts a claim that is new here, if it is for a slot.
-    fn count_slots(&mut self, claim: &Claim) {
-        if let Some(slots) = claim.slots {
+    fn count_slots(&mut self, record: &ClaimRecord) {
+        if let Some(slots) = record.claim.slots {
             self.slots = slots;
             self.slot_claims += 1;
+            self.shared_slots += u32::from(record.shares);
         }
     }
 }
 
-fn session_of(request: Request, rank: impl Fn(usize) -> Rank, since: Micros, expiry: Option<Micros>) -> Session {
-    let records = request.claims.into_iter().enumerate();
-    let claims = records.map(|(index, claim)| ClaimRecord { claim, rank: rank(index), token: 0, shares: false });
+fn session_of(
+    request: Request,
+    standings: &[Standing],
+    rank: impl Fn(Standing) -> Rank,
+    since: Micros,
+    expiry: Option<Micros>,
+) -> Session {
+    let records = request.claims.into_iter().zip(standings);
+    let claims = records.map(|(claim, standing)| ClaimRecord {
+        claim,
+        rank: rank(*standing),
+        token: 0,
+        shares: standing.shares(),
+    });
     Session {
         ancestors: request.ancestors,
         claims: claims.collect(),
@@ -516,3 +524,6 @@ fn entry(session: SessionId, index: usize, record: &ClaimRecord) -> Entry {
         shares: record.shares,
     }
 }
+
+#[cfg(test)]
+mod tests;

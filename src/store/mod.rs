@@ -61,7 +61,6 @@ pub enum Acquired {
 
 /// What became of a change to a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is made once a process")]
 pub enum Changed {
     /// It is done.
     Done,

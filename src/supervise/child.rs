@@ -189,6 +189,10 @@ fn start_error(program: &OsStr, error: &io::Error) -> StartError {
     let (code, why) = match error.kind() {
         io::ErrorKind::NotFound if find(program) => (exit::NOT_FOUND, "its interpreter was not found".to_owned()),
         io::ErrorKind::NotFound => (exit::NOT_FOUND, "not found".to_owned()),
+        // A directory in PATH that this user may not enter hides nothing that he could have meant.
+        io::ErrorKind::PermissionDenied if !program.as_encoded_bytes().contains(&b'/') && !find(program) => {
+            (exit::NOT_FOUND, "not found".to_owned())
+        }
         _ => (exit::NOT_EXECUTABLE, reason(error)),
     };
     StartError { code, text: format!("cannot run '{name}': {why}") }

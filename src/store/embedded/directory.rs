@@ -66,6 +66,7 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
+    is_default: bool,
     state: OwnedFd,
     lock: OwnedFd,
     rights: Rights,
@@ -84,6 +85,13 @@ struct Rights {
 
 /// The state is locked as long as this lives.
 pub(super) struct Locked<'a>(&'a Directory);
+
+impl<'a> Locked<'a> {
+    /// What is locked.
+    pub(super) fn directory(&self) -> &'a Directory {
+        self.0
+    }
+}
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
@@ -108,6 +116,10 @@ impl Directory {
             Some(path) => path.components().collect(),
             None => default_path()?,
         };
+        Self::open_at(path, is_default)
+    }
+
+    fn open_at(path: PathBuf, is_default: bool) -> Result<Self, Error> {
         let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &advised(error)))?;
         let stat = rustix::fs::fstat(&dir).map_err(|error| unusable(&path, &error))?;
         check_file_system(&path, &dir)?;
@@ -117,7 +129,7 @@ impl Directory {
         let rights = Rights::of(&stat);
         let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &advised_inside(error)))?;
         let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &advised_inside(error)))?;
-        Ok(Self { path, state, lock, rights })
+        Ok(Self { path, is_default, state, lock, rights })
     }
 
     /// Its path.
@@ -137,27 +149,36 @@ impl Directory {
 
     /// Waits for the lock on the state. The kernel takes it back from a process that dies.
     pub(super) fn lock(&self) -> Result<Locked<'_>, Error> {
+        self.wait_for_lock()?;
+        Ok(Locked(self))
+    }
+
+    /// The same for the first time: if somebody has removed the directory since it was opened, it is made anew.
+    pub(super) fn lock_first(&mut self) -> Result<Locked<'_>, Error> {
+        self.wait_for_lock()?;
+        while rustix::fs::fstat(&self.lock).is_ok_and(|stat| stat.st_nlink == 0) {
+            *self = Self::open_at(self.path.clone(), self.is_default)?;
+            self.wait_for_lock()?;
+        }
+        Ok(Locked(self))
+    }
+
+    fn wait_for_lock(&self) -> Result<(), Error> {
         loop {
             match rustix::fs::flock(&self.lock, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Locked(self)),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(self.unusable(&error)),
+                locked => return locked.map_err(|error| self.unusable(&error)),
             }
         }
     }
 
-    /// Whether the lock file still has its name: not if somebody removed the directory while this process waited for it.
-    pub(super) fn is_current(&self) -> bool {
-        rustix::fs::fstat(&self.lock).is_ok_and(|stat| stat.st_nlink > 0)
-    }
-
     /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is cleared away: no process of it
     /// lives, and the table was written without waiting for the disk.
-    pub(super) fn prepare(&self, _: &Locked<'_>) -> Result<(), Error> {
+    pub(super) fn prepare(&self, locked: &Locked<'_>) -> Result<(), Error> {
         let mut buffer = [0; 128];
         let read = rustix::io::pread(&self.lock, &mut buffer, 0).map_err(|error| self.unusable(&error))?;
-        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
-        let expected = format!("{TITLE}{FORMAT}\nboot {}\n", boot.trim());
+        let boot = boot();
+        let expected = format!("{TITLE}{FORMAT}\nboot {boot}\n");
         let found = &buffer[..read];
         if found == expected.as_bytes() {
             return Ok(());
@@ -177,14 +198,14 @@ impl Directory {
         if boot.is_empty() || self.anybody_lives().map_err(|error| self.unusable(&error))? {
             return Ok(());
         }
-        self.clear().map_err(|error| self.unusable(&error))?;
+        self.clear(locked).map_err(|error| self.unusable(&advised_inside(error)))?;
         rustix::io::pwrite(&self.lock, expected.as_bytes(), 0).map_err(|error| self.unusable(&error))?;
         rustix::fs::ftruncate(&self.lock, expected.len() as u64).map_err(|error| self.unusable(&error))
     }
 
-    /// Makes the file of the table, with the right permissions, if it is missing.
-    pub(super) fn make_table(&self) -> Result<(), Error> {
-        self.rights.file(&self.state, TABLE).map(drop).map_err(|error| self.unusable(&advised_inside(error)))
+    /// Opens the file of the table, or makes it with the right permissions.
+    pub(super) fn open_table(&self) -> io::Result<OwnedFd> {
+        self.rights.file(&self.state, TABLE).map_err(advised_inside)
     }
 
     /// Makes a named pipe.
@@ -218,8 +239,8 @@ impl Directory {
         Ok(sessions)
     }
 
-    /// Removes the table and all beacons. Nobody may live, and the state is locked.
-    pub(super) fn clear(&self) -> io::Result<()> {
+    /// Removes the table and all beacons. Nobody may live.
+    pub(super) fn clear(&self, _: &Locked<'_>) -> io::Result<()> {
         for session in self.beacons()? {
             beacon::remove(self, session);
         }
@@ -326,6 +347,8 @@ fn advised(error: io::Error) -> io::Error {
 fn advised_inside(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => io::Error::other(FOREIGN),
+        // A place where nothing can be made, such as /proc.
+        Some(Errno::NOENT) => error,
         _ => advised(error),
     }
 }
@@ -334,6 +357,14 @@ fn advised_inside(error: io::Error) -> io::Error {
 fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
     let is_regular = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
     if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
+}
+
+/// The id of this boot; empty where it can't be had.
+fn boot() -> String {
+    let mut buffer = [0; 64];
+    let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut buffer));
+    String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
 }
 
 /// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.

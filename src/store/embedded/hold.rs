@@ -44,6 +44,10 @@ impl Hold for EmbeddedHold {
             work.stand(self.session)
         })?;
         self.watched = watched;
+        if standing == Standing::Lost {
+            // Nobody looks for it any more, and nobody releases what was lost.
+            self.beacon.remove(&self.store.directory);
+        }
         Ok(standing)
     }
 

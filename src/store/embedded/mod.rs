@@ -1,7 +1,7 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
 //! - [`directory`]: where the files are and who may use them; the lock on the state.
-//! - `records`, `codec`: the table's records in the file.
+//! - `file`: the table's file; `records`, `codec`: its records.
 //! - `beacon`: who lives, and how to wake and to watch them.
 //! - `transaction`: one operation from lock to wake-up.
 //! - `hold`: a request that is queued or granted.
@@ -12,33 +12,26 @@
 //! true: it has been granted its request and was woken; or it watches a live session that is in its way; or it is awake and about to
 //! find out which. When a process dies between a grant and the wake-up, that holds as well, for the one it was to wake watches it.
 //!
-//! LMDB runs without its own locks and without waiting for the disk. The directory's lock, which the kernel takes from the dead,
-//! is all that is needed for one writer at a time; LMDB's table of readers, on the other hand, tells processes by their pids, which
-//! are ambiguous where pid namespaces share a directory. And what a crash of the machine may do to the file does not matter: no
-//! holder survives it, and the next boot starts with an empty table.
-//!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
 mod beacon;
 mod codec;
 mod directory;
+mod file;
 mod hold;
 mod records;
 mod transaction;
 
-use std::collections::HashSet;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::PathBuf;
+#[cfg(test)]
+mod tests;
 
-use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, MdbError, WithoutTls};
-use rustix::fs::Stat;
-use rustix::io::FdFlags;
+use std::collections::HashSet;
+use std::path::PathBuf;
 
 use self::beacon::Beacon;
 use self::directory::Directory;
+use self::file::TableFile;
 use self::hold::EmbeddedHold;
-use self::records::Table;
 use self::transaction::{Fate, Work};
 use super::{Acquired, Changed, Error, Standing, Store};
 use crate::lock::mode::Mode;
@@ -55,8 +48,9 @@ pub const TABLE_BYTES_MAX: usize = 256 << 20;
 /// The embedded store.
 pub struct Embedded {
     directory: Directory,
-    env: Env<WithoutTls>,
-    table: Table,
+    /// Opened under the lock of the first transaction: were the lock given up in between, somebody who sees nobody alive could replace
+    /// a table that he takes for damaged, or for one of an earlier boot.
+    table: Option<TableFile>,
     namespace: String,
 }
 
@@ -64,73 +58,10 @@ impl Embedded {
     /// Opens the store in `path`, or in the default directory, and makes it where it is missing.
     ///
     /// # Errors
-    /// The directory or what is in it can't be used.
+    /// The directory can't be used. What is in it is looked at when it is used.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
-        loop {
-            let directory = Directory::open(path.clone())?;
-            let locked = directory.lock()?;
-            if !directory.is_current() {
-                continue;
-            }
-            directory.prepare(&locked)?;
-            let (env, table) = open_table(&directory)?;
-            drop(locked);
-            return Ok(Self { directory, env, table, namespace: namespace.to_owned() });
-        }
+        Ok(Self { directory: Directory::open(path)?, table: None, namespace: namespace.to_owned() })
     }
-}
-
-/// Opens the table; a damaged one is made anew if nobody lives who holds or waits.
-fn open_table(directory: &Directory) -> Result<(Env<WithoutTls>, Table), Error> {
-    let unusable = |error: heed::Error| directory.unusable(&records::Error::from(error));
-    match open_file(directory)? {
-        Err(heed::Error::Mdb(
-            MdbError::Corrupted | MdbError::PageNotFound | MdbError::Invalid | MdbError::VersionMismatch,
-        )) if !directory.anybody_lives().map_err(|error| directory.unusable(&error))? => {
-            directory.clear().map_err(|error| directory.unusable(&error))?;
-            open_file(directory)?.map_err(unusable)
-        }
-        opened => opened.map_err(unusable),
-    }
-}
-
-fn open_file(directory: &Directory) -> Result<heed::Result<(Env<WithoutTls>, Table)>, Error> {
-    directory.make_table()?;
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(TABLE_BYTES_MAX);
-    let flags = EnvFlags::NO_SUB_DIR | EnvFlags::NO_LOCK | EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC;
-    // SAFETY: NO_LOCK asks for one writer at a time and no reader beside it: every transaction on the file, this one included,
-    // runs under the directory's lock. NO_SYNC gives up what is in the file when the machine crashes, see the module. The file
-    // is mapped, and whoever may write to the directory could change it under the map; they are trusted with it.
-    let opened = unsafe { options.flags(flags).open(directory.table_path()) };
-    Ok(opened.and_then(|env| {
-        close_on_exec(&env)?;
-        let table = env
-            .open_databases_and_commit(env.read_txn()?, |opener, txn| {
-                let table = opener.open_database::<Bytes, Bytes>(txn, None)?;
-                Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(table))
-            })?
-            .unwrap_commit()
-            .expect("the unnamed database is always there");
-        Ok((env, table))
-    }))
-}
-
-/// LMDB opens its file so that programs inherit it; no command, nor what it leaves behind, may keep the table open or write to it.
-fn close_on_exec(env: &Env<WithoutTls>) -> heed::Result<()> {
-    let clone = env.try_clone_inner_file()?;
-    let file = |stat: Stat| (stat.st_dev, stat.st_ino);
-    let table = file(rustix::fs::fstat(&clone).map_err(std::io::Error::from)?);
-    // The kernel gives the lowest number that is free, so the clone's is above that of LMDB.
-    for number in 0..clone.as_raw_fd() {
-        // SAFETY: LMDB does not tell its number, so the open ones are looked at. Nothing is done but to mark those that are the table,
-        // and a number that isn't open, or is closed meanwhile by another thread, is an error without effect.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        if rustix::fs::fstat(descriptor).is_ok_and(|stat| file(stat) == table) {
-            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(std::io::Error::from)?;
-        }
-    }
-    Ok(())
 }
 
 /// What came of asking, before it is handed out.
@@ -168,7 +99,7 @@ impl Embedded {
         }
     }
 
-    fn change(&self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
+    fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
         self.transact(Some(session), |work| {
             Ok(match work.apply(op)? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
@@ -195,12 +126,12 @@ impl Store for Embedded {
         &self.namespace
     }
 
-    fn acquire(self: Box<Self>, request: Request) -> Result<Acquired, Error> {
+    fn acquire(mut self: Box<Self>, request: Request) -> Result<Acquired, Error> {
         let id = request.session;
         let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
         let mut lit = None;
         let asked = self.transact(Some(id), |work| {
-            lit = Some(Beacon::light(&self.directory, id).map_err(records::Error::Io)?);
+            lit = Some(Beacon::light(work.directory(), id).map_err(records::Error::Io)?);
             Self::ask(work, request)
         });
         let asked = asked.inspect_err(|_| beacon::remove(&self.directory, id))?;

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::beacon::{self, Peer};
 use super::directory::Directory;
+use super::file::TableFile;
 use super::records::{self, Transaction};
 use super::{Embedded, Error};
 use crate::lock::op::{Op, Reply, ResourceListing};
@@ -39,16 +40,25 @@ impl Embedded {
     /// Runs `work` under the lock of the directory. If it changed anything, that lasts and is told to those whom it concerns; after an
     /// error, nothing of it was.
     pub(super) fn transact<T>(
-        &self,
+        &mut self,
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
-        let unusable = |error: records::Error| self.directory.unusable(&error);
-        let locked = self.directory.lock()?;
-        let txn = self.env.write_txn().map_err(|error| unusable(error.into()))?;
+        let Self { directory, table, namespace } = self;
+        let locked = if table.is_some() { directory.lock()? } else { directory.lock_first()? };
+        let directory = locked.directory();
+        let unusable = |error: records::Error| directory.unusable(&error);
+        let table = match table {
+            Some(table) => table,
+            None => {
+                directory.prepare(&locked)?;
+                table.insert(TableFile::open(directory, &locked).map_err(unusable)?)
+            }
+        };
+        let (table, txn) = table.write().map_err(unusable)?;
         let mut running = Work {
-            directory: &self.directory,
-            table: LockTable::new(Transaction::new(self.table, txn, &self.namespace)),
+            directory,
+            table: LockTable::new(Transaction::new(table, txn, namespace)),
             own,
             changed: false,
             woken: Vec::new(),
@@ -60,7 +70,7 @@ impl Embedded {
             table.into_records().commit().map_err(unusable)?;
         }
         // A dead session's beacon goes after the session, so that there is none without a beacon.
-        reaped.iter().for_each(|session| beacon::remove(&self.directory, *session));
+        reaped.iter().for_each(|session| beacon::remove(directory, *session));
         drop(locked);
         woken.iter().for_each(beacon::wake);
         Ok(result)
@@ -68,6 +78,11 @@ impl Embedded {
 }
 
 impl<'t> Work<'t> {
+    /// The directory, whose lock is held.
+    pub(super) fn directory(&self) -> &'t Directory {
+        self.directory
+    }
+
     /// The records as they stand in this transaction.
     pub(super) fn records(&self) -> &Transaction<'t> {
         self.table.records()

@@ -1,0 +1,161 @@
+//! What an operation on the lock table costs when little is held and when much is: numbers for people, asserted nowhere.
+//!
+//! Each line is one situation, each column so many claims of others on the same resource. The cost of a single operation should
+//! hardly depend on how many there are.
+
+use std::time::Instant;
+
+use rlock::lock::mode::Mode;
+use rlock::lock::op::{Op, Reply};
+use rlock::lock::request::{Claim, Process, Request, SessionId};
+use rlock::lock::resource::Resource;
+use rlock::lock::span::Span;
+use rlock::lock::table::LockTable;
+
+/// How many others there are.
+const CROWDS: [u64; 3] = [10, 1_000, 100_000];
+/// How many operations are timed at once; the median of so many times is shown.
+const TIMED: u64 = 1_000;
+const ROUNDS: usize = 21;
+
+/// A table and the number of the next session.
+struct Crowd {
+    table: LockTable,
+    now: u64,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        Self { table: LockTable::default(), now: 0 }
+    }
+
+    fn acquire(&mut self, number: u64, mode: Mode, span: Span) -> Reply {
+        let claim = Claim { resource: Resource::new("bench").expect("it is a name"), mode, span, slots: None };
+        let process = Process { host: "host".into(), pid: 1, user: "user".into(), command: vec!["true".into()] };
+        let request = Request {
+            session: id(number),
+            ancestors: Vec::new(),
+            claims: vec![claim],
+            wait: true,
+            terms: None,
+            process,
+        };
+        self.apply(Op::Acquire(request)).0
+    }
+
+    fn release(&mut self, number: u64) -> Vec<SessionId> {
+        self.apply(Op::Release(id(number))).1
+    }
+
+    fn apply(&mut self, op: Op) -> (Reply, Vec<SessionId>) {
+        self.now += 1;
+        let Ok(outcome) = self.table.apply(self.now, op);
+        (outcome.reply, outcome.granted)
+    }
+}
+
+/// Ids lie about like random ones.
+fn id(number: u64) -> SessionId {
+    SessionId((u128::from(number) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes())
+}
+
+fn cell(number: u64) -> Span {
+    Span::parse(&format!("[{number},{number}.5]")).expect("it is an interval")
+}
+
+/// Others hold disjoint intervals; one more is acquired and released, each time elsewhere.
+fn disjoint(crowd: u64) -> Box<dyn FnMut(u64)> {
+    let mut table = Crowd::new();
+    for number in 0..crowd {
+        assert!(matches!(table.acquire(number, Mode::Write, cell(number * 2)), Reply::Granted(_)));
+    }
+    let spans: Vec<Span> = (0..TIMED).map(|at| cell(at * 7_919 % crowd * 2 + 1)).collect();
+    Box::new(move |at| {
+        let reply = table.acquire(crowd, Mode::Write, spans[(at % TIMED) as usize].clone());
+        assert!(matches!(reply, Reply::Granted(_)));
+        table.release(crowd);
+    })
+}
+
+/// One holds the whole and the others wait for it; the holder releases, which grants one, and a new one queues up.
+fn mutex(crowd: u64) -> Box<dyn FnMut(u64)> {
+    let mut table = Crowd::new();
+    (0..=crowd).for_each(|number| drop(table.acquire(number, Mode::Write, Span::Whole)));
+    let mut first = 0;
+    Box::new(move |_| {
+        assert_eq!(table.release(first).len(), 1);
+        first += 1;
+        assert_eq!(table.acquire(first + crowd, Mode::Write, Span::Whole), Reply::Waiting);
+    })
+}
+
+/// The others read; one more reads and goes.
+fn readers(crowd: u64) -> Box<dyn FnMut(u64)> {
+    let mut table = Crowd::new();
+    (0..crowd).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
+    Box::new(move |at| {
+        let number = crowd + at % TIMED;
+        assert!(matches!(table.acquire(number, Mode::Read, Span::Whole), Reply::Granted(_)));
+        table.release(number);
+    })
+}
+
+/// The others read and a writer waits for them; a reader goes, which grants nobody, and another queues behind the writer and goes.
+fn readers_and_a_writer(crowd: u64) -> Box<dyn FnMut(u64)> {
+    let mut table = Crowd::new();
+    (0..crowd + TIMED * ROUNDS as u64 * 2).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
+    assert_eq!(table.acquire(u64::MAX - 1, Mode::Write, Span::Whole), Reply::Waiting);
+    Box::new(move |at| {
+        assert!(table.release(crowd + at).is_empty());
+        assert_eq!(table.acquire(u64::MAX - 2, Mode::Read, Span::Whole), Reply::Waiting);
+        table.release(u64::MAX - 2);
+    })
+}
+
+/// Others hold disjoint intervals and as many wait, one for each; one holder goes, its waiter is granted, and another comes.
+fn one_queue_each(crowd: u64) -> Box<dyn FnMut(u64)> {
+    let mut table = Crowd::new();
+    let spans: Vec<Span> = (0..crowd).map(|at| cell(at * 2)).collect();
+    for number in 0..crowd * 2 {
+        table.acquire(number, Mode::Write, spans[(number % crowd) as usize].clone());
+    }
+    let mut first = 0;
+    Box::new(move |_| {
+        assert_eq!(table.release(first).len(), 1);
+        let span = spans[(first % crowd) as usize].clone();
+        assert_eq!(table.acquire(first + crowd * 2, Mode::Write, span), Reply::Waiting);
+        first += 1;
+    })
+}
+
+/// The median time of one call, in nanoseconds.
+fn time(mut operation: Box<dyn FnMut(u64)>) -> f64 {
+    let mut at = 0;
+    let mut round = || {
+        let start = Instant::now();
+        for _ in 0..TIMED {
+            operation(at);
+            at += 1;
+        }
+        start.elapsed().as_nanos() as f64 / TIMED as f64
+    };
+    let mut times: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
+    times.sort_by(f64::total_cmp);
+    times[ROUNDS / 2]
+}
+
+fn main() {
+    type Situation = fn(u64) -> Box<dyn FnMut(u64)>;
+    let situations: [(&str, Situation); 5] = [
+        ("disjoint intervals held: acquire + release one more", disjoint),
+        ("one waits per interval held: release + queue", one_queue_each),
+        ("a queue for the whole: release + queue", mutex),
+        ("readers of the whole: acquire + release one more", readers),
+        ("readers, a writer waits: release, queue + cancel", readers_and_a_writer),
+    ];
+    println!("{:<54}{}", "ns (ratio to 10)", CROWDS.map(|crowd| format!("{crowd:>18}")).concat());
+    for (name, situation) in situations {
+        let times = CROWDS.map(|crowd| time(situation(crowd)));
+        println!("{name:<54}{}", times.map(|ns| format!("{ns:>10.0} ({:>4.2}x)", ns / times[0])).concat());
+    }
+}

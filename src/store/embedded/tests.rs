@@ -1,0 +1,306 @@
+//! What the store promises when processes die, files go missing and transactions end half-way.
+//!
+//! A live process is a lit beacon, a dead one a beacon that was dropped: nothing else tells them apart.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::lock::request::{Claim, Process};
+
+/// A store's directory.
+struct Lab(TempDir);
+
+/// An open store, closed when dropped: a process opens the file of a table once.
+struct Site(Embedded);
+
+impl Lab {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn open(&self) -> Site {
+        Site(Embedded::open(Some(self.0.path().to_owned()), "tests").unwrap())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join("state").join(name)
+    }
+
+    /// The sessions whose beacons are there.
+    fn beacons(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path().join("state")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != "lock" && name != "table").collect()
+    }
+}
+
+fn id(number: u8) -> SessionId {
+    SessionId([number; 16])
+}
+
+fn request(number: u8, mode: Mode, slots: Option<u32>) -> Request {
+    let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots };
+    let process = Process::default();
+    Request { session: id(number), ancestors: vec![], claims: vec![claim], wait: true, terms: None, process }
+}
+
+impl Site {
+    fn transact<T>(&mut self, work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>) -> Result<T, Error> {
+        self.0.transact(None, work)
+    }
+
+    /// Asks as a process of its own does, and gives the answer and the beacon.
+    fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
+        let asked = self.transact(|work| {
+            let beacon = Beacon::light(work.directory(), request.session).map_err(records::Error::Io)?;
+            Ok((Embedded::ask(work, request)?, beacon))
+        });
+        match asked.unwrap() {
+            (Asked::Standing(standing, _), beacon) => (standing, beacon),
+            (Asked::Busy(_) | Asked::Refused(_), _) => panic!("neither granted nor queued"),
+        }
+    }
+
+    fn ask(&mut self, number: u8) -> (Standing, Beacon) {
+        self.ask_for(request(number, Mode::Write, None))
+    }
+
+    fn stand(&mut self, number: u8) -> Standing {
+        self.transact(|work| work.stand(id(number))).unwrap().0
+    }
+
+    /// How many hold and how many wait, the dead left out.
+    fn counts(&mut self) -> (usize, usize) {
+        let listings = self.0.inspect(&[]).unwrap();
+        listings.first().map_or((0, 0), |listing| (listing.holders.len(), listing.waiters.len()))
+    }
+
+    fn failure(&mut self) -> String {
+        match self.transact(|work| work.records().sessions()) {
+            Err(Error::Unavailable(text)) => text,
+            other => panic!("it should be unavailable: {other:?}"),
+        }
+    }
+}
+
+fn is_granted(standing: &Standing) -> bool {
+    matches!(standing, Standing::Granted(_))
+}
+
+#[test]
+fn what_fails_before_it_is_committed_changes_nothing() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let failed = site.transact(|work| {
+        Embedded::ask(work, request(1, Mode::Write, None))?;
+        Err::<(), _>(records::Error::Damaged)
+    });
+    assert!(failed.is_err());
+    assert_eq!(site.transact(|work| work.records().sessions()).unwrap(), []);
+    assert!(is_granted(&site.ask(2).0));
+}
+
+#[test]
+fn the_dead_are_reaped_by_whoever_meets_them() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    for number in [1, 2, 3] {
+        // Each finds the one before it dead: as a holder, that is, since it was let in.
+        let (standing, beacon) = site.ask(number);
+        assert!(is_granted(&standing), "{number}");
+        drop(beacon);
+    }
+    assert_eq!(lab.beacons(), [id(3).to_string()]);
+    assert_eq!(site.counts(), (0, 0), "inspect leaves out the dead");
+    assert_eq!(site.transact(|work| work.records().sessions()).unwrap().len(), 1, "inspect changes nothing");
+    assert_eq!(site.0.cleanup(&[], false).unwrap().len(), 1);
+    assert_eq!(lab.beacons(), [""; 0]);
+}
+
+#[test]
+fn a_dead_waiter_is_passed_over() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, holder) = site.ask(1);
+    let (waits, first) = site.ask(2);
+    let (_, second) = site.ask(3);
+    assert_eq!(waits, Standing::Waiting);
+    drop(first);
+    site.0.transact(Some(id(1)), |work| work.apply(Op::Release(id(1)))).unwrap();
+    drop(holder);
+    assert!(is_granted(&site.stand(3)));
+    assert_eq!(site.stand(2), Standing::Lost);
+    drop(second);
+}
+
+#[test]
+fn the_holder_and_the_waiter_that_watches_it_may_die_together() {
+    for holder_first in [false, true] {
+        let lab = Lab::new();
+        let mut site = lab.open();
+        let (_, holder) = site.ask(1);
+        let (_, first) = site.ask(2);
+        let (standing, _second) = site.ask(3);
+        assert_eq!(standing, Standing::Waiting);
+        if holder_first {
+            drop(holder);
+            drop(first);
+        } else {
+            drop(first);
+            drop(holder);
+        }
+        assert!(is_granted(&site.stand(3)), "holder first: {holder_first}");
+    }
+}
+
+#[test]
+fn the_dead_take_no_slots() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let slot = |number| request(number, Mode::Slot, Some(2));
+    let (_, first) = site.ask_for(slot(1));
+    let (_, _second) = site.ask_for(slot(2));
+    let (standing, _third) = site.ask_for(slot(3));
+    assert_eq!(standing, Standing::Waiting);
+    drop(first);
+    assert!(is_granted(&site.stand(3)));
+}
+
+#[test]
+fn a_number_of_slots_dies_with_those_who_asked_for_it() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    drop(site.ask_for(request(1, Mode::Slot, Some(2))).1);
+    let (standing, _beacon) = site.ask_for(request(2, Mode::Slot, Some(3)));
+    assert!(is_granted(&standing));
+}
+
+#[test]
+fn a_holder_whose_beacon_was_removed_is_taken_to_live_and_a_waiter_is_not() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, _holder) = site.ask(1);
+    let (_, _waiter) = site.ask(2);
+    fs::remove_file(lab.file(&id(1).to_string())).unwrap();
+    fs::remove_file(lab.file(&id(2).to_string())).unwrap();
+    assert_eq!(site.ask(3).0, Standing::Waiting);
+    assert_eq!(site.counts(), (1, 0));
+    assert_eq!(site.stand(2), Standing::Lost);
+}
+
+#[test]
+fn a_beacon_without_a_session_is_swept_away_once_its_process_is_dead() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let light = |work: &mut Work<'_>| Beacon::light(work.directory(), id(1)).map_err(records::Error::Io);
+    let beacon = site.transact(light).unwrap();
+    site.0.cleanup(&[], false).unwrap();
+    assert_eq!(lab.beacons().len(), 1, "it may be about to ask");
+    drop(beacon);
+    site.0.cleanup(&[], true).unwrap();
+    assert_eq!(lab.beacons().len(), 1, "a dry run removes nothing");
+    site.0.cleanup(&[], false).unwrap();
+    assert_eq!(lab.beacons().len(), 0);
+}
+
+#[test]
+fn the_state_of_another_boot_is_cleared_unless_somebody_lives() {
+    let lab = Lab::new();
+    let (_, beacon) = lab.open().ask(1);
+    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 1\nboot another\n").unwrap();
+    of_another_boot();
+    assert_eq!(lab.open().counts(), (1, 0), "a container may be told another boot than its host");
+    drop(beacon);
+    of_another_boot();
+    assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
+    assert_eq!(lab.beacons(), [""; 0]);
+    assert!(!fs::read_to_string(lab.file("lock")).unwrap().contains("another"));
+}
+
+#[test]
+fn a_damaged_table_is_made_anew_unless_somebody_lives() {
+    type Damage = fn(&std::path::Path);
+    let damages: [(&str, Damage); 5] = [
+        ("overwritten", |table| fs::write(table, vec![0xA5; 65536]).unwrap()),
+        ("emptied", |table| fs::write(table, "").unwrap()),
+        ("cut to a page", |table| fs::File::options().write(true).open(table).unwrap().set_len(4096).unwrap()),
+        ("zeroed", |table| fs::write(table, vec![0; 65536]).unwrap()),
+        ("removed", |table| fs::remove_file(table).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let lab = Lab::new();
+        let (_, beacon) = lab.open().ask(1);
+        damage(&lab.file("table"));
+        let text = lab.open().failure();
+        assert!(text.contains("can't be used: its table") && !text.contains('\n'), "{what}: {text}");
+        drop(beacon);
+        let mut site = lab.open();
+        assert!(is_granted(&site.ask(2).0), "{what}");
+        assert_eq!(site.transact(|work| work.records().sessions()).unwrap().len(), 1, "{what}");
+    }
+}
+
+#[test]
+fn a_table_that_lost_pages_at_its_end_kills_nobody() {
+    let lab = Lab::new();
+    let (_, beacon) = lab.open().ask(1);
+    let cut = || fs::File::options().write(true).open(lab.file("table")).unwrap().set_len(8192).unwrap();
+    cut();
+    // What is left may be enough or not; in any case nobody is let in beside the holder.
+    if let Ok(Asked::Standing(standing, _)) =
+        lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None)))
+    {
+        assert_eq!(standing, Standing::Waiting);
+    }
+    drop(beacon);
+    cut();
+    assert!(is_granted(&lab.open().ask(3).0));
+}
+
+#[test]
+fn a_table_that_is_taken_away_while_it_is_open_is_an_error() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    assert!(is_granted(&site.ask(1).0));
+    fs::write(lab.file("table"), "").unwrap();
+    assert!(site.failure().contains("damaged"));
+    fs::remove_file(lab.file("table")).unwrap();
+    assert!(site.failure().contains("damaged"));
+}
+
+#[test]
+fn a_directory_that_is_removed_before_it_is_used_is_made_anew() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    fs::remove_dir_all(lab.0.path()).unwrap();
+    assert!(is_granted(&site.ask(1).0));
+    assert_eq!(lab.beacons(), [id(1).to_string()]);
+}
+
+#[test]
+fn no_descriptor_of_the_store_is_left_to_the_command() {
+    let lab = Lab::new();
+    let (mut site, mut found) = (lab.open(), 0);
+    let _beacon = site.ask(1);
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        if !fs::read_link(&path).is_ok_and(|file| file.starts_with(lab.0.path())) {
+            continue;
+        }
+        let info = fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/")).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        // O_CLOEXEC is 02000000 wherever /proc writes it.
+        assert!(u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 != 0, "{path:?}: {info}");
+        found += 1;
+    }
+    assert!(found >= 4, "the folder, the lock, the table, LMDB's own and the beacon, not {found}");
+}
+
+#[test]
+fn a_full_table_says_so() {
+    let text = records::Error::Lmdb(heed::Error::Mdb(heed::MdbError::MapFull)).to_string();
+    assert_eq!(text, "its table is full (256 MiB): see 'rlock inspect' for who fills it");
+}

@@ -1,0 +1,92 @@
+//! `rlock cleanup`.
+
+use serde_json::Value;
+
+use crate::support::{Lab, Running, wait_until};
+
+/// What is said of a claim, from what `inspect` told of it.
+fn line(done: &str, what: &str, claim: &Value) -> String {
+    let text = |name: &str| claim[name].as_str().expect("text");
+    let (user, host, since, pid) = (text("user"), text("host"), text("since"), &claim["pid"]);
+    let command = "sh -c echo held; exec cat >/dev/null";
+    format!("{done} {what} of {user}@{host}, pid {pid}, '{command}', since {since}\n")
+}
+
+fn first(lab: &Lab, list: &str) -> Value {
+    lab.inspect(["k"])["resources"][0][list][0].clone()
+}
+
+/// "cleanup removes what is expired or dead and says what; --dry-run only says"
+#[test]
+fn the_dead_are_removed_and_told() {
+    let lab = Lab::new();
+    lab.run(["cleanup"]).printed("");
+    let holder = lab.hold("k");
+    let held = first(&lab, "holders");
+    let alive = lab.hold("alive");
+    for words in [&["cleanup"][..], &["cleanup", "k"], &["cleanup", "--dry-run"]] {
+        lab.run(words).printed("");
+    }
+    holder.kill();
+    let what = "the hold for write on 'k' (whole)";
+    lab.run(["cleanup", "alive"]).printed("");
+    for words in [&["cleanup", "--dry-run"][..], &["cleanup", "--dry-run", "k", "j"]] {
+        lab.run(words).printed(&line("would remove", what, &held));
+    }
+    assert_eq!(lab.files().len(), 4, "a dry run removes nothing");
+    lab.run(["cleanup"]).printed(&line("removed", what, &held));
+    lab.run(["cleanup"]).printed("");
+    assert_eq!((lab.counts("alive"), lab.files().len()), ((1, 0), 3));
+    alive.end().silently(0);
+    lab.assert_idle();
+}
+
+/// "--break KEY… takes live grants away": the command is stopped, and rlock ends with 76
+#[test]
+fn break_stops_the_holder_and_lets_the_next_one_in() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["range-write", "k", "1", "2"]);
+    let held = first(&lab, "holders");
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let what = "the hold for write on 'k' ([1,2])";
+    lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
+    assert_eq!(lab.counts("k"), (1, 1));
+    lab.run(["cleanup", "k", "--break"]).printed(&line("broke", what, &held));
+    ended_by_break(holder);
+    waiter.expect_held();
+    assert_eq!(lab.counts("k"), (1, 0));
+    lab.run(["cleanup", "--break", "j"]).printed("");
+    waiter.end().silently(0);
+    lab.assert_idle();
+}
+
+/// "take live grants away": of a request for several resources all, for it holds all or nothing.
+#[test]
+fn breaking_one_of_several_claims_ends_them_all() {
+    let lab = Lab::new();
+    let mut holder = lab.hold_by(["exec", "j", "k"]);
+    lab.run(["cleanup", "--break", "j"]);
+    wait_until("the holder ends though its input is open", || !holder.runs());
+    holder.end().said(76, "lost: 'j', 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
+    lab.assert_idle();
+}
+
+fn ended_by_break(mut holder: Running) {
+    wait_until("the holder ends though its input is open", || !holder.runs());
+    holder.end().said(76, "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
+}
+
+/// "(never without a KEY)", and of no other resource than that
+#[test]
+fn break_takes_nothing_but_what_is_named() {
+    let lab = Lab::new();
+    let mut others = [lab.hold("kk"), lab.hold("j"), lab.hold_by(["exec", "k", "--namespace", "other"])];
+    lab.run(["cleanup", "--break"]).said(64, "--break takes live locks away, so it must be told which: name a KEY");
+    let holder = lab.hold("k");
+    let said = lab.run(["cleanup", "--break", "k", "i"]).stdout;
+    assert_eq!(said.lines().count(), 1, "{said}");
+    ended_by_break(holder);
+    assert!(others.iter_mut().all(Running::runs));
+    others.into_iter().for_each(|other| other.end().silently(0));
+}

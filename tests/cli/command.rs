@@ -1,0 +1,129 @@
+//! What the command gets of words, descriptors and streams: just what the user gave.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use crate::support::{Lab, RLOCK, Ran, Running};
+
+/// "argv is executed as it is, no shell unless `-c`"
+#[test]
+fn words_reach_the_command_as_they_are() {
+    let lab = Lab::new();
+    let shown =
+        lab.run(["exec", "k", "--", "printf", "[%s]", "", "a b", "$HOME", "*", "`id`", "--", "-n", "-3", "\n", "ü"]);
+    shown.printed("[][a b][$HOME][*][`id`][--][-n][-3][\n][ü]");
+    let mut rlock = lab.rlock(["exec", "k", "--", "sh", "-c", "printf %s \"$1\" | od -An -tx1", "sh"]);
+    Ran::of(rlock.arg(OsStr::from_bytes(b"\xff\x01\xfe"))).printed(" ff 01 fe\n");
+}
+
+/// "-c/--shell STRING in place of -- COMMAND"
+#[test]
+fn a_string_goes_to_the_shell() {
+    let lab = Lab::new();
+    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).said_nothing_but("one\n/bin/sh 0\n", 3);
+    lab.run(["range-read", "k", "1", "2", "--shell", "echo two"]).printed("two\n");
+}
+
+impl Ran {
+    #[track_caller]
+    fn said_nothing_but(&self, stdout: &str, code: i32) {
+        assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), stdout, ""));
+    }
+}
+
+/// "stdin, stdout, stderr are the command's own, untouched and unbuffered"
+#[test]
+fn the_streams_are_the_users_own() {
+    let lab = Lab::new();
+    let path = |name: &str| lab.folder().join(name);
+    let file = |name: &str| File::create_new(path(name)).expect("a file");
+    fs::write(path("in"), "first\nsecond\n").expect("a file");
+    let script = "read line; echo \"$line\"; echo err >&2; readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2";
+    let status = lab
+        .rlock(["exec", "k", "--", "sh", "-c", script])
+        .stdin(File::open(path("in")).expect("the file"))
+        .stdout(file("out"))
+        .stderr(file("err"))
+        .status()
+        .expect("it can be started");
+    assert_eq!(status.code(), Some(0));
+    let read = |name: &str| fs::read_to_string(path(name)).expect("the file");
+    let links = ["in", "out", "err"].map(|name| format!("{}\n", path(name).display())).concat();
+    assert_eq!((read("out"), read("err")), (format!("first\n{links}"), "err\n".to_owned()));
+}
+
+/// The same for pipes: no other pipe is put between, so the command sees its reader go and its writer wait.
+#[test]
+fn no_pipe_is_put_between() {
+    let lab = Lab::new();
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let number = |pipe: &std::io::PipeReader| rustix::fs::fstat(pipe).expect("a pipe can be asked").st_ino;
+    let mut rlock = lab.rlock(["exec", "k", "--", "stat", "-L", "-c", "%i", "/proc/self/fd/1"]);
+    let status = rlock.stdout(writer).status().expect("it can be started");
+    assert_eq!(status.code(), Some(0));
+    drop(rlock);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("text");
+    assert_eq!(text.trim(), number(&reader).to_string());
+}
+
+/// Nothing of rlock's is open in the command, and whatever the user has open is.
+#[test]
+fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
+    let lab = Lab::new();
+    let listed = |program: &[&str]| {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        // A descriptor of the user's, and room below it for those that might leak.
+        let script = "exec \"$@\" 9</dev/null";
+        let ran = Ran::of(shell.args(["-c", script, "sh"]).args(program).args(["ls", "/proc/self/fd"]));
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
+        ran.stdout
+    };
+    let plain = listed(&["env"]);
+    assert!(plain.contains("\n9\n"), "{plain}");
+    assert_eq!(listed(&[RLOCK, "exec", "k", "j", "--"]), plain);
+    assert_eq!(listed(&[RLOCK, "exec", "k", "--", RLOCK, "exec", "j", "--"]), plain);
+    // One that had to wait has watched others meanwhile.
+    let holder = lab.hold("w");
+    let mut waiter = Command::new("sh");
+    lab.settle(&mut waiter);
+    waiter.args(["-c", "exec \"$0\" exec w -- ls /proc/self/fd 9</dev/null", RLOCK]);
+    let waiter = Running::start(&mut waiter);
+    lab.until_waiting("w", 1);
+    holder.end().silently(0);
+    waiter.end().printed(&plain);
+}
+
+/// What the command leaves behind holds nothing: "Background processes that outlive the command hold nothing"
+#[test]
+fn what_outlives_the_command_holds_nothing() {
+    let lab = Lab::new();
+    let fifo = lab.folder().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
+    let script = format!("cat '{}' >/dev/null 2>&1 &", fifo.display());
+    lab.run(["exec", "k", "-c", &script]).silently(0);
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+    lab.assert_idle();
+    // It opens the pipe, if it has not done so yet, and ends.
+    drop(File::options().write(true).open(&fifo).expect("somebody reads it"));
+}
+
+/// "the command's working directory, umask and group stay the user's own"
+#[test]
+fn the_surroundings_are_the_users_own() {
+    let lab = Lab::new();
+    let there = fs::canonicalize(lab.folder()).expect("the folder");
+    for umask in ["0000", "0027", "0077"] {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        let script = format!("umask {umask}; exec \"$0\" exec k -- sh -c 'umask; pwd -P'");
+        let ran = Ran::of(shell.args(["-c", &script, RLOCK]).current_dir(&there));
+        ran.printed(&format!("{umask}\n{}\n", there.display()));
+    }
+    assert_eq!(there.metadata().expect("it is there").uid(), rustix::process::geteuid().as_raw());
+}

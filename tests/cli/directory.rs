@@ -1,0 +1,230 @@
+//! The directory of the embedded store, named by URL: what is made in it and what is refused, always with 69.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Lab, RLOCK, Ran};
+use crate::{privilege, users};
+
+const FOREIGN: &str = "what is in it is not rlock's: name another directory";
+
+/// Asks each kind of subcommand that opens a store, and expects it to fail for the same reason, with nothing started.
+#[track_caller]
+fn unusable(lab: &Lab, directory: &Path, reason: &str) {
+    let text = format!("the store in {} can't be used: {reason}", directory.display());
+    let url = format!("file://{}", directory.display());
+    let started = lab.folder().join("started");
+    let touch = started.to_str().expect("a plain name");
+    for words in [
+        &["exec", "k", "--", "touch", touch][..],
+        &["range-read", "k", "1", "2", "-c", "exit 3"],
+        &["inspect"],
+        &["cleanup"],
+        &["cleanup", "--break", "k"],
+    ] {
+        Ran::of(lab.rlock(["--store", &url]).args(words)).said(69, &text);
+    }
+    assert!(!started.exists(), "the command was started");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
+}
+
+/// "Mode 0700": what is made is for its user alone, whatever the umask, and usable by him.
+#[test]
+fn what_is_made_is_private_whatever_the_umask() {
+    for umask in ["0", "022", "077", "0777"] {
+        let lab = Lab::new();
+        let script = format!("umask {umask}; exec '{RLOCK}' exec k -- sh -c 'umask'");
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        Ran::of(shell.args(["-c", &script])).printed(&format!("{umask:0>4}\n"));
+        let state = lab.directory().join("state");
+        let modes = [lab.directory(), &state, &state.join("lock"), &state.join("table")].map(mode);
+        assert_eq!(modes, [0o700, 0o700, 0o600, 0o600], "umask {umask}");
+        assert_eq!(lab.files(), ["lock", "table"]);
+    }
+}
+
+/// The same where the user has no rights beyond those: the second run, and a holder beside a waiter, work as well.
+#[test]
+fn a_umask_locks_nobody_out_of_his_own_store() {
+    if !privilege::is_root("to become a user whom permissions bind") {
+        return;
+    }
+    let lab = users::shared_lab();
+    let home = lab.folder().join("home");
+    fs::create_dir(&home).expect("a folder");
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("it can be given away");
+    let program = lab.folder().join("rlock");
+    let nested =
+        format!("umask 0777; '{0}' exec k -- '{0}' exec k j -- true && '{0}' exec k -- echo done", program.display());
+    let mut shell = users::alone(65534).program(&lab, Path::new("sh"));
+    shell.env("RLOCK_STORE", format!("file://{}/store", home.display()));
+    Ran::of(shell.args(["-c", &nested])).printed("done\n");
+}
+
+/// "an unwritable directory (that is 69)"
+#[test]
+fn a_directory_that_may_not_be_written_is_69() {
+    let lab = Lab::new();
+    let above = lab.folder().join("none/store");
+    unusable(&lab, &above, "the directory above it does not exist: make that first");
+    if !privilege::is_root("to become a user whom permissions bind") {
+        return;
+    }
+    let lab = users::shared_lab();
+    for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
+        let directory = lab.folder().join(name);
+        fs::create_dir(&directory).expect("a folder");
+        fs::set_permissions(&directory, Permissions::from_mode(mode)).expect("its permissions");
+        for directory in [directory.clone(), directory.join("below")] {
+            let mut rlock = users::alone(65534).rlock(&lab, &["exec", "k", "--", "true"]);
+            rlock.env("RLOCK_STORE", format!("file://{}", directory.display()));
+            let text = "permission denied: name a directory that you may write with --store";
+            Ran::of(&mut rlock).said(69, &format!("the store in {} can't be used: {text}", directory.display()));
+        }
+        assert_eq!(fs::read_dir(&directory).expect("the folder").count(), 0);
+    }
+}
+
+/// A file system that makes no files says so, and not what is missing elsewhere.
+#[test]
+fn a_place_where_nothing_can_be_made_is_69() {
+    unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
+}
+
+/// "no symlink followed", and a file is no directory
+#[test]
+fn a_link_or_a_file_is_no_directory() {
+    let lab = Lab::new();
+    let at = |name: &str| lab.folder().join(name);
+    fs::create_dir(at("real")).expect("a folder");
+    symlink(at("real"), at("link")).expect("a link");
+    symlink(at("nowhere"), at("dangling")).expect("a link");
+    fs::write(at("file"), "mine").expect("a file");
+    let reason = "it is not a directory, or a symbolic link, which rlock does not follow";
+    for name in ["link", "link/", "dangling", "file"] {
+        let shown = at(name.trim_end_matches('/'));
+        let url = format!("file://{}", at(name).display());
+        let text = format!("the store in {} can't be used: {reason}", shown.display());
+        lab.run(["--store", &url, "exec", "k", "--", "true"]).said(69, &text);
+    }
+    assert_eq!(fs::read_dir(at("real")).expect("the folder").count(), 0);
+    assert_eq!(fs::read(at("file")).expect("the file"), b"mine");
+    assert!(!at("nowhere").exists());
+}
+
+/// "foreign directory": what others have put where rlock's files should be is neither used nor changed.
+#[test]
+fn what_is_not_rlocks_is_left_alone() {
+    type Put = fn(&Path);
+    let put: [(&str, Put); 8] = [
+        ("text for lock", |state| fs::write(state.join("lock"), "1234\n").expect("a file")),
+        ("a folder for lock", |state| fs::create_dir(state.join("lock")).expect("a folder")),
+        ("a folder for table", |state| fs::create_dir(state.join("table")).expect("a folder")),
+        ("a link for lock", |state| symlink("/dev/null", state.join("lock")).expect("a link")),
+        ("a link for table", |state| symlink("elsewhere", state.join("table")).expect("a link")),
+        ("a pipe for lock", |state| pipe(&state.join("lock"))),
+        ("a pipe for table", |state| pipe(&state.join("table"))),
+        ("a link for state", |state| {
+            fs::rename(state, state.with_extension("d")).expect("a name");
+            symlink(state.with_extension("d"), state).expect("a link");
+        }),
+    ];
+    for (what, put) in put {
+        let lab = Lab::new();
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        let state = lab.directory().join("state");
+        fs::remove_file(state.join(if what.ends_with("table") { "table" } else { "lock" })).expect("it was made");
+        put(&state);
+        let before = fs::symlink_metadata(&state).expect("it is there").ino();
+        println!("{what}");
+        unusable(&lab, lab.directory(), FOREIGN);
+        assert_eq!(fs::symlink_metadata(&state).expect("it is there").ino(), before);
+        assert!(!state.join("elsewhere").exists());
+    }
+    let lab = Lab::new();
+    fs::create_dir(lab.directory()).expect("a folder");
+    fs::write(lab.directory().join("state"), "text").expect("a file");
+    unusable(&lab, lab.directory(), FOREIGN);
+    assert_eq!(fs::read(lab.directory().join("state")).expect("the file"), b"text");
+}
+
+fn pipe(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
+}
+
+/// A store of another version is not touched.
+#[test]
+fn another_format_is_named() {
+    let lab = Lab::new();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let lock = lab.directory().join("state/lock");
+    let text = fs::read_to_string(&lock).expect("the lock file");
+    let other = text.replace("format 1\n", "format 2\n");
+    assert_ne!(other, text);
+    fs::write(&lock, &other).expect("it can be written");
+    let reason = "it has format 2 and this rlock knows format 1: use one version of rlock on a machine";
+    unusable(&lab, lab.directory(), reason);
+    assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
+}
+
+/// A damaged table that nobody needs any more is made anew.
+#[test]
+fn a_damaged_table_is_made_anew_when_nobody_needs_it() {
+    let lab = Lab::new();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let table = lab.directory().join("state/table");
+    for damage in [&b""[..], b"text", &[0x55; 40_000]] {
+        fs::write(&table, damage).expect("it can be written");
+        lab.run(["exec", "k", "--", "echo", "done"]).printed("done\n");
+        lab.assert_idle();
+    }
+}
+
+/// What an earlier boot left is cleared away: no process of it lives.
+#[test]
+fn a_boot_ends_all_holds() {
+    let lab = Lab::new();
+    lab.hold("k").kill();
+    let lock = lab.directory().join("state/lock");
+    let text = fs::read_to_string(&lock).expect("the lock file");
+    let (before, boot) = text.split_once("boot ").expect("it tells the boot");
+    fs::write(&lock, format!("{before}boot {}", "0".repeat(boot.trim().len()) + "\n")).expect("it can be written");
+    lab.run(["cleanup"]).printed("");
+    lab.assert_idle();
+    assert_eq!(fs::read_to_string(&lock).expect("the lock file"), text);
+}
+
+/// "file:///dir": what the URL may look like
+#[test]
+fn a_file_url_has_an_absolute_path_and_escapes() {
+    let lab = Lab::new();
+    let odd = lab.folder().join("a b%ü#?");
+    let escaped = |text: &str| text.replace('%', "%25").replace(' ', "%20").replace('ü', "%C3%bc");
+    let url = format!("file://{}", escaped(odd.to_str().expect("text")));
+    let again = lab.run(["--store", &url, "exec", "k", "-c", "echo \"$RLOCK_STORE\""]);
+    assert_eq!((again.code(), again.stderr.as_str()), (Some(0), ""));
+    assert!(odd.join("state/table").exists());
+    // What the command is told leads to the same place.
+    let holder = lab.hold_by(["exec", "k", "--store", again.stdout.trim()]);
+    lab.run(["--store", &url, "exec", "-nq", "k", "--", "true"]).silently(75);
+    let plain = format!("file://localhost{}", odd.to_str().expect("text").replace('%', "%25"));
+    lab.run(["--store", &plain, "exec", "-nq", "k", "--", "true"]).silently(75);
+    holder.end().silently(0);
+    for (url, text) in [
+        ("file://relative/path", "'file://relative/path' has no absolute path: write it as file:///directory"),
+        ("file:///%zz", "'file:///%zz' has a % that two hexadecimal digits don't follow"),
+        ("/some/dir", "the store is no URL: write it as file:///directory"),
+        (
+            "gopher://:secret@host",
+            "no store has the scheme 'gopher': this version has the embedded store only, file:///directory",
+        ),
+    ] {
+        lab.run(["--store", url, "inspect"]).said(64, text);
+    }
+}

@@ -1,0 +1,137 @@
+//! The variables that the command gets, and those that rlock reads.
+
+use std::collections::BTreeMap;
+
+use crate::support::{Lab, RLOCK, Ran};
+
+/// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line that ends them.
+const SHOW: &str = r#"for name in SESSION ANCESTORS TOKEN RESOURCE MODE STORE NAMESPACE; do
+    eval "value=\${RLOCK_$name-unset}"; printf '%s=' "$name"; printf '%s' "$value" | tr '\n' '|'; echo; done"#;
+
+type Variables = BTreeMap<String, String>;
+
+fn variables(text: &str) -> Variables {
+    let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    text.lines().map(|line| pair(line).expect("a variable on each line")).collect()
+}
+
+#[track_caller]
+fn shown(ran: &Ran) -> Variables {
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    variables(&ran.stdout)
+}
+
+fn token(variables: &Variables) -> u64 {
+    variables["TOKEN"].parse().expect("a token is a number")
+}
+
+/// "The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and RLOCK_STORE/RLOCK_NAMESPACE"
+#[test]
+fn the_command_is_told_what_it_holds() {
+    let lab = Lab::new();
+    let told = shown(&lab.run(["exec", "k", "-c", SHOW]));
+    let session = &told["SESSION"];
+    assert!(session.len() == 32 && session.bytes().all(|byte| byte.is_ascii_hexdigit()), "{session}");
+    assert!(token(&told) > 1_500_000_000_000_000, "a token is no less than the clock in microseconds");
+    let rest = ["ANCESTORS", "RESOURCE", "MODE", "STORE", "NAMESPACE"].map(|name| told[name].as_str());
+    assert_eq!(rest, ["unset", "k", "write", &lab.url(), "rlock"]);
+}
+
+/// "of several claims the highest" token; of resources and modes "one on each line"
+#[test]
+fn several_claims_are_told_in_their_order() {
+    let lab = Lab::new();
+    let words = ["exec", "--read", "b", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
+    let told = shown(&lab.run(words));
+    assert_eq!(
+        [&told["RESOURCE"], &told["MODE"], &told["NAMESPACE"]],
+        ["b|a b|c=d|e", "read|write|slot|prewrite", "n"]
+    );
+    let mut last = 0;
+    for resource in ["a b", "b"] {
+        last = last.max(token(&shown(&lab.run(["exec", "--namespace", "n", resource, "-c", SHOW]))));
+    }
+    let both = token(&shown(&lab.run(["exec", "--namespace", "n", "b", "a b", "-c", SHOW])));
+    assert!(both > last, "{both} is not above {last}");
+}
+
+/// "token: a u64 that rises with every grant on a resource"
+#[test]
+fn tokens_rise_even_where_the_store_was_removed() {
+    let lab = Lab::new();
+    let mut last = 0;
+    for round in 0..20 {
+        if round == 10 {
+            std::fs::remove_dir_all(lab.directory()).expect("the store can be removed");
+        }
+        let next = token(&shown(&lab.run(["exec", "k", "-c", SHOW])));
+        assert!(next > last, "{next} is not above {last}");
+        last = next;
+    }
+}
+
+/// "A nested claim covered by an ancestor's hold has the ancestor's token"; "the innermost rlock's values win"
+#[test]
+fn a_nested_command_is_told_of_its_ancestors() {
+    let lab = Lab::new();
+    let nested = |inner: &[&str]| {
+        let inner = inner.join(" ");
+        let script = format!("{SHOW}; '{RLOCK}' exec --read other -c '\"{RLOCK}\" {inner} -c \"$SHOW\"'");
+        let ran = Ran::of(lab.rlock(["exec", "k", "-c", &script]).env("SHOW", SHOW));
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
+        let (outer, inner) = ran.stdout.split_at(ran.stdout.match_indices("SESSION=").nth(1).expect("two sessions").0);
+        (variables(outer), variables(inner))
+    };
+    let (outer, inner) = nested(&["exec", "--read", "k"]);
+    assert_eq!(token(&inner), token(&outer));
+    assert_eq!([&inner["RESOURCE"], &inner["MODE"]], ["k", "read"]);
+    let ancestors: Vec<_> = inner["ANCESTORS"].split(',').collect();
+    assert_eq!((ancestors.len(), ancestors[1]), (2, outer["SESSION"].as_str()), "innermost first");
+    assert!(!ancestors.contains(&inner["SESSION"].as_str()));
+    let (outer, inner) = nested(&["exec", "elsewhere"]);
+    assert!(token(&inner) > token(&outer));
+}
+
+/// Who leaves the hold around it behind by unsetting RLOCK_SESSION leaves it for all below, too.
+#[test]
+fn without_a_session_there_are_no_ancestors() {
+    let lab = Lab::new();
+    let script = format!("unset RLOCK_SESSION; exec '{RLOCK}' exec j -- '{RLOCK}' exec -nq k -- true");
+    let outer = format!("exec '{RLOCK}' exec i -c \"$INNER\"");
+    Ran::of(lab.rlock(["exec", "k", "-c", &outer]).env("INNER", &script)).silently(75);
+}
+
+/// "--store URL, else RLOCK_STORE"; "--namespace NAME / RLOCK_NAMESPACE"
+#[test]
+fn options_win_over_variables() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let mut rlock = lab.rlock(["exec", "--store", &other.url(), "--namespace", "mine", "k", "-c", SHOW]);
+    let told = shown(&Ran::of(rlock.env("RLOCK_NAMESPACE", "theirs")));
+    assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&other.url(), "mine"]);
+    assert!(!lab.directory().exists() && other.directory().exists());
+    let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "theirs")));
+    assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&lab.url(), "theirs"]);
+    // Set to nothing is not set.
+    let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")));
+    assert_eq!(told["NAMESPACE"], "rlock");
+}
+
+/// "the same KEY in two namespaces is two resources"
+#[test]
+fn namespaces_are_apart() {
+    let lab = Lab::new();
+    let _holder = lab.hold_by(["exec", "k", "--namespace", "a"]);
+    lab.run(["exec", "-nq", "k", "--namespace", "a", "--", "true"]).silently(75);
+    for other in ["b", "A", "aa", "a b", "rlock"] {
+        lab.run(["exec", "-nq", "k", "--namespace", other, "--", "true"]).silently(0);
+        lab.run(["inspect", "--namespace", other]).printed("nobody holds or waits\n");
+        lab.run(["cleanup", "--break", "k", "--namespace", other]).printed("");
+    }
+    assert_eq!(lab.inspect(["--namespace", "a"])["resources"][0]["name"], "k");
+    let text = |shown: &str| {
+        format!("the namespace '{shown}' can't be used: it takes 1 to 128 bytes without control characters")
+    };
+    lab.run(["exec", "k", "--namespace", "", "--", "true"]).said(64, &text(""));
+    lab.run(["inspect", "--namespace", "a\nb"]).said(64, &text("a?b"));
+    lab.run(["inspect", "--namespace", &"n".repeat(129)]).said(64, &text(&"n".repeat(40)));
+}

@@ -1,0 +1,137 @@
+//! The exit status: the command's own, and those of rlock itself.
+
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::{Lab, Ran};
+use crate::{privilege, users};
+
+/// "the command's own: it ran"
+#[test]
+fn the_exit_code_is_the_commands_own_whatever_it_is() {
+    let lab = Lab::new();
+    for code in 0..=255 {
+        lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
+    }
+    lab.assert_idle();
+}
+
+/// "128+n if signal n ended it"
+#[test]
+fn a_command_that_a_signal_ended_gives_128_and_the_signal() {
+    let lab = Lab::new();
+    // Not those that stop a process or do nothing to it.
+    let deadly = (1..=31).filter(|signal| ![17, 18, 19, 20, 21, 22, 23, 28].contains(signal)).chain([34, 64]);
+    for signal in deadly {
+        let kills_itself = format!("ulimit -c 0; kill -{signal} $$");
+        let mut rlock = lab.rlock(["exec", "k", "--", "sh", "-c", &kills_itself]);
+        Ran::of(rlock.current_dir(lab.folder())).silently(128 + signal);
+    }
+    lab.assert_idle();
+}
+
+/// "75: busy: not granted within the wait; the command was not started (-E changes it)"
+#[test]
+fn busy_is_75_or_what_the_user_says() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let started = lab.folder().join("started");
+    let touch = started.to_str().expect("the folder's name is plain");
+    for wait in [&["-n"][..], &["-w", "0"], &["-w0s"], &["--no-wait", "--wait", "0"], &["-w", "20ms"]] {
+        for (option, code) in [(&[][..], 75), (&["-E", "0"], 0), (&["-E3"], 3), (&["--conflict-exit-code=255"], 255)] {
+            let words = [&["exec", "k"], wait, option, &["--", "touch", touch]].concat();
+            assert!(lab.run(words).failed(code).starts_with("busy: 'k' is held for write by "));
+        }
+    }
+    assert!(!started.exists(), "the command was started");
+    assert_eq!(lab.counts("k"), (1, 0));
+}
+
+/// "125: any other failure of rlock itself"
+#[test]
+fn what_fails_in_rlock_itself_is_125() {
+    let lab = Lab::new();
+    let full = "can't write to standard output: no space left on device";
+    let text = std::process::Command::new("sh")
+        .args(["-c", "exec \"$0\" \"$@\" >/dev/full", crate::support::RLOCK])
+        .args(["inspect", "--store", &lab.url()])
+        .output()
+        .expect("a shell");
+    assert_eq!(
+        (text.status.code(), String::from_utf8_lossy(&text.stderr)),
+        (Some(125), format!("rlock: {full}\n").into())
+    );
+
+    let file = lab.folder().join("file");
+    File::create(&file).expect("a file");
+    let below = file.join("pages").display().to_string();
+    lab.run(["man", "--dir", &below]).said(125, &format!("cannot create '{below}': not a directory"));
+}
+
+/// "126, 127: the command cannot be executed, was not found"
+#[test]
+fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
+    let lab = Lab::new();
+    let file = |name: &str, text: &str, mode| {
+        let path = lab.folder().join(name);
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its permissions");
+        path.display().to_string()
+    };
+    let plain = file("plain", "text", 0o644);
+    let orphan = file("orphan", "#!/nowhere/interpreter\n", 0o755);
+    let folder = lab.folder().display().to_string();
+    for (program, code, why) in [
+        (plain.as_str(), 126, "permission denied"),
+        (&folder, 126, "permission denied"),
+        (&orphan, 127, "its interpreter was not found"),
+        ("/nowhere/program", 127, "not found"),
+        ("no-such-program", 127, "not found"),
+        ("echo no shell", 127, "not found"),
+        ("", 127, "not found"),
+    ] {
+        lab.run(["exec", "k", "--", program]).said(code, &format!("cannot run '{program}': {why}"));
+        lab.assert_idle();
+    }
+}
+
+/// A directory in PATH that the user may not enter makes no difference, as in the shells.
+#[test]
+fn a_closed_directory_in_the_path_is_passed_over() {
+    if !privilege::is_root("to become a user whom permissions bind") {
+        return;
+    }
+    let lab = users::shared_lab();
+    let closed = lab.folder().join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("its permissions");
+    fs::create_dir(lab.directory()).expect("a folder");
+    fs::set_permissions(lab.directory(), fs::Permissions::from_mode(0o1777)).expect("its permissions");
+    let path = format!("{}:{}", closed.display(), "/usr/local/bin:/usr/bin:/bin");
+    let run = |program: &str| {
+        let mut rlock = users::alone(65534).rlock(&lab, &["exec", "k", "--", program]);
+        Ran::of(rlock.env("PATH", &path))
+    };
+    run("true").silently(0);
+    run("no-such-program").said(127, "cannot run 'no-such-program': not found");
+}
+
+/// "76: the lease was lost; the command was stopped", "even where the command then ends with 0"
+#[test]
+fn a_lost_hold_is_76_whatever_the_command_makes_of_it() {
+    let lab = Lab::new();
+    for ends in ["trap 'exit 0' TERM", "trap 'exit 3' TERM", ":"] {
+        let script = format!("{ends}; echo held; while :; do read line; done");
+        let mut rlock = lab.rlock(["exec", "k", "--grace", "10s", "--", "sh", "-c", &script]);
+        let mut holder = crate::support::Running::start(rlock.stdin(std::process::Stdio::piped()));
+        holder.expect_held();
+        let done = lab.run(["cleanup", "--break", "k"]);
+        assert!(done.stdout.starts_with("broke the hold for write on 'k' (whole) of "), "{done:?}");
+        let text = "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped";
+        // Its input stays open: it is the signal that ends it.
+        crate::support::wait_until("the holder ends", || !holder.runs());
+        holder.end().said(76, text);
+        lab.assert_idle();
+    }
+}

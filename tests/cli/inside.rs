@@ -1,0 +1,115 @@
+//! `rlock shrink` and `rlock downgrade`, in the command of a hold.
+
+use serde_json::{Value, json};
+
+use crate::support::{Lab, RLOCK, Ran, Running};
+
+/// A hold whose command runs each line that it is told as the words of an `rlock`, and prints how that ended.
+fn obedient(lab: &Lab, claims: &[&str]) -> Running {
+    let script = "echo held; while read -r line; do eval \"'$RLOCK' $line\"; echo $?; done";
+    let mut rlock = lab.rlock(claims);
+    rlock.env("RLOCK", RLOCK).args(["--", "sh", "-c", script]);
+    let mut running = Running::start(rlock.stdin(std::process::Stdio::piped()));
+    running.expect_held();
+    running
+}
+
+fn told(running: &mut Running, words: &str) -> String {
+    running.write(&format!("{words}\n"));
+    running.line()
+}
+
+fn held(lab: &Lab, resource: &str) -> Value {
+    lab.inspect([resource])["resources"][0]["holders"][0].clone()
+}
+
+/// "A holder can give up part of a span … without a gap; those it frees are granted at once"
+#[test]
+fn shrink_frees_what_is_outside() {
+    let lab = Lab::new();
+    let mut holder = obedient(&lab, &["range-write", "k", "0", "10"]);
+    let token = held(&lab, "k")["token"].clone();
+    let mut waiter = lab.wait_by(["range-write", "k", "6", "9"]);
+    lab.until_waiting("k", 1);
+    assert_eq!(told(&mut holder, "shrink 0 7"), "0");
+    lab.run(["range-read", "k", "-nq", "8", "8", "--", "true"]).silently(75);
+    assert_eq!(lab.counts("k"), (1, 1), "what it waits for is still held in part");
+    assert_eq!(told(&mut holder, "shrink '[-0,6)'"), "0");
+    waiter.expect_held();
+    assert_eq!(held(&lab, "k")["span"], json!({"lo": "-0", "hi": "6", "lo_open": false, "hi_open": true}));
+    assert_eq!(held(&lab, "k")["token"], token);
+    lab.run(["range-read", "k", "-nq", "1", "2", "--", "true"]).silently(75);
+    holder.end().printed("0\n0\n");
+}
+
+/// "or lower its mode (write to prewrite or read, prewrite to read) without a gap"
+#[test]
+fn downgrade_lets_those_in_who_fit_the_new_mode() {
+    let lab = Lab::new();
+    let mut holder = obedient(&lab, &["exec", "k"]);
+    let mut reader = lab.wait_by(["exec", "--read", "k"]);
+    lab.until_waiting("k", 1);
+    assert_eq!(told(&mut holder, "downgrade prewrite"), "0");
+    reader.expect_held();
+    let mut prewriter = lab.wait_by(["exec", "--prewrite", "k"]);
+    lab.until_waiting("k", 1);
+    assert_eq!(told(&mut holder, "downgrade read"), "0");
+    prewriter.expect_held();
+    assert_eq!(lab.counts("k"), (3, 0));
+    assert_eq!(held(&lab, "k")["mode"], "read");
+}
+
+/// "Never the other way"
+#[test]
+fn a_hold_never_grows() {
+    let lab = Lab::new();
+    let inside = |claims: &[&str], change: &[&str], text: &str| {
+        lab.run([claims, &["--", RLOCK], change].concat()).said(65, &format!("refused: {text}"));
+    };
+    let past = "is not inside what this session holds of 'k': a hold can only shrink, 'rlock inspect' shows it";
+    inside(&["range-write", "k", "1", "2"], &["shrink", "0", "2"], &format!("[0,2] {past}"));
+    inside(&["range-write", "k", "[1,2)"], &["shrink", "1", "2"], &format!("[1,2] {past}"));
+    inside(&["range-write", "k", "1", "2"], &["shrink", "-8", "-7"], &format!("[-8,-7] {past}"));
+    inside(
+        &["exec", "--read", "k"],
+        &["downgrade", "prewrite"],
+        "what this session holds of 'k' can't be lowered from read to prewrite: a hold is lowered from write to prewrite \
+         or read, or from prewrite to read",
+    );
+    inside(
+        &["exec", "--slot", "k=2"],
+        &["shrink", "1", "2"],
+        "this session holds a slot of 'k', which has no parts to give up",
+    );
+    inside(
+        &["exec", "k"],
+        &["downgrade", "read", "--resource", "j"],
+        "the rlock around this holds nothing of 'j': 'rlock inspect' shows what is held",
+    );
+    lab.assert_idle();
+}
+
+/// "--resource KEY where it holds several"
+#[test]
+fn the_resource_must_be_named_where_there_are_several() {
+    let lab = Lab::new();
+    let text = "several resources are held here: name one with --resource, of 'a', 'b'";
+    lab.run(["exec", "a", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
+    let mut holder = obedient(&lab, &["exec", "a", "b"]);
+    assert_eq!(told(&mut holder, "downgrade read --resource b"), "0");
+    assert_eq!([&held(&lab, "a")["mode"], &held(&lab, "b")["mode"]], ["write", "read"]);
+    // The hold may be one further out than the innermost.
+    assert_eq!(told(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
+    assert_eq!(held(&lab, "a")["mode"], "read");
+}
+
+/// "inside a hold", and so a mistake outside of one
+#[test]
+fn outside_of_a_hold_there_is_nothing_to_change() {
+    let lab = Lab::new();
+    let text = "not inside a hold: RLOCK_SESSION is not set, so run this in the command of 'rlock exec' or 'rlock range-write'";
+    lab.run(["shrink", "1", "2"]).said(64, text);
+    lab.run(["downgrade", "read"]).said(64, text);
+    let over = "refused: the rlock around this holds nothing any more: run this while its command runs";
+    Ran::of(lab.rlock(["downgrade", "read"]).env("RLOCK_SESSION", "0".repeat(32))).said(65, over);
+}

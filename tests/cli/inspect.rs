@@ -1,0 +1,127 @@
+//! `rlock inspect`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::Lab;
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+/// Fails unless it is an instant as RFC 3339 writes it, in UTC.
+fn assert_time(value: &Value) {
+    let text = value.as_str().expect("a time is text");
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00T00:00:00.000Z", "{text}");
+}
+
+/// The design's section 5, to the letter: which keys there are and of what type.
+#[test]
+fn the_json_has_the_keys_of_the_design() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["range-write", "k", "[-1.20,inf)"]);
+    let waiter = lab.wait_by(["exec", "--read", "k"]);
+    lab.until_waiting("k", 1);
+    let shown = lab.inspect([""; 0]);
+    assert_eq!(keys(&shown), BTreeSet::from(["store", "resources"]));
+    assert_eq!(shown["store"], lab.url());
+    let resource = &shown["resources"][0];
+    assert_eq!(keys(resource), BTreeSet::from(["name", "holders", "waiters"]));
+    assert_eq!(resource["name"], "k");
+
+    let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "since"];
+    let held = &resource["holders"][0];
+    assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms"]).collect());
+    let waits = &resource["waiters"][0];
+    assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
+
+    assert_eq!([&held["mode"], &waits["mode"]], ["write", "read"]);
+    // Text as the user wrote it.
+    assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
+    assert_eq!([&waits["span"], &waits["slots"], &held["slots"], &held["expires_in_ms"]], [&Value::Null; 4]);
+    assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
+    assert_eq!(waits["position"], 1);
+    assert!(held["token"].as_u64().is_some_and(|token| token > 0));
+    for claim in [held, waits] {
+        assert_time(&claim["since"]);
+        assert_eq!(claim["command"], json!(["sh", "-c", "echo held; exec cat >/dev/null"]));
+        assert_eq!(claim["session"].as_str().map(str::len), Some(32));
+        assert!(["host", "user"].iter().all(|name| claim[name].as_str().is_some_and(|text| !text.is_empty())));
+    }
+}
+
+/// "slots": null|N
+#[test]
+fn slots_are_shown_with_their_number() {
+    let lab = Lab::new();
+    let _one = lab.hold_by(["exec", "--slot", "k=2"]);
+    let _two = lab.hold_by(["exec", "--slot", "k=2"]);
+    let _three = lab.wait_by(["exec", "--slot", "k=2"]);
+    lab.until_waiting("k", 1);
+    let resource = &lab.inspect(["k"])["resources"][0];
+    for claim in [&resource["holders"][0], &resource["holders"][1], &resource["waiters"][0]] {
+        assert_eq!([&claim["mode"], &claim["slots"]], [&json!("slot"), &json!(2)]);
+    }
+    assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
+}
+
+/// "a named KEY that nobody holds is listed with empty lists"
+#[test]
+fn a_named_key_is_listed_even_if_free() {
+    let lab = Lab::new();
+    assert_eq!(lab.inspect([""; 0])["resources"], json!([]));
+    let free = |name: &str| json!({"name": name, "holders": [], "waiters": []});
+    assert_eq!(lab.inspect(["b", "a", "b"])["resources"], json!([free("b"), free("a")]));
+    lab.run(["inspect"]).printed("nobody holds or waits\n");
+    lab.run(["inspect", "a"]).printed(
+        "RESOURCE  STATE  MODE  SPAN  WHO  PID  FOR  LEASE  COMMAND\n\
+         a         free\n",
+    );
+    let _holder = lab.hold("c");
+    assert_eq!(lab.inspect(["a"])["resources"], json!([free("a")]));
+    assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));
+}
+
+/// "The table for people shows the same: who, where, for how long, what lease is left, the command, the queue in order"
+#[test]
+fn the_table_shows_the_same() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["range-write", "k", "[1,2)"]);
+    let first = lab.wait_by(["range-read", "k", "0", "1"]);
+    lab.until_waiting("k", 1);
+    let second = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 2);
+    let shown = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+    let text = |name: &str| shown[name].as_str().expect("text");
+    let who = format!("{}@{}", text("user"), text("host"));
+    let table = lab.run(["inspect", "k", "j"]).stdout;
+    let rows: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 5, "{table}");
+    let pids = [&holder, &first, &second].map(|running| running.pid().to_string());
+    let command = ["sh", "-c", "echo", "held;", "exec", "cat", ">/dev/null"];
+    let start = |row: usize| rows[row][..rows[row].len() - command.len() - 2].join(" ");
+    assert_eq!(start(1), format!("k holds write [1,2) {who} {}", pids[0]));
+    assert_eq!(start(2), format!("waits 1 read [0,1] {who} {}", pids[1]));
+    assert_eq!(start(3), format!("waits 2 write whole {who} {}", pids[2]));
+    assert_eq!(rows[4], ["j", "free"]);
+    for row in &rows[1..4] {
+        assert!(row.ends_with(&command), "{table}");
+        assert_eq!(row[row.len() - command.len() - 1], "-", "no lease in the embedded store");
+    }
+}
+
+/// "inspect" tells the dead from the living.
+#[test]
+fn a_dead_waiter_or_holder_is_not_shown() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    waiter.kill();
+    assert_eq!(lab.counts("k"), (1, 0));
+    holder.kill();
+    assert_eq!(lab.counts("k"), (0, 0));
+    lab.run(["inspect"]).printed("nobody holds or waits\n");
+}

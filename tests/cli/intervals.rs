@@ -1,0 +1,60 @@
+//! Intervals on the command line.
+
+use crate::support::Lab;
+
+/// "Negative numbers and -inf need no quoting on the command line, wherever the options stand"
+#[test]
+fn negative_ends_stand_anywhere_unquoted() {
+    let lab = Lab::new();
+    for line in [
+        "range-write k -2 -1 -n -- sh",
+        "range-write -n k -2 -1 -- sh",
+        "range-write k -n -2 -1 -- sh",
+        "range-write k -2 -n -1 -- sh",
+        "range-write k -inf -3e-9 -n -q -w0 -E 3 -- sh",
+        "range-write -nq -E3 k -inf -22/7 -- sh",
+        "range-write k -.5 inf --namespace n -- sh",
+        "--namespace n range-write k -1.0 +7 -v -c :",
+    ] {
+        let words = line.split(' ');
+        let ran = lab.run(words);
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""), "{line}: {ran:?}");
+    }
+    lab.run(["range-read", "-3", "-2", "-1", "--", "sh", "-c", "echo \"$RLOCK_RESOURCE\""]).printed("-3\n");
+    lab.run(["range-read", "k", "1", "2", "--", "echo", "-3", "-inf"]).printed("-3 -inf\n");
+}
+
+/// "`LO HI` is the closed interval (touching ends overlap); the one argument … states open and closed ends"
+#[test]
+fn ends_that_touch_overlap_where_both_are_closed() {
+    let lab = Lab::new();
+    let _holder = lab.hold_by(["range-write", "k", "[1.2,1.8)"]);
+    for (asked, code) in [
+        (&["1.8", "2"][..], 0),
+        (&["(1.8,2]"], 0),
+        (&["1", "1.2"], 75),
+        (&["[1,1.2)"], 0),
+        (&["1.79999999999999999999999999999999", "1.8"], 75),
+        (&["-inf", "inf"], 75),
+        (&["-inf", "6/5"], 75),
+        (&["(-inf,6/5)"], 0),
+        (&["9/5", "inf"], 0),
+    ] {
+        let words = [&["range-read", "k", "-n", "-q"], asked, &["--", "true"]].concat();
+        lab.run(words).silently(code);
+    }
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    lab.run(["exec", "-nq", "--read", "k", "--", "true"]).silently(75);
+}
+
+/// "compared without rounding up to at least 1,000 digits"
+#[test]
+fn a_thousand_digits_are_told_apart() {
+    let lab = Lab::new();
+    let digits = "3".repeat(1000);
+    let (below, above) = (format!("0.{digits}"), format!("0.{digits}1"));
+    let _holder = lab.hold_by(["range-write", "k", "0", &below]);
+    lab.run(["range-write", "k", &above, "1", "-nq", "--", "true"]).silently(0);
+    lab.run(["range-write", "k", &below, "1", "-nq", "--", "true"]).silently(75);
+    lab.run(["range-write", "k", "1/3", "1", "-nq", "--", "true"]).silently(0);
+}

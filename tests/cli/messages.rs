@@ -1,0 +1,127 @@
+//! What rlock says, and when it says nothing.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Lab, wait_until};
+
+/// The line for a claim that is in the way, from what `inspect` tells of it.
+fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
+    let text = |name: &str| of[name].as_str().expect("text").to_owned();
+    let words: Vec<_> =
+        of["command"].as_array().expect("words").iter().map(|word| word.as_str().expect("text")).collect();
+    let (user, host, pid, command) = (text("user"), text("host"), &of["pid"], words.join(" "));
+    format!("busy: {what} by {user}@{host}, pid {pid}, '{command}', since {}; {waiting}", text("since"))
+}
+
+/// "rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty"
+#[test]
+fn a_normal_run_says_nothing_even_after_a_wait() {
+    let lab = Lab::new();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    lab.run(["exec", "k", "--read", "j", "--slot", "s=2", "--", "echo", "out"]).printed("out\n");
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    waiter.end().printed("held\n");
+    lab.assert_idle();
+}
+
+/// "when busy, one line: what, held by whom (user@host, pid, command), since when, how many wait"
+#[test]
+fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+    assert_eq!(held["pid"], holder.pid());
+    let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
+    busy().said(75, &in_the_way("'k' is held for write", &held, "nobody waits"));
+    let _first = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    busy().said(75, &in_the_way("'k' is held for write", &held, "1 waits"));
+    let _second = lab.wait_by(["exec", "--read", "k"]);
+    lab.until_waiting("k", 2);
+    busy().said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+    lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+    lab.run(["exec", "-n", "free", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+}
+
+/// The same for a part of a resource: the part that is held is named, not the one that was asked.
+#[test]
+fn the_busy_line_names_the_interval_that_is_held() {
+    let lab = Lab::new();
+    let _elsewhere = lab.hold_by(["range-write", "k", "5", "6"]);
+    let _holder = lab.hold_by(["range-read", "k", "[1,2)"]);
+    let holders = lab.inspect(["k"])["resources"][0]["holders"].clone();
+    let held = holders.as_array().expect("a list").iter().find(|holder| holder["mode"] == "read").expect("a reader");
+    let said = in_the_way("[1,2) of 'k' is held for read", held, "nobody waits");
+    lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).said(75, &said);
+}
+
+/// "-q silences it"
+#[test]
+fn quiet_is_silent_when_busy() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    for words in [["-q", "-n"], ["--quiet", "-w1ms"], ["-nq", "-w0"]] {
+        let ran = lab.run(["exec", words[0], words[1], "-E", "9", "k", "--", "true"]);
+        ran.silently(9);
+    }
+}
+
+/// "A no-wait request obeys the same rule: it is busy when an earlier waiter conflicts"
+#[test]
+fn no_wait_does_not_overtake_the_queue() {
+    let lab = Lab::new();
+    let _reader = lab.hold_by(["exec", "--read", "k"]);
+    lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
+    let writer = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let waits = lab.inspect(["k"])["resources"][0]["waiters"][0].clone();
+    let said = in_the_way("'k' is waited for in mode write", &waits, "1 waits");
+    for wait in ["-n", "-w0"] {
+        lab.run(["exec", wait, "--read", "k", "--", "true"]).said(75, &said);
+    }
+    writer.kill();
+    lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
+}
+
+/// "-w/--wait DUR": a wait that is long enough is granted, one that isn't ends no sooner than it says and leaves the queue
+#[test]
+fn a_wait_lasts_as_long_as_it_says() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let started = Instant::now();
+    assert!(lab.run(["exec", "-w", "150ms", "k", "--", "true"]).failed(75).ends_with("; nobody waits"));
+    assert!(started.elapsed() >= Duration::from_millis(150));
+    assert_eq!(lab.counts("k"), (1, 0));
+    let waiter = lab.wait_by(["exec", "-w", "10m", "k"]);
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    waiter.end().printed("held\n");
+}
+
+/// "-v": says what is being done
+#[test]
+fn verbose_says_what_is_being_done() {
+    let lab = Lab::new();
+    let ran = lab.run(["exec", "-v", "k", "--read", "j", "--", "true"]);
+    assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "", "rlock: holds 'k', 'j'\n"));
+}
+
+/// What names and commands hold is others' text, and reaches a terminal as one harmless line.
+#[test]
+fn a_command_cannot_write_to_the_terminal_of_those_who_ask() {
+    let lab = Lab::new();
+    let mut rlock =
+        lab.rlock(["exec", "k", "--", "sh", "-c", "echo held; exec cat >/dev/null", "\u{1b}[2J\nrlock: fake"]);
+    let mut holder = crate::support::Running::start(rlock.stdin(std::process::Stdio::piped()));
+    holder.expect_held();
+    assert!(lab.run(["exec", "-n", "k", "--", "true"]).failed(75).contains(">/dev/null ?[2J?rlock: fake'"));
+    let table = lab.run(["inspect"]).stdout;
+    assert_eq!(table.lines().count(), 2, "{table}");
+    assert!(!table.replace('\n', "").contains(char::is_control), "{table:?}");
+    wait_until("the holder still runs", || holder.runs());
+}

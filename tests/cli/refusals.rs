@@ -1,0 +1,59 @@
+//! Requests that can never be granted: 65, at once, with the reason and what to do instead.
+
+use crate::support::{Lab, RLOCK};
+
+/// Runs the second request inside the first and expects a refusal.
+#[track_caller]
+fn refused(outer: &[&str], inner: &[&str], text: &str) {
+    let lab = Lab::new();
+    let words = [outer, &["--", RLOCK], inner, &["--", "echo", "started"]].concat();
+    lab.run(words).said(65, &format!("refused: {text}"));
+    lab.assert_idle();
+}
+
+/// "A refusal is immediate, says why and what to do instead, and exits 65"
+#[test]
+fn a_read_above_cannot_become_more() {
+    let text = |mode: &str, advice: &str| {
+        format!(
+            "an enclosing rlock holds 'k' for read, which can't become {mode} without risk of deadlock: \
+             claim --{advice} there instead"
+        )
+    };
+    refused(&["exec", "--read", "k"], &["exec", "k"], &text("write", "prewrite or --write"));
+    refused(&["exec", "--read", "k"], &["exec", "--prewrite", "k"], &text("prewrite", "prewrite"));
+    refused(&["range-read", "k", "1", "9"], &["range-write", "k", "2", "3"], &text("write", "prewrite or --write"));
+}
+
+/// "one that reaches past it is refused, since growing a hold can deadlock"
+#[test]
+fn a_claim_cannot_reach_past_the_hold_above() {
+    let text = |held: &str, asked: &str| {
+        format!(
+            "an enclosing rlock holds {held} of 'k', and {asked} reaches past that: claim all of it there, \
+             or no more than that here"
+        )
+    };
+    let outer = ["range-write", "k", "1", "2"];
+    refused(&outer, &["range-write", "k", "1.5", "3"], &text("[1,2]", "[1.5,3]"));
+    refused(&outer, &["exec", "--read", "k"], &text("[1,2]", "the whole of it"));
+    refused(&["range-prewrite", "k", "[1,2)"], &["range-write", "k", "1", "2"], &text("[1,2)", "[1,2]"));
+}
+
+/// "another N is refused, naming the N in force"
+#[test]
+fn the_number_of_slots_stands_while_anybody_holds_or_waits() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["exec", "--slot", "k=2"]);
+    for n in [1, 3] {
+        let text = format!(
+            "refused: 'k' is shared in 2 slots as long as anybody holds or waits for one, not in {n}: ask for k=2"
+        );
+        lab.run(["exec", "--slot", &format!("k={n}"), "--", "true"]).said(65, &text);
+        assert_eq!(lab.counts("k"), (1, 0));
+    }
+    lab.run(["exec", "--slot", "k=2", "--", "true"]).silently(0);
+    holder.end().silently(0);
+    lab.run(["exec", "--slot", "k=3", "--", "true"]).silently(0);
+    lab.assert_idle();
+}

@@ -1,0 +1,194 @@
+//! Mistakes: "bad input gets one clear line and 64".
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::support::{Lab, Ran};
+
+/// Each line of words, separated by spaces, and what is said about it; `_` stands for a space, `%` for nothing at all.
+#[track_caller]
+fn mistakes(cases: &[(&str, &str)]) {
+    let lab = Lab::new();
+    for (line, text) in cases {
+        let words = line.split_whitespace().map(|word| word.replace('_', " ").replace('%', ""));
+        lab.run(words).said(64, text);
+    }
+    assert!(!lab.directory().exists(), "a mistake made a store");
+}
+
+/// "names empty, too long or with control characters"
+#[test]
+fn names_have_limits() {
+    let lab = Lab::new();
+    let long = "ä".repeat(256) + "b";
+    for (name, text) in [
+        ("", "a resource name must not be empty"),
+        (long.as_str(), "a resource name may have 512 bytes, this one has 513"),
+        ("a\nb", "the resource name 'a?b' has a control character"),
+        ("\u{1b}[2J", "the resource name '?[2J' has a control character"),
+        ("\u{9b}x", "the resource name '?x' has a control character"),
+    ] {
+        for (words, label) in [
+            (vec!["exec", name, "--", "true"], "KEY"),
+            (vec!["exec", "--write", name, "--", "true"], "--write"),
+            (vec!["exec", "--read", name, "--", "true"], "--read"),
+            (vec!["exec", "--prewrite", name, "--", "true"], "--prewrite"),
+            (vec!["range-read", name, "1", "2", "--", "true"], "KEY"),
+            (vec!["inspect", name], "KEY"),
+            (vec!["cleanup", "--break", name], "KEY"),
+            (vec!["shrink", "1", "2", "--resource", name], "--resource"),
+        ] {
+            lab.run(words).said(64, &format!("{label}: {text}"));
+        }
+        lab.run(["exec", "--slot", &format!("{name}=2"), "--", "true"]).said(64, &format!("--slot: {text}"));
+    }
+    assert!(!lab.directory().exists(), "a mistake made a store");
+    lab.run(["exec", &long[..512], "--", "true"]).silently(0);
+}
+
+/// "unknown options"
+#[test]
+fn unknown_words_are_named() {
+    mistakes(&[
+        ("exec --bogus k -- true", "unexpected argument '--bogus'; see 'rlock exec --help'"),
+        ("exec -x k -- true", "unexpected argument '-x'; see 'rlock exec --help'"),
+        ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
+        ("inspect --break", "unexpected argument '--break'; see 'rlock inspect --help'"),
+        ("exce k -- true", "no such subcommand 'exce': did you mean 'exec'?"),
+        ("lock k -- true", "no such subcommand 'lock'; see 'rlock --help'"),
+        ("downgrade write", "MODE must be read or prewrite, not 'write'"),
+        ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
+    ]);
+}
+
+/// "malformed numbers and intervals", "LO above HI, an empty interval, text that is no number: usage errors"
+#[test]
+fn an_interval_must_be_one() {
+    let number = |word: &str| format!("'{word}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf");
+    let interval =
+        |word: &str| format!("'{word}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)");
+    let cases = [
+        ("2 1", "the interval [2,1] ends before it starts".to_owned()),
+        ("-1 -2", "the interval [-1,-2] ends before it starts".to_owned()),
+        ("inf -inf", "the interval [inf,-inf] ends before it starts".to_owned()),
+        ("[2,1)", "the interval [2,1) ends before it starts".to_owned()),
+        ("[1,1)", "the interval [1,1) is empty".to_owned()),
+        ("(1,1]", "the interval (1,1] is empty".to_owned()),
+        ("(1.0,10e-1)", "the interval (1.0,10e-1) is empty".to_owned()),
+        ("inf inf", "the interval [inf,inf] is empty".to_owned()),
+        ("one 2", number("one")),
+        ("1 2x", number("2x")),
+        ("1 1..2", number("1..2")),
+        ("0x10 20", number("0x10")),
+        ("nan 2", number("nan")),
+        ("1, 2", number("1,")),
+        ("[1,2", interval("[1,2")),
+        ("[1;2]", interval("[1;2]")),
+        ("[1,2,3]", interval("[1,2,3]")),
+        ("1/0 2", "'1/0' divides by zero: write inf or -inf for an interval without end".to_owned()),
+        ("[1,2] 3", "'[1,2]' is the whole interval, so '3' has no place: put the command after --".to_owned()),
+        ("1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'".to_owned()),
+    ];
+    for start in ["range-read k", "range-prewrite k", "range-write k"] {
+        for (words, text) in &cases {
+            mistakes(&[(&format!("{start} {words} -- true"), text)]);
+        }
+    }
+    mistakes(&[("range-read k -- true", "no interval: write LO HI or '[LO,HI)' after the KEY")]);
+    mistakes(&[("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'")]);
+    mistakes(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
+}
+
+/// "a missing command"
+#[test]
+fn there_must_be_one_command_and_something_to_lock() {
+    let none = "no command: put it after --, or give a string to -c";
+    let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
+    mistakes(&[
+        ("exec k", none),
+        ("exec k --", none),
+        ("exec k true", none),
+        ("range-write k 1 2", none),
+        ("exec k -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
+        ("range-read k 1 2 -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
+        ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
+        ("exec", nothing),
+        ("exec -- true", nothing),
+        ("exec -n -c true", nothing),
+    ]);
+}
+
+/// "durations that don't parse"
+#[test]
+fn durations_and_numbers_are_read_or_refused() {
+    let duration =
+        |option: &str, word: &str| format!("{option}: '{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
+    for (words, option) in
+        [("-w", "--wait"), ("--ttl", "--ttl"), ("--grace", "--grace"), ("--connect-timeout", "--connect-timeout")]
+    {
+        for word in ["soon", "5parsecs", "1..2", "1e3", "s"] {
+            mistakes(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
+        }
+        mistakes(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
+        let long = format!("{option}: '101years' is too long: a duration may have 100 years");
+        mistakes(&[(&format!("exec k {words} 101years -- true"), &long)]);
+    }
+    mistakes(&[
+        ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
+        ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
+        ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
+        ("exec k --replicas few -- true", "--replicas: 'few' is not a number of replicas: give 0, 1, 2 and so on"),
+        ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write it as k=4"),
+        ("exec --slot k=0 -- true", "--slot: 'k=0' must end in a number of slots from 1 to 1000000"),
+        ("exec --slot k=many -- true", "--slot: 'k=many' must end in a number of slots from 1 to 1000000"),
+    ]);
+}
+
+/// "grace above ttl/3 is a usage error that names both"; options that gainsay each other are one, too
+#[test]
+fn options_must_agree() {
+    mistakes(&[
+        ("exec k --grace 11s -- true", "--grace 11s is more than a third of --ttl 30s: lower --grace or raise --ttl"),
+        (
+            "exec k --ttl 10s --grace 5s -- true",
+            "--grace 5s is more than a third of --ttl 10s: lower --grace or raise --ttl",
+        ),
+        ("exec k --ttl 999ms -- true", "--ttl: '999ms' is too short: a lease has at least 1s"),
+        ("exec k -n -w 5 -- true", "--no-wait and --wait 5s exclude each other: give one of them"),
+        ("exec k -qv -- true", "--quiet and --verbose exclude each other: give one of them"),
+        ("exec --slot k=2 --slot k=3 -- true", "'k' cannot have both 2 and 3 slots: give one --slot k=N"),
+        ("exec --slot k=2 k -- true", "--slot cannot be combined with another mode on 'k': give one of them"),
+        ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
+        ("cleanup --break --dry-run", "--break takes live locks away, so it must be told which: name a KEY"),
+    ]);
+    let lab = Lab::new();
+    lab.run(["exec", "k", "--ttl", "10s", "--", "true"]).silently(0);
+    lab.run(["exec", "k", "--ttl", "30s", "--grace", "10s", "--", "true"]).silently(0);
+}
+
+/// Words and variables that are no text are told apart from those that are wrong.
+#[test]
+fn what_is_not_utf8_is_a_mistake_but_in_the_command() {
+    let lab = Lab::new();
+    let odd = OsStr::from_bytes(b"\xff");
+    let text = "a word before the command is not UTF-8: only the command and its arguments may have any bytes";
+    lab.run([OsStr::new("exec"), odd, OsStr::new("--"), OsStr::new("true")]).said(64, text);
+    for name in ["RLOCK_STORE", "RLOCK_NAMESPACE", "RLOCK_SESSION", "RLOCK_ANCESTORS"] {
+        let mut rlock = lab.rlock(["exec", "k", "--", "true"]);
+        rlock.env("RLOCK_SESSION", "0".repeat(32));
+        let text = format!("{name} is not UTF-8 text: unset it or set it anew");
+        Ran::of(rlock.env(name, odd)).said(64, &text);
+    }
+    let text = "RLOCK_SESSION or RLOCK_ANCESTORS holds what is no session id: unset both outside of rlock";
+    Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_SESSION", "mine")).said(64, text);
+}
+
+/// Without any words it says how it is used: to standard error, since nothing was asked for.
+#[test]
+fn no_words_at_all_give_the_short_help_and_64() {
+    let lab = Lab::new();
+    let ran = lab.run([""; 0]);
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(64), ""));
+    assert!(ran.stderr.starts_with("Hold a lock while a command runs\n\nUsage: rlock "), "{}", ran.stderr);
+    assert_eq!(lab.run(["--help"]).stdout, ran.stderr);
+}

@@ -1,0 +1,76 @@
+//! A disk that is full.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::support::{Lab, Ran, Running};
+
+/// A file system of 64 KiB in memory, unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// None where nothing may be mounted.
+    fn mount(lab: &Lab) -> Option<Self> {
+        let place = lab.folder().join("disk");
+        fs::create_dir(&place).expect("a folder can be made");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&place).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then_some(Self(place))
+    }
+
+    /// Writes until nothing more fits.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("filler");
+        let mut file = File::create(&path).expect("a file can be made");
+        while file.write_all(&[b'.'; 512]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// "69: the store cannot be reached or used; the command was not started"
+#[test]
+fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
+    let lab = Lab::new();
+    let Some(disk) = SmallDisk::mount(&lab) else {
+        eprintln!("not tested: nothing may be mounted here");
+        return;
+    };
+    let on_disk = |words: &[&str]| {
+        let mut command = lab.rlock(words);
+        command.env("RLOCK_STORE", format!("file://{}/store", disk.0.display()));
+        command
+    };
+    let mut holder = Running::start(
+        on_disk(&["exec", "k", "--", "sh", "-c", "echo held; exec cat > /dev/null"]).stdin(Stdio::piped()),
+    );
+    holder.expect_held();
+    let filler = disk.fill();
+
+    // More claims than what is left in the table has room for.
+    let names: Vec<_> = (0..200).map(|number| format!("{number:0>100}")).collect();
+    let mut words = vec!["exec", "-n"];
+    words.extend(names.iter().map(String::as_str));
+    words.extend(["--", "true"]);
+    let ran = Ran::of(&mut on_disk(&words));
+    let text = ran.failed(69);
+    assert!(text.contains("no space left on device"), "{text}");
+    assert!(holder.runs());
+
+    let listing = Ran::of(&mut on_disk(&["inspect", "--json"])).stdout;
+    assert!(listing.contains("\"name\":\"k\"") && !listing.contains(&names[7]), "{listing}");
+    fs::remove_file(filler).expect("it is there");
+    words.truncate(12);
+    words.extend(["--", "true"]);
+    Ran::of(&mut on_disk(&words)).silently(0);
+    assert_eq!(Ran::of(&mut on_disk(&["exec", "-n", "k", "--", "true"])).code(), Some(75));
+    holder.end().silently(0);
+    Ran::of(&mut on_disk(&["exec", "-n", "k", "--", "true"])).silently(0);
+}
