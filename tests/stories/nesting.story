@@ -272,7 +272,7 @@ tree: A write [0,5] t1; B write (5,10] t2
 
 C write tree [3,8] below B
 ----
-refused: an enclosing rlock holds (5,10] of 'tree', and [3,8] reaches past that: claim all of it there, or no more than that here
+refused: an enclosing rlock holds [0,5] of 'tree', and [3,8] reaches past that: claim all of it there, or no more than that here
 tree: A write [0,5] t1; B write (5,10] t2
 
 D write tree [3,4] below B
