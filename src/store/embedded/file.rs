@@ -23,8 +23,10 @@ use super::records::{Error, Table};
 const PAGES_MIN: usize = 2;
 /// The size of a page, or less on a machine that has larger ones: then the account that [`TableFile::check`] takes is less strict.
 const PAGE_BYTES: usize = 4096;
-/// LMDB's descriptor has the lowest number that was free, so it is well below this one.
-const DESCRIPTORS: i32 = 4096;
+/// LMDB has one for the pages and one for what says which of them count.
+const LMDB_DESCRIPTORS: usize = 2;
+/// A descriptor has the lowest number that was free, so those of LMDB are well below this one.
+const DESCRIPTORS: i32 = 1 << 16;
 
 /// An opened table.
 pub(super) struct TableFile {
@@ -110,15 +112,20 @@ fn open_lmdb(directory: &Directory) -> Result<(Env<WithoutTls>, Table), Error> {
     Ok((env, table))
 }
 
-/// LMDB leaves its descriptor to whoever is executed, who could then write to the table; its number is nowhere to be had.
+/// LMDB leaves one of its descriptors to whoever is executed, who could then write to the table; their numbers are nowhere to be had.
 fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
     let own = stat(file)?;
+    let is_table = |other: Stat| (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino);
+    let mut missing = LMDB_DESCRIPTORS;
     for number in (0..DESCRIPTORS).filter(|number| *number != file.as_raw_fd()) {
-        // SAFETY: it is only asked what it is, which a descriptor that isn't open answers with an error, and only LMDB's is changed.
+        // SAFETY: it is only asked what it is, which a descriptor that isn't open answers with an error, and only LMDB's are changed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        let is_table = |other: Stat| (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino);
         if fstat(descriptor).is_ok_and(is_table) {
-            return rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(|error| Error::Io(error.into()));
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(|error| Error::Io(error.into()))?;
+            missing -= 1;
+            if missing == 0 {
+                return Ok(());
+            }
         }
     }
     // Somebody has put another file in its place between two openings.

@@ -2,7 +2,7 @@
 //!
 //! - [`directory`]: where the files are and who may use them; the lock on the state.
 //! - `file`: the table's file; `records`, `codec`: its records.
-//! - `beacon`: who lives, and how to wake and to watch them.
+//! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command is condemned, too.
 //! - `transaction`: one operation from lock to wake-up.
 //! - `hold`: a request that is queued or granted.
 //!
@@ -17,6 +17,7 @@
 mod beacon;
 mod codec;
 mod directory;
+mod ending;
 mod file;
 mod hold;
 mod records;

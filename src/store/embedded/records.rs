@@ -4,7 +4,7 @@
 //!
 //! | key | value |
 //! | --- | --- |
-//! | `c` | the clock: the last instant that an operation was given |
+//! | `c` | the clock: the last instant that an operation was given, or the last token if that is later |
 //! | `n` namespace 0 resource 0 number | a node of the resource's tree, the number in 4 big-endian bytes |
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
@@ -88,12 +88,16 @@ impl<'t> Transaction<'t> {
         Ok(self.txn.commit()?)
     }
 
-    /// The instant of an operation: `wall`, but later than that of every operation before. So the clock never goes back, and a
+    /// The instant of an operation: `wall`, but later than every instant and every token before. So the clock never goes back, and a
     /// token, which is at least the instant of its grant, rises even on a resource whose state was dropped meanwhile.
     pub(super) fn advance_clock(&mut self, wall: Micros) -> Result<Micros, Error> {
-        let now = wall.max(self.get::<u64>(CLOCK)?.unwrap_or(0) + 1);
+        let now = wall.max(self.clock()? + 1);
         self.put(CLOCK, &now)?;
         Ok(now)
+    }
+
+    fn clock(&self) -> Result<Micros, Error> {
+        Ok(self.get(CLOCK)?.unwrap_or(0))
     }
 
     /// All sessions of the namespace.
@@ -174,6 +178,9 @@ impl Records for Transaction<'_> {
     }
 
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Error> {
+        if state.last_token > self.clock()? {
+            self.put(CLOCK, &state.last_token)?;
+        }
         self.put(&self.resource_key(name), &state)
     }
 

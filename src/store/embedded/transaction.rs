@@ -7,9 +7,9 @@ use super::beacon::{self, Peer};
 use super::directory::Directory;
 use super::file::TableFile;
 use super::records::{self, Transaction};
-use super::{Embedded, Error};
+use super::{Embedded, Error, ending};
 use crate::lock::op::{Op, Reply, ResourceListing};
-use crate::lock::records::Records;
+use crate::lock::records::{Records, Session};
 use crate::lock::request::{Micros, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -129,6 +129,9 @@ impl<'t> Work<'t> {
 
     /// Removes a dead session from the table.
     pub(super) fn reap(&mut self, id: SessionId) -> Result<(), records::Error> {
+        if let Some(holder) = self.records().session(id)?.filter(Session::is_holder) {
+            ending::wait_until_over(holder.process.pid);
+        }
         self.reaped.push(id);
         self.apply(Op::Reap(id)).map(drop)
     }

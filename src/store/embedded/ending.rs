@@ -1,0 +1,77 @@
+//! The last instants of a holder that was killed.
+//!
+//! The kernel closes the files of a dying process, and its beacon with them, a little before it lets the command die with it: in
+//! do_exit (kernel/exit.c) exit_files and exit_task_work come before exit_notify, which sends what PR_SET_PDEATHSIG asked for. On a busy
+//! machine others may run in between. So whoever reaps a holder waits until that is over, lest the next command starts beside one that
+//! has been condemned and does not know it yet.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process may hang in its end, on a dead disk for one; it is not waited for any longer than this.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
+const EXITING: u64 = 4;
+
+/// Waits until the process has ended, if it has begun to. The number is one of this process's own pid namespace, or means nothing here:
+/// then it costs at most the end of a stranger.
+pub(super) fn wait_until_over(number: u32) {
+    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return };
+    // Opened first, so that it is the same process whose end is then waited for.
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    if is_ending(&stat) {
+        let timeout = Timespec::try_from(LONGEST).ok();
+        // Whatever else it says, there is nothing more to wait for.
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref());
+    }
+}
+
+/// Whether a line of /proc/PID/stat is that of a process that has begun to end and has not ended: see proc(5), fields 3 and 9.
+fn is_ending(stat: &str) -> bool {
+    // The name, which comes before, may have anything in it.
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+    flags & EXITING != 0 && !matches!(state, Some("Z" | "X"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio, id};
+
+    use super::*;
+
+    fn stat(pid: u32) -> String {
+        fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()
+    }
+
+    #[test]
+    fn the_fields_of_stat_are_told_apart() {
+        assert!(is_ending("7 (a) b (c) R 1 7 7 0 -1 4194308 99 0"));
+        assert!(!is_ending("7 (a) b (c) R 1 7 7 0 -1 4194304 99 0"));
+        assert!(!is_ending("7 (a) Z 1 7 7 0 -1 4194308 99 0"), "it has ended");
+        assert!(!is_ending("") && !is_ending("7 (a) R 1 7"));
+    }
+
+    #[test]
+    fn the_living_the_ended_and_the_unknown_are_not_waited_for() {
+        assert!(!is_ending(&stat(id())));
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        assert!(!is_ending(&stat(child.id())));
+        child.kill().unwrap();
+        let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
+        poll(&mut ended, None).unwrap();
+        // The kernel has closed the pipe on the way to the end, as it does with a beacon; now that is waited out.
+        wait_until_over(child.id());
+        assert!(stat(child.id()).contains(") Z "), "{}", stat(child.id()));
+        for pid in [0, u32::MAX, id(), child.id()] {
+            wait_until_over(pid);
+        }
+        child.wait().unwrap();
+    }
+}
