@@ -77,7 +77,7 @@ impl Child {
         self.pid
     }
 
-    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD until there is nothing more.
+    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD.
     ///
     /// As process 1 it also reaps what rlock inherited from others.
     ///
@@ -97,10 +97,10 @@ impl Child {
         {
             return Ok(Some(Change::Stopped(Stop::from_number(number))));
         }
-        if getpid().is_init() { self.reap_inherited() } else { Ok(None) }
+        if getpid().is_init() { self.reap_others() } else { Ok(None) }
     }
 
-    fn reap_inherited(&mut self) -> io::Result<Option<Change>> {
+    fn reap_others(&mut self) -> io::Result<Option<Change>> {
         while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
             if pid == self.pid {
                 self.reaped = true;
@@ -112,9 +112,29 @@ impl Child {
 
     /// Sends the signal to the command's process alone.
     pub fn pass(&self, signal: Signal) {
-        if !self.reaped {
+        if !self.reaped && signal == Signal::Cont && self.group == Group::Shared {
+            self.continue_once();
+        } else if !self.reaped {
             // What can't be signalled has gained rights of its own, or is a zombie: there is nobody to tell.
             let _ = kill_process(self.pid, signal.kernel());
+        }
+    }
+
+    /// Continues the command, unless whoever continued rlock has continued the whole group: a second SIGCONT that comes late would
+    /// undo a Ctrl-Z that came in between.
+    fn continue_once(&self) {
+        let ask = |what| waitid(WaitId::Pid(self.pid), what | WaitIdOptions::NOHANG).ok().flatten();
+        let continued = || ask(WaitIdOptions::CONTINUED).is_some();
+        // The stop before was looked at, so this one came after a continuation. Those of the other kinds stop rlock as well, before
+        // it has looked.
+        let stopped_anew = || {
+            let stop = ask(WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).and_then(|status| status.stopping_signal());
+            stop == Some(Kernel::TSTP.as_raw())
+        };
+        if !continued() && !stopped_anew() {
+            let _ = kill_process(self.pid, Kernel::CONT);
+            // Takes the note of this one, which would be taken for another's the next time.
+            continued();
         }
     }
 
@@ -154,6 +174,12 @@ impl Child {
         }
         Ok(())
     }
+}
+
+/// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of the kind.
+pub fn reap_inherited() {
+    // When there is nobody left it fails, which is as well.
+    while getpid().is_init() && wait(WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {}
 }
 
 fn ended(code: Option<i32>, signal: Option<i32>) -> Ended {

@@ -196,6 +196,8 @@ pub enum Action {
     Warn,
     /// The end: leave with this exit code.
     Exit(u8),
+    /// The end: leave as a program that this signal ends.
+    ExitBy(Signal),
 }
 
 #[cfg(test)]

@@ -77,12 +77,21 @@ pub struct Machine {
     shown: bool,
     /// What was passed on to the command, to tell a death by it from any other.
     passed: Vec<Signal>,
+    /// The terminal sent SIGINT while the command ran.
+    interrupted: bool,
 }
 
 impl Machine {
     /// A machine that waits to hear what became of the request.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, state: State::Requesting, timers: [None; TIMERS], shown: false, passed: Vec::new() }
+        Self {
+            settings,
+            state: State::Requesting,
+            timers: [None; TIMERS],
+            shown: false,
+            passed: Vec::new(),
+            interrupted: false,
+        }
     }
 
     /// Takes in what happened at `now` and says what to do, in order.
@@ -118,7 +127,7 @@ impl Machine {
             Event::Lost | Event::StoreFailed => {
                 self.finish([Action::ReportFailure, Action::Release, Action::Exit(exit::UNAVAILABLE)])
             }
-            Event::Signal { signal, .. } => self.signal_before_grant(signal),
+            Event::Signal { signal, sender } => self.signal_before_grant(signal, sender),
             Event::Tick => self.tick_before_grant(now),
             Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => vec![],
         }
@@ -131,15 +140,20 @@ impl Machine {
         vec![]
     }
 
-    fn signal_before_grant(&mut self, signal: Signal) -> Vec<Action> {
+    fn signal_before_grant(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
         match signal {
             Signal::Winch => vec![],
             Signal::Cont => self.show_again(),
             // The line goes, for the shell is about to write its prompt; `show_again` brings it back.
             Signal::Tstp if self.shown => vec![Action::HideWaiting, Action::StopSelf(Stop::Tstp)],
             Signal::Tstp => vec![Action::StopSelf(Stop::Tstp)],
-            cancelling => self.finish([Action::Release, Action::Exit(cancelling.exit_code())]),
+            cancelling => self.cancel(cancelling, sender),
         }
+    }
+
+    fn cancel(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
+        let exit = exit_after(signal, signal == Signal::Int && sender == Sender::Terminal);
+        self.finish([Action::Release, exit])
     }
 
     fn tick_before_grant(&mut self, now: Duration) -> Vec<Action> {
@@ -161,12 +175,10 @@ impl Machine {
                 vec![]
             }
             Event::StartFailed(code) => self.finish([Action::ReportFailure, Action::Release, Action::Exit(code)]),
-            Event::Lost => self.finish([Action::ReportFailure, Action::Exit(exit::LOST)]),
+            Event::Lost => self.finish([Action::ReportFailure, Action::Release, Action::Exit(exit::LOST)]),
             Event::StoreFailed => vec![Action::Warn],
             Event::Signal { signal: Signal::Tstp, .. } => vec![Action::StopSelf(Stop::Tstp)],
-            Event::Signal { signal, .. } if signal.ends_by_default() => {
-                self.finish([Action::Release, Action::Exit(signal.exit_code())])
-            }
+            Event::Signal { signal, sender } if signal.ends_by_default() => self.cancel(signal, sender),
             Event::Signal { .. } | Event::Queued | Event::Granted | Event::Tick => vec![],
             Event::CommandStopped(_) | Event::Ended(_) => vec![],
         }
@@ -187,7 +199,7 @@ impl Machine {
             Event::CommandStopped(_) => vec![],
             Event::Ended(ended) => {
                 let rest = self.passed_to_rest(ended);
-                let end = [Action::Reap, Action::Release, Action::Exit(ended.exit_code())];
+                let end = [Action::Reap, Action::Release, self.exit_as(ended)];
                 self.finish(rest.into_iter().chain(end))
             }
             Event::Queued | Event::Granted | Event::Started | Event::StartFailed(_) | Event::Tick => vec![],
@@ -195,6 +207,7 @@ impl Machine {
     }
 
     fn signal_running(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
+        self.interrupted |= signal == Signal::Int && sender == Sender::Terminal;
         let pass = self.pass(signal, sender);
         // In a shared group rlock stops when the command has, not before: a shell that took the terminal back earlier would
         // stop an editor in the middle of putting the screen in order.
@@ -212,7 +225,8 @@ impl Machine {
             Event::Ended(_) => {
                 // What the command leaves behind in its group would go on without the lock.
                 let rest = (self.settings.group == Group::Own).then_some(Action::Kill);
-                self.finish(rest.into_iter().chain([Action::Reap, Action::Exit(exit::LOST)]))
+                // The grant is gone, but not what else the store keeps for it.
+                self.finish(rest.into_iter().chain([Action::Reap, Action::Release, Action::Exit(exit::LOST)]))
             }
             Event::Queued | Event::Granted | Event::Lost | Event::StoreFailed | Event::Tick => vec![],
             Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => vec![],
@@ -240,6 +254,15 @@ impl Machine {
         (self.settings.group == Group::Own && self.passed.contains(&signal)).then_some(Action::PassGroup(signal))
     }
 
+    fn exit_as(&self, ended: Ended) -> Action {
+        match ended {
+            Ended::Signal(number) if number == Signal::Int.kernel().as_raw() => {
+                exit_after(Signal::Int, self.interrupted)
+            }
+            _ => Action::Exit(ended.exit_code()),
+        }
+    }
+
     fn show_again(&self) -> Vec<Action> {
         if self.shown { vec![Action::ShowWaiting] } else { vec![] }
     }
@@ -260,6 +283,14 @@ impl Machine {
     fn due(&mut self, timer: Timer, now: Duration) -> bool {
         self.timers[timer as usize].take_if(|at| *at <= now).is_some()
     }
+}
+
+/// How to leave when the signal ended the command, or the request.
+///
+/// After Ctrl-C a shell ends its script or loop only if the program that it waited for was ended by SIGINT too: one that exits, be it
+/// with 130, has handled the key and wants the script to go on.
+fn exit_after(signal: Signal, by_key: bool) -> Action {
+    if by_key { Action::ExitBy(signal) } else { Action::Exit(signal.exit_code()) }
 }
 
 #[cfg(test)]
@@ -349,7 +380,7 @@ mod tests {
             Event::Tick            => row(["",         "",      "",            "",       "",      "",         "",       "",          ""]),
             Event::Lost => row([
                 "ReportFailure, Release, Exit(69)", "ReportFailure, Release, Exit(69)", "HideWaiting, ReportFailure, Release, Exit(69)",
-                "ReportFailure, Exit(76)",
+                "ReportFailure, Release, Exit(76)",
                 "ReportFailure, Terminate", "ReportFailure, Terminate",
                 "", "", "",
             ]),
@@ -364,10 +395,12 @@ mod tests {
             }
             Event::Ended(ended) => {
                 let end = format!("Reap, Release, Exit({})", ended.exit_code());
-                row(["", "", "", "", &end, &end, "Kill, Reap, Exit(76)", "Reap, Exit(76)", ""])
+                row(["", "", "", "", &end, &end, "Kill, Reap, Release, Exit(76)", "Reap, Release, Exit(76)", ""])
             }
             Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
-                let cancel = format!("Release, Exit({})", 128 + signal.kernel().as_raw());
+                let by_key = signal == Signal::Int && sender == Sender::Terminal;
+                let exit = if by_key { "ExitBy(Int)".into() } else { format!("Exit({})", 128 + signal.kernel().as_raw()) };
+                let cancel = format!("Release, {exit}");
                 let cancel_shown = format!("HideWaiting, {cancel}");
                 let pass = format!("Pass({signal:?})");
                 let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
@@ -411,7 +444,8 @@ mod tests {
                 for second in every_event() {
                     let mut machine = machine(column);
                     let mut actions = machine.on(first, START + NOTICE_AFTER);
-                    let over = matches!(actions.last(), Some(Action::Exit(_)));
+                    let is_exit = |action: &Action| matches!(action, Action::Exit(_) | Action::ExitBy(_));
+                    let over = actions.last().is_some_and(is_exit);
                     let more = machine.on(second, START + NOTICE_AFTER);
                     assert!(!over || more.is_empty(), "{first:?}, {second:?} in {column:?}");
                     actions.extend(more);
@@ -419,7 +453,7 @@ mod tests {
                         let count = actions.iter().filter(|action| **action == once).count();
                         assert!(count <= 1, "{once:?}: {first:?}, {second:?} in {column:?}");
                     }
-                    let exit = actions.iter().position(|action| matches!(action, Action::Exit(_)));
+                    let exit = actions.iter().position(is_exit);
                     assert!(exit.is_none_or(|at| at + 1 == actions.len()), "{first:?}, {second:?} in {column:?}");
                     assert!(exit.is_none() || machine.next_timeout().is_none(), "{first:?}, {second:?} in {column:?}");
                 }
@@ -481,13 +515,14 @@ mod tests {
         let mut machine = machine(Column::StoppingOwn);
         assert_eq!(pass_time(&mut machine, START + GRACE * 3), [(GRACE, Action::Kill)]);
         let end = machine.on(Event::Ended(Ended::Signal(9)), START + GRACE);
-        assert_eq!(end, [Action::Kill, Action::Reap, Action::Exit(76)]);
+        assert_eq!(end, [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)]);
     }
 
     #[test]
     fn a_lost_command_that_ends_well_is_lost_all_the_same() {
         let mut machine = machine(Column::StoppingShared);
-        assert_eq!(machine.on(Event::Ended(Ended::Code(0)), START), [Action::Reap, Action::Exit(76)]);
+        let end = machine.on(Event::Ended(Ended::Code(0)), START);
+        assert_eq!(end, [Action::Reap, Action::Release, Action::Exit(76)]);
         assert_eq!(machine.next_timeout(), None);
     }
 
@@ -515,6 +550,21 @@ mod tests {
         let mut shared = machine(Column::RunningShared);
         shared.on(signal(Signal::Term, Sender::Other), START);
         assert_eq!(shared.on(Event::Ended(Ended::Signal(15)), START), ordinary, "the group is not the command's");
+    }
+
+    #[test]
+    fn ctrl_c_ends_rlock_as_it_ended_the_command() {
+        let interrupt = |sender| {
+            let mut machine = machine(Column::RunningShared);
+            machine.on(signal(Signal::Int, sender), START);
+            machine
+        };
+        let died = Event::Ended(Ended::Signal(2));
+        let by_key = [Action::Reap, Action::Release, Action::ExitBy(Signal::Int)];
+        assert_eq!(interrupt(Sender::Terminal).on(died, START), by_key);
+        assert_eq!(interrupt(Sender::Other).on(died, START).last(), Some(&Action::Exit(130)), "by hand");
+        let handled = Event::Ended(Ended::Code(130));
+        assert_eq!(interrupt(Sender::Terminal).on(handled, START).last(), Some(&Action::Exit(130)), "it exited");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use super::child::CommandSpec;
-use super::child::{Change, Child};
+use super::child::{self, Change, Child};
 use super::event::{Action, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
@@ -120,6 +120,8 @@ where
         messages,
         exit: None,
     };
+    // What ended before the signals were installed has told nobody.
+    child::reap_inherited();
     supervision.standing(Ok(first))?;
     loop {
         if let Some(code) = supervision.exit {
@@ -175,7 +177,8 @@ where
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let timeout = self.machine.next_timeout().map(|at| at.saturating_sub(now()));
+        let timer = self.machine.next_timeout().map(|at| at.saturating_sub(now()));
+        let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { timer };
         // A time that the kernel can't express is longer than anybody waits.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         match poll(&mut polled, timeout.as_ref()) {
@@ -223,14 +226,16 @@ where
     }
 
     fn look_at_child(&mut self) -> anyhow::Result<()> {
-        while let Some(child) = &mut self.child {
-            match child.look().context("cannot see what became of the command")? {
-                None => break,
-                Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop))?,
-                Some(Change::Ended(ended)) => return self.on(Event::Ended(ended)),
-            }
+        if self.child.is_none() {
+            child::reap_inherited();
         }
-        Ok(())
+        let Some(child) = &mut self.child else { return Ok(()) };
+        // One look for each SIGCHLD: what changes after it brings another, and comes after the signals that were noted meanwhile.
+        match child.look().context("cannot see what became of the command")? {
+            None => Ok(()),
+            Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
+            Some(Change::Ended(ended)) => self.on(Event::Ended(ended)),
+        }
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
@@ -252,6 +257,10 @@ where
             Action::ReportFailure => self.say("", &self.failure.clone()),
             Action::Warn => self.say("warning: ", &self.failure.clone()),
             Action::Exit(code) => self.exit = Some(code),
+            Action::ExitBy(signal) => {
+                self.signals.end_self(signal);
+                self.exit = Some(signal.exit_code());
+            }
             Action::Pass(_) | Action::PassGroup(_) | Action::Terminate | Action::Kill | Action::Reap => {
                 self.perform_on_child(action)?;
             }
@@ -516,7 +525,7 @@ mod tests {
             let options = Options { grace, ..OPTIONS };
             let (code, messages) = supervised(&mut hold, granted(), &script, options, Signals::install().unwrap());
             drop(breaker.join().unwrap());
-            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 0), "{trap}");
+            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 1), "{trap}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! Here is also what has to be undone for others: the command starts with the dispositions and the mask that rlock was started
 //! with, and rlock stops itself as if it had no handler.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +13,7 @@ use std::ptr;
 
 use rustix::process::{Pid, getpid, getsid, kill_process};
 use signal_hook::consts::SIGCHLD;
-use signal_hook::iterator::backend::{Pending, SignalDelivery};
+use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
@@ -62,9 +63,8 @@ impl Source {
 #[derive(Debug)]
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
-    batch: Option<Pending<WithOrigin>>,
-    /// What was taken out of the batch but not yet asked for.
-    kept: Vec<Origin>,
+    /// What was taken out of the handlers' notes but not yet asked for.
+    kept: VecDeque<Origin>,
     /// Every signal with a handler, and what stood in the handler's place.
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -90,10 +90,15 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         let numbers = before.iter().map(|(number, _)| *number);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        Ok(Self { delivery, batch: None, kept: Vec::new(), before })
+        Ok(Self { delivery, kept: VecDeque::new(), before })
     }
 
-    /// Readable when [`next`](Self::next) has something.
+    /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells no more.
+    pub fn has_more(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Readable when something has come.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
@@ -115,50 +120,87 @@ impl Signals {
     }
 
     fn next_origin(&mut self) -> Option<Origin> {
-        if let Some(origin) = self.kept.pop() {
-            return Some(origin);
+        if self.kept.is_empty() {
+            self.gather();
         }
-        let next = self.batch.get_or_insert_with(|| self.delivery.pending()).next();
-        if next.is_none() {
-            self.batch = None;
+        self.kept.pop_front()
+    }
+
+    /// Takes out what the handlers have noted.
+    ///
+    /// Of a SIGTSTP and a SIGCONT that came together nobody can tell any more which came last, so the SIGTSTP is dropped: who was
+    /// to stop can be told again, but who stops with a lock in hand may have nobody left to continue it.
+    fn gather(&mut self) {
+        self.kept.extend(self.delivery.pending());
+        if self.is_continued() {
+            self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
         }
-        next
+    }
+
+    fn is_continued(&self) -> bool {
+        self.kept.iter().any(|origin| origin.signal == Signal::Cont.kernel().as_raw())
     }
 
     /// Stops this process as the signal would if there were no handler, and returns when it has been continued.
     ///
     /// The disposition that rlock was started with does it, not SIGSTOP: in a group that no shell watches over the kernel
-    /// ignores SIGTSTP, and nobody would ever continue us.
+    /// ignores SIGTSTP, and nobody would ever continue us. If a SIGCONT has come in the meantime it does not stop at all.
+    ///
+    /// # Errors
+    /// The kernel's; none is expected.
     pub fn stop_self(&mut self, stop: Stop) -> io::Result<()> {
+        self.gather();
+        if self.is_continued() {
+            return Ok(());
+        }
         let number = stop.kernel().as_raw();
         let before = self.before.iter().find(|(handled, _)| *handled == number).map(|(_, action)| *action);
         let ours = before.map(|before| replace(number, &before)).transpose()?;
-        let stopped = kill_process(getpid(), stop.kernel());
+        let raised = self.raise_stop(stop);
         if let Some(ours) = ours {
             replace(number, &ours)?;
         }
         self.forget_stops();
-        Ok(stopped?)
+        raised
+    }
+
+    /// Raises the stop signal and looks for a SIGCONT that comes just now: while it is pending a SIGCONT takes it back, and one that
+    /// came before was noted. What remains is one in the very system call that raises it, and with SIGSTOP, which can't be held back,
+    /// in the one after.
+    fn raise_stop(&mut self, stop: Stop) -> io::Result<()> {
+        let number = stop.kernel().as_raw();
+        let _held_back = HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&[number]))? };
+        kill_process(getpid(), stop.kernel())?;
+        self.gather();
+        if self.is_continued() && stop != Stop::Stop {
+            // To ignore a pending signal discards it.
+            let mut ignored = disposition(number)?;
+            ignored.sa_sigaction = libc::SIG_IGN;
+            let stopping = replace(number, &ignored)?;
+            replace(number, &stopping)?;
+        }
+        Ok(())
     }
 
     /// Drops what would stop us again. The kernel drops pending stop signals on SIGCONT; those that wait here are no different.
     fn forget_stops(&mut self) {
-        let mut kept: Vec<_> = std::iter::from_fn(|| self.next_origin()).collect();
-        kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
-        kept.reverse();
-        self.kept = kept;
+        self.gather();
+        self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
+    }
+
+    /// Ends this process as the signal would if there were no handler. It comes back only if the signal ends nobody here.
+    pub fn end_self(&self, signal: Signal) {
+        let number = signal.kernel().as_raw();
+        if let Some((_, before)) = self.before.iter().find(|(handled, _)| *handled == number) {
+            // Whatever fails here, there is still the exit code to leave with.
+            let _ = replace(number, before).and_then(|_| Ok(kill_process(getpid(), signal.kernel())?));
+        }
     }
 
     /// Holds all signals back from this thread until the guard goes: for the time of a fork, in which a handler that runs in the
     /// child would swallow what was meant for the command.
     pub fn hold_back(&self) -> io::Result<HeldBack> {
-        let mut all = MaybeUninit::uninit();
-        // SAFETY: sigfillset writes a whole set to the pointer that it is given.
-        let all = unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            all.assume_init()
-        };
-        Ok(HeldBack { mask: set_mask(&all)? })
+        Ok(HeldBack { mask: set_mask(&full_set())? })
     }
 
     /// For the child between fork and exec: gives it the dispositions and the mask that rlock was started with.
@@ -207,11 +249,39 @@ fn sigaction(number: libc::c_int, new: *const libc::sigaction) -> io::Result<lib
     Ok(unsafe { old.assume_init() })
 }
 
+/// The set of all signals.
+fn full_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigfillset writes a whole set to the pointer that it is given.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+/// The set of these signals.
+fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset writes a whole set to the pointer that it is given, and sigaddset changes it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for number in numbers {
+            libc::sigaddset(set.as_mut_ptr(), *number);
+        }
+        set.assume_init()
+    }
+}
+
 /// Makes `mask` the mask of this thread and returns the one before.
 fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    change_mask(libc::SIG_SETMASK, mask)
+}
+
+/// Changes the mask of this thread, as `how` says, and returns the one before.
+fn change_mask(how: libc::c_int, mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut old = MaybeUninit::uninit();
     // SAFETY: `mask` is a whole set, `old` has room for one.
-    let error = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, old.as_mut_ptr()) };
+    let error = unsafe { libc::pthread_sigmask(how, mask, old.as_mut_ptr()) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
@@ -283,23 +353,42 @@ mod tests {
         sibling.wait().unwrap();
     }
 
+    /// Sends these to this process, each when the one before was noted: any thread of the test may take it.
+    fn noted(sent: &[Signal]) -> Signals {
+        let mut signals = Signals::install().unwrap();
+        for signal in sent {
+            kill_process(getpid(), signal.kernel()).unwrap();
+            while !signals.kept.iter().any(|origin| origin.signal == signal.kernel().as_raw()) {
+                let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+                signals.kept.extend(signals.delivery.pending());
+            }
+        }
+        signals
+    }
+
+    fn left(signals: &mut Signals) -> Vec<Signal> {
+        let arrivals = std::iter::from_fn(|| signals.next());
+        let signal = |arrival| if let Arrival::Signal(signal, _) = arrival { Some(signal) } else { None };
+        arrivals.filter_map(signal).collect()
+    }
+
     #[test]
     fn a_continued_process_forgets_the_stops_before() {
         let _one = one_test_at_a_time();
-        let mut signals = Signals::install().unwrap();
-        for signal in [Signal::Usr1, Signal::Tstp, Signal::Usr2] {
-            kill_process(getpid(), signal.kernel()).unwrap();
-        }
-        // Any thread of the test may take them, so wait until this one's descriptor says that all three are noted.
-        let mut seen = Vec::new();
-        while seen.len() < 3 {
-            let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
-            seen.extend(std::iter::from_fn(|| signals.next_origin()).filter(|origin| origin.signal != SIGCHLD));
-        }
-        signals.kept = seen;
+        let mut signals = noted(&[Signal::Usr1, Signal::Tstp, Signal::Usr2]);
+        assert!(signals.has_more());
         signals.forget_stops();
-        let mut left: Vec<_> = std::iter::from_fn(|| signals.kept.pop()).map(|origin| origin.signal).collect();
-        left.sort_unstable();
-        assert_eq!(left, [Signal::Usr1.kernel().as_raw(), Signal::Usr2.kernel().as_raw()]);
+        let mut left = left(&mut signals);
+        left.sort_unstable_by_key(|signal| signal.kernel().as_raw());
+        assert_eq!(left, [Signal::Usr1, Signal::Usr2]);
+        assert!(!signals.has_more());
+    }
+
+    #[test]
+    fn a_stop_is_off_when_a_continue_has_come() {
+        let _one = one_test_at_a_time();
+        let mut signals = noted(&[Signal::Tstp, Signal::Cont]);
+        signals.stop_self(Stop::Tstp).unwrap();
+        assert_eq!(left(&mut signals), [Signal::Cont]);
     }
 }

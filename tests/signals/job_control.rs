@@ -1,0 +1,162 @@
+//! rlock as a job of an interactive shell: "`rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work".
+
+use crate::session::{FOREGROUND, IDLE, PROMPT, Session, script, until_in_foreground};
+use crate::support::Lab;
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// Ctrl-Z stops the job and gives the shell its terminal back; `fg` goes on with it, time and again.
+#[test]
+fn ctrl_z_and_fg() {
+    let lab = Lab::new();
+    script(&lab, "job", "echo '<ready>'; n=0; while read -r line; do n=$((n + 1)); echo \"<$n $line>\"; done; exit 6");
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec k -- sh job\n");
+    // What is typed before belongs to the shell's own way of reading.
+    shell.output.expect("<ready>");
+    for round in 1..=10 {
+        shell.types("text\n");
+        shell.output.expect(&format!("<{round} text>"));
+        shell.types(CTRL_Z);
+        shell.output.expect("Stopped");
+        shell.output.expect(PROMPT);
+        assert_eq!(lab.counts("k").0, 1, "a stopped job keeps its lock");
+        shell.types("fg\n");
+        shell.output.expect("rlock exec k -- sh job");
+    }
+    shell.types("\x04");
+    shell.output.expect(PROMPT);
+    shell.types("echo code=$?\n");
+    shell.output.expect("code=6");
+    lab.assert_idle();
+}
+
+/// Ctrl-C ends the job, and what stood behind it on the line.
+#[test]
+fn ctrl_c_ends_the_job_and_the_loop_around_it() {
+    let lab = Lab::new();
+    script(&lab, "job", FOREGROUND);
+    let mut shell = Session::shell(&lab);
+    shell.types("while :; do rlock exec k -- sh job; done\n");
+    until_in_foreground(&mut shell);
+    shell.types(CTRL_C);
+    shell.output.expect(PROMPT);
+    shell.types("echo code=$?\n");
+    shell.output.expect("code=130");
+    assert_eq!(shell.output.so_far().matches("ready").count(), 1);
+    lab.assert_idle();
+}
+
+/// A program that has the whole screen: it changes the terminal, puts it back when it suspends itself, and changes it again after.
+const SCREEN: &str = r#"
+before=$(stty -g)
+stty raw -echo
+printf '<open>'
+while key=$(dd bs=1 count=1 2>/dev/null); do
+    case $key in
+        z) stty "$before"; kill -TSTP 0; stty raw -echo; printf '<again>' ;;
+        q) stty "$before"; printf '<closed>'; exit 8 ;;
+        *) printf '<%s>' "$key" ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_program_that_has_the_screen_suspends_itself_and_comes_back() {
+    let lab = Lab::new();
+    script(&lab, "screen", SCREEN);
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec k -- sh screen\n");
+    shell.output.expect("<open>");
+    for _ in 0..5 {
+        shell.types("x");
+        shell.output.expect("<x>");
+        shell.types("z");
+        shell.output.expect("Stopped");
+        shell.output.expect(PROMPT);
+        shell.types("fg\n");
+        shell.output.expect("<again>");
+    }
+    shell.types("q");
+    shell.output.expect("<closed>");
+    shell.output.expect(PROMPT);
+    shell.types("echo code=$?\n");
+    shell.output.expect("code=8");
+}
+
+#[test]
+fn a_pipeline() {
+    let lab = Lab::new();
+    let mut shell = Session::shell(&lab);
+    shell.types("echo te''xt | rlock exec k -- cat | tr a-z A-Z\n");
+    shell.output.expect("TEXT");
+    shell.output.expect(PROMPT);
+    // On the way from the keyboard to a pipe: both programs share the terminal's foreground.
+    script(&lab, "job", "echo '<ready>' >&2; exec cat");
+    shell.types("rlock exec k -- sh job | tr a-z A-Z\n");
+    shell.output.expect("<ready>");
+    shell.types("more\n\x04");
+    shell.output.expect("MORE");
+    shell.output.expect(PROMPT);
+    lab.assert_idle();
+}
+
+/// A job in the background that wants to read is stopped by the terminal, and reads when it comes to the front.
+#[test]
+fn a_background_job_comes_to_the_front() {
+    let lab = Lab::new();
+    script(&lab, "job", "read -r line; echo \"<$line>\"; exit 4");
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec k -- sh job &\n");
+    shell.output.expect(PROMPT);
+    // The shell tells of it at a prompt after it has happened.
+    while !shell.output.so_far().contains("Stopped") {
+        shell.types("\n");
+        shell.output.expect(PROMPT);
+    }
+    shell.types("fg\n");
+    shell.output.expect("rlock exec k -- sh job");
+    shell.types("text\n");
+    shell.output.expect("<text>");
+    shell.output.expect(PROMPT);
+    shell.types("echo code=$?\n");
+    shell.output.expect("code=4");
+}
+
+/// A job that goes on in the background and is ended by the shell's `kill`.
+#[test]
+fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
+    let lab = Lab::new();
+    script(&lab, "job", &format!("trap 'exit 4' TERM; {IDLE}"));
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec k -- sh job\n");
+    shell.output.expect("<ready>");
+    shell.types(CTRL_Z);
+    shell.output.expect("Stopped");
+    shell.output.expect(PROMPT);
+    shell.types("bg\n");
+    shell.output.expect(PROMPT);
+    shell.types("kill %1; wait %1; echo code=$?\n");
+    shell.output.expect("code=4");
+    lab.assert_idle();
+}
+
+/// Ctrl-Z while it waits, and fg: it still waits, at its old place.
+#[test]
+fn a_wait_is_stopped_and_goes_on() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec -v k -- echo '<gran''ted>'\n");
+    shell.output.expect("waits for");
+    shell.types(CTRL_Z);
+    shell.output.expect("Stopped");
+    shell.output.expect(PROMPT);
+    assert_eq!(lab.counts("k"), (1, 1));
+    shell.types("fg\n");
+    shell.output.expect("rlock exec");
+    drop(holder.end());
+    shell.output.expect("<granted>");
+    shell.output.expect(PROMPT);
+}

@@ -1,0 +1,129 @@
+//! Signals for a running command, where there is no terminal.
+
+use rustix::process::Signal;
+
+use crate::session::{FOREGROUND, Session, until_in_foreground};
+use crate::support::Lab;
+
+const PASSED: [(Signal, &str); 8] = [
+    (Signal::TERM, "TERM"),
+    (Signal::INT, "INT"),
+    (Signal::HUP, "HUP"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::USR1, "USR1"),
+    (Signal::USR2, "USR2"),
+    (Signal::WINCH, "WINCH"),
+    (Signal::CONT, "CONT"),
+];
+
+/// A shell script that says the name of every signal that it gets, until its standard input ends; then it exits with 9.
+fn echoing() -> String {
+    let traps: String = PASSED.map(|(_, name)| format!("trap 'echo {name}' {name}; ")).concat();
+    format!("exec 3<&0; {traps}cat <&3 & echo ready; while kill -0 $! 2>/dev/null; do wait $!; done; exit 9")
+}
+
+/// "TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CONT are passed on, each as it comes": once each, in the order in which they were sent,
+/// twice if sent twice; and "the command decides": with which code it ends.
+#[test]
+fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
+    let lab = Lab::new();
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &echoing()]);
+    assert_eq!(session.output.line(), "ready");
+    let mut expected = "ready\n".to_owned();
+    for (signal, name) in PASSED.into_iter().chain(PASSED.into_iter().rev()) {
+        session.signal(signal);
+        // Two that are under way at a time may be delivered as one, or in another order: so does the kernel.
+        session.output.expect(name);
+        expected += &format!("{name}\n");
+    }
+    session.close();
+    assert_eq!(session.output.all(), expected);
+    assert_eq!(session.errors().all(), "");
+    assert_eq!(session.code(), 9);
+    lab.assert_idle();
+}
+
+/// "rlock is transparent, the command decides": also when it decides to end.
+#[test]
+fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
+    let lab = Lab::new();
+    for (code, (signal, name)) in (20..).zip(PASSED) {
+        let script = format!("trap 'exit {code}' {name}; sleep 1000 & echo ready; wait");
+        let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &script]);
+        session.output.expect("ready\n");
+        session.signal(signal);
+        assert_eq!(session.code(), code, "{name}");
+    }
+    lab.assert_idle();
+}
+
+/// "128+n if signal n ended it"; and then nothing of `sh -c 'a; b'` goes on without the lock.
+#[test]
+fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
+    let lab = Lab::new();
+    // A shell that gets SIGINT alone waits for its program first; that is its own affair.
+    for (signal, name) in PASSED[..6].iter().filter(|(signal, _)| *signal != Signal::INT) {
+        let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", FOREGROUND]);
+        until_in_foreground(&mut session);
+        session.signal(*signal);
+        assert_eq!(session.code(), 128 + signal.as_raw(), "{name}");
+        session.until_gone();
+        assert_eq!(session.errors().all(), "", "{name}");
+    }
+    lab.assert_idle();
+}
+
+/// "128+n if signal n ended it": whichever it was.
+#[test]
+fn a_command_without_traps_dies_of_each_signal() {
+    let lab = Lab::new();
+    for (signal, name) in &PASSED[..6] {
+        let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
+        session.output.expect("ready\n");
+        session.signal(*signal);
+        assert_eq!(session.code(), 128 + signal.as_raw(), "{name}");
+    }
+    lab.assert_idle();
+}
+
+/// What was ignored when rlock was started stays ignored, by rlock and by the command: nohup works, and so do the background jobs of
+/// a script.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let lab = Lab::new();
+    let command = "trap 'echo usr1; exit 4' USR1; sleep 1000 & echo ready; wait";
+    let ignoring = r#"trap "" HUP INT QUIT; exec rlock exec k -- sh -c "$0""#;
+    let mut session = Session::start(&lab, ["sh", "-c", ignoring, command]);
+    session.output.expect("ready\n");
+    let ignored = [Signal::HUP, Signal::INT, Signal::QUIT];
+    ignored.into_iter().for_each(|signal| session.signal(signal));
+    // This one comes after them and has a higher number: were they passed on, they would be by now.
+    session.signal(Signal::USR1);
+    assert_eq!(session.output.expect("usr1\n"), "usr1\n");
+    assert_eq!(session.code(), 4);
+}
+
+/// The same while it waits: what is ignored cancels nothing.
+#[test]
+fn ignored_signals_cancel_no_wait() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let ignoring = r#"trap "" HUP INT QUIT; exec rlock exec -v k -- true"#;
+    let mut session = Session::start(&lab, ["sh", "-c", ignoring]);
+    session.errors().expect("waits for");
+    [Signal::HUP, Signal::INT, Signal::QUIT].into_iter().for_each(|signal| session.signal(signal));
+    session.signal(Signal::TERM);
+    assert_eq!(session.code(), 128 + 15);
+}
+
+/// nohup itself, as people use it.
+#[test]
+fn nohup_works() {
+    let lab = Lab::new();
+    let command = "trap 'exit 5' TERM; sleep 1000 & echo ready; wait";
+    let mut session = Session::start(&lab, ["nohup", "rlock", "exec", "k", "--", "sh", "-c", command]);
+    session.output.expect("ready\n");
+    session.signal(Signal::HUP);
+    session.signal(Signal::TERM);
+    assert_eq!(session.code(), 5);
+}

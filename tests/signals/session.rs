@@ -1,0 +1,282 @@
+//! A program as the leader of a session of its own, with or without a terminal, and all that it started.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, ioctl_tiocsctty, kill_process, setsid, waitid};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::output::Output;
+use crate::support::{DEADLINE, Lab, RLOCK, wait_until};
+
+/// A running session; all that is left of it is killed when this is dropped, in a test that fails as well.
+pub(crate) struct Session {
+    leader: Child,
+    /// Standard output, or what the terminal shows.
+    pub(crate) output: Output,
+    /// Standard error where there is no terminal.
+    errors: Option<Output>,
+    /// The other side of the terminal.
+    terminal: Option<OwnedFd>,
+}
+
+impl Session {
+    /// Starts a program without a terminal; its standard input is a pipe.
+    pub(crate) fn start(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let mut command = command(lab, words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let prepare = || {
+            setsid()?;
+            default_signals();
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes system calls only.
+        unsafe { command.pre_exec(prepare) };
+        let mut leader = command.spawn().expect("the program can be started");
+        let output = Output::new(leader.stdout.take().expect("it has a pipe").into());
+        let errors = Output::new(leader.stderr.take().expect("it has a pipe").into());
+        Self { leader, output, errors: Some(errors), terminal: None }
+    }
+
+    /// Starts a program on a terminal of its own.
+    pub(crate) fn on_terminal(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let (master, slave) = terminal().expect("there are pseudo-terminals");
+        let end = || Stdio::from(slave.try_clone().expect("there are descriptors left"));
+        let mut command = command(lab, words);
+        command.stdin(end()).stdout(end()).stderr(end());
+        let controlling = slave.try_clone().expect("there are descriptors left");
+        let prepare = move || -> io::Result<()> {
+            setsid()?;
+            default_signals();
+            Ok(ioctl_tiocsctty(&controlling)?)
+        };
+        // SAFETY: between fork and exec it makes system calls only.
+        unsafe { command.pre_exec(prepare) };
+        let leader = command.spawn().expect("the program can be started");
+        let output = Output::new(master.try_clone().expect("there are descriptors left"));
+        Self { leader, output, errors: None, terminal: Some(master) }
+    }
+
+    /// An interactive shell with job control, at its prompt.
+    pub(crate) fn shell(lab: &Lab) -> Self {
+        let mut shell = Self::on_terminal(lab, ["bash", "--norc", "--noprofile", "-i"]);
+        shell.output.expect(PROMPT);
+        shell
+    }
+
+    /// `rlock` with these words, without a terminal.
+    pub(crate) fn rlock(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let words: Vec<_> = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        Self::start(lab, std::iter::once(RLOCK.into()).chain(words))
+    }
+
+    /// `rlock` with these words that has taken its place in the queue.
+    pub(crate) fn waiter(lab: &Lab, words: &[&str]) -> Self {
+        let mut waiter = Self::rlock(lab, [&["exec", "-v", "k", "--"], words].concat());
+        waiter.errors().expect("rlock: waits for 'k'\n");
+        waiter
+    }
+
+    /// The process id of the leader.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.leader)
+    }
+
+    /// Sends a signal to the leader.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it was not reaped");
+    }
+
+    /// What it writes to standard error; not for one on a terminal.
+    pub(crate) fn errors(&mut self) -> &mut Output {
+        self.errors.as_mut().expect("it has no terminal")
+    }
+
+    /// Closes its standard input.
+    pub(crate) fn close(&mut self) {
+        drop(self.leader.stdin.take());
+    }
+
+    /// Types on its terminal.
+    pub(crate) fn types(&self, text: &str) {
+        let terminal = self.terminal.as_ref().expect("it has a terminal");
+        assert_eq!(rustix::io::write(terminal, text.as_bytes()), Ok(text.len()));
+    }
+
+    /// Hangs its terminal up.
+    pub(crate) fn hang_up(&mut self) {
+        self.terminal = None;
+        // A second descriptor of it would keep the line.
+        let (reader, _) = io::pipe().expect("there are descriptors left");
+        self.output = Output::new(reader.into());
+    }
+
+    /// Waits for the end of the leader and gives its exit code, 128 + n where a signal ended it, as a shell would see it.
+    ///
+    /// It is not reaped yet, so that its id stays that of its session.
+    #[track_caller]
+    pub(crate) fn code(&mut self) -> i32 {
+        let pid = self.pid();
+        let mut code = None;
+        wait_until("the leader of the session ends", || {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let status = waitid(WaitId::Pid(pid), options).expect("it was not reaped");
+            code = status.and_then(|end| end.exit_status().or(end.terminating_signal().map(|signal| 128 + signal)));
+            code.is_some()
+        });
+        code.expect("it has ended")
+    }
+
+    /// The processes of the session, zombies included.
+    pub(crate) fn processes(&self) -> Vec<Pid> {
+        let session = self.leader.id().to_string();
+        let entries = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+        pids.filter(|pid| stat(*pid).is_some_and(|stat| stat[3] == session)).collect()
+    }
+
+    /// The processes of the session that still run.
+    fn members(&self) -> Vec<Pid> {
+        self.processes().into_iter().filter(|pid| runs(*pid)).collect()
+    }
+
+    /// Waits until nothing of the session runs any more.
+    #[track_caller]
+    pub(crate) fn until_gone(&self) {
+        let mut left = Vec::new();
+        let deadline = Instant::now() + DEADLINE;
+        while Instant::now() < deadline {
+            left = self.members();
+            if left.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!(
+            "these still run: {:?}",
+            left.into_iter().map(|pid| (pid, stat(pid), command_line(pid))).collect::<Vec<_>>()
+        );
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // One that starts another just now is caught in the next round; there is an end to it if something can't be killed.
+        for _ in 0..1_000 {
+            let members = self.members();
+            if members.is_empty() {
+                break;
+            }
+            for pid in members {
+                // It may have ended by itself in between.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::yield_now();
+        }
+        let _ = self.leader.kill();
+        let _ = self.leader.wait();
+    }
+}
+
+/// What an interactive shell of these tests shows when it has the terminal.
+pub(crate) const PROMPT: &str = "prompt> ";
+
+/// Puts a shell script into the folder of the lab, in which all sessions run.
+pub(crate) fn script(lab: &Lab, name: &str, text: &str) {
+    fs::write(lab.folder().join(name), text).expect("a script can be written");
+}
+
+/// What a shell does until a trap ends it. No program after another: dash drops what comes while it forks, and Ctrl-Z stops it for
+/// good there.
+pub(crate) const IDLE: &str = "sleep 1000 & echo '<ready>'; while :; do wait; done";
+
+/// A shell that waits for a program in the foreground, see [`until_in_foreground`].
+pub(crate) const FOREGROUND: &str = "echo shell $$; sh -c 'echo ready; exec sleep 1000'; true";
+
+/// Waits until [`FOREGROUND`] has got to its program. Not before the shell sleeps: dash drops a SIGINT that comes while it forks.
+#[track_caller]
+pub(crate) fn until_in_foreground(session: &mut Session) {
+    session.output.expect("shell ");
+    let shell = pid(&session.output.line());
+    session.output.expect("ready");
+    until_state(shell, "S");
+}
+
+/// Waits until that process is in this state, as `ps` writes it: `T` is stopped.
+#[track_caller]
+pub(crate) fn until_state(pid: Pid, state: &str) {
+    wait_until(&format!("process {} is in state {state}", pid.as_raw_nonzero()), || {
+        stat(pid).is_some_and(|stat| stat[0] == state)
+    });
+}
+
+/// Waits until that process runs no more; whoever inherited it may not have reaped it yet.
+#[track_caller]
+pub(crate) fn until_dead(pid: Pid) {
+    wait_until(&format!("process {} is dead", pid.as_raw_nonzero()), || !runs(pid));
+}
+
+fn runs(pid: Pid) -> bool {
+    stat(pid).is_some_and(|stat| !["Z", "X"].contains(&&*stat[0]))
+}
+
+/// A process id that a program has printed.
+#[track_caller]
+pub(crate) fn pid(text: &str) -> Pid {
+    text.trim().parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("{text:?} is no process id"))
+}
+
+/// State, parent, group, session of a process, if there is one.
+fn stat(pid: Pid) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name before may have any characters in it.
+    let (_, rest) = text.rsplit_once(") ")?;
+    Some(rest.split(' ').take(4).map(str::to_owned).collect())
+}
+
+/// A test runner in the background of a script ignores some signals; the programs of these tests must not inherit that.
+fn default_signals() {
+    for signal in [Signal::INT, Signal::QUIT, Signal::HUP] {
+        // SAFETY: the default disposition is valid for each of them.
+        unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
+    }
+}
+
+fn command_line(pid: Pid) -> String {
+    let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    words.replace('\0', " ")
+}
+
+fn command(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut words = words.into_iter();
+    let mut command = Command::new(words.next().expect("there is a program"));
+    lab.settle(&mut command);
+    let folder = Path::new(RLOCK).parent().expect("it is in a folder").as_os_str().to_owned();
+    let path = [folder, std::env::var_os("PATH").unwrap_or_default()].join(OsStr::new(":"));
+    command.args(words).current_dir(lab.folder()).env("PATH", path);
+    command
+        .env("TERM", "dumb")
+        .env("PS1", PROMPT)
+        .env("INPUTRC", "/dev/null")
+        .env("LC_ALL", "C")
+        .env_remove("HISTFILE");
+    command
+}
+
+/// A new terminal: the side of the one who types, and the side of the programs.
+fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 })?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    Ok((master, slave))
+}

@@ -1,0 +1,152 @@
+//! The terminal's own signals, without a shell between it and rlock.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::session::{FOREGROUND, IDLE, Session, script, until_in_foreground};
+use crate::support::{Lab, wait_until};
+
+const CTRL_C: &str = "\x03";
+const CTRL_BACKSLASH: &str = "\x1c";
+
+/// "What the terminal already sent to the command's group is not sent twice."
+#[test]
+fn ctrl_c_reaches_the_command_once() {
+    let lab = Lab::new();
+    let command = format!("trap 'echo caught' INT; trap 'echo over; exit 130' USR1; {IDLE}");
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
+    session.output.expect("<ready>");
+    for _ in 0..5 {
+        session.types(CTRL_C);
+        session.output.expect("caught");
+    }
+    // Whatever rlock had to pass on of the last one it has passed on before this.
+    session.signal(Signal::USR1);
+    session.output.expect("over");
+    assert_eq!(session.output.all().matches("caught").count(), 5);
+    assert_eq!(session.code(), 130);
+}
+
+/// Ctrl-C and Ctrl-\ end a command that does nothing about them: 128+n.
+#[test]
+fn ctrl_c_and_ctrl_backslash_end_the_command() {
+    for (key, code) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
+        let lab = Lab::new();
+        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", FOREGROUND]);
+        until_in_foreground(&mut session);
+        session.types(key);
+        assert_eq!(session.code(), code);
+        session.until_gone();
+        lab.assert_idle();
+    }
+}
+
+/// The same while it waits.
+#[test]
+fn ctrl_c_cancels_a_wait() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "-v", "k", "--", "echo", "started"]);
+    session.output.expect("waits for");
+    session.types(CTRL_C);
+    assert_eq!(session.code(), 130);
+    assert!(!session.output.all().contains("started"));
+    assert_eq!(lab.counts("k"), (1, 0));
+}
+
+/// "A script on a terminal: Ctrl-C ends the script and the command", whatever shell runs it; also while it waits.
+#[test]
+fn ctrl_c_ends_a_script_and_its_command() {
+    for shell in ["sh", "bash"] {
+        let lab = Lab::new();
+        script(&lab, "script", "rlock exec k -- sh -c 'echo ready; exec sleep 1000'; echo after");
+        let mut session = Session::on_terminal(&lab, [shell, "script"]);
+        session.output.expect("ready");
+        session.types(CTRL_C);
+        assert_eq!(session.code(), 130, "{shell}");
+        session.until_gone();
+        assert!(!session.output.all().contains("after"), "{shell}");
+
+        let _holder = lab.hold("k");
+        script(&lab, "script", "rlock exec -v k -- echo started; echo after");
+        let mut session = Session::on_terminal(&lab, [shell, "script"]);
+        session.output.expect("waits for");
+        session.types(CTRL_C);
+        assert_eq!(session.code(), 130, "{shell}");
+        session.until_gone();
+        let shown = session.output.all();
+        assert!(!shown.contains("after") && !shown.contains("started"), "{shell}");
+    }
+}
+
+/// A command that handles Ctrl-C and goes on leaves the script going on too.
+#[test]
+fn a_script_goes_on_when_its_command_handles_ctrl_c() {
+    let lab = Lab::new();
+    script(&lab, "job", &format!("trap 'exit 4' INT; {IDLE}"));
+    script(&lab, "script", "rlock exec k -- sh job; echo after $?");
+    let mut session = Session::on_terminal(&lab, ["bash", "script"]);
+    session.output.expect("<ready>");
+    session.types(CTRL_C);
+    session.output.expect("after 4");
+    assert_eq!(session.code(), 0);
+}
+
+/// A signal from a process that shares the group, but is not the command, was sent to rlock alone: `rlock … & kill $!` in a script.
+#[test]
+fn a_script_on_a_terminal_can_signal_its_background_job() {
+    let lab = Lab::new();
+    let text = "\
+        mkfifo ready
+        rlock exec k -- sh -c 'trap \"echo got it; exit 3\" TERM; sleep 1000 & echo > ready; wait' &
+        read -r _ < ready
+        kill $!
+        wait $!
+        echo code $?";
+    script(&lab, "script", text);
+    let mut session = Session::on_terminal(&lab, ["sh", "script"]);
+    session.output.expect("code 3");
+    assert_eq!(session.output.so_far().matches("got it").count(), 1);
+}
+
+/// The hang-up of the terminal ends the command, which the kernel tells only the leader of the session.
+#[test]
+fn a_hang_up_reaches_the_command() {
+    let lab = Lab::new();
+    let command = format!("trap 'echo hup > told; exit 5' HUP; {IDLE}");
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
+    session.output.expect("<ready>");
+    session.hang_up();
+    assert_eq!(session.code(), 5);
+    assert_eq!(fs::read_to_string(lab.folder().join("told")).unwrap(), "hup\n");
+    lab.assert_idle();
+}
+
+/// The same for a command that does nothing about it, below a shell with job control and one without.
+#[test]
+fn a_hang_up_ends_the_command() {
+    for words in
+        [&["rlock"][..], &["sh", "-c", "rlock \"$@\"; true", "sh"], &["bash", "-ic", "rlock \"$@\"; true", "bash"]]
+    {
+        let lab = Lab::new();
+        let tail = ["exec", "k", "--", "sh", "-c", FOREGROUND];
+        let mut session = Session::on_terminal(&lab, [words, &tail].concat());
+        until_in_foreground(&mut session);
+        session.hang_up();
+        session.until_gone();
+        wait_until("the lock is free", || lab.counts("k").0 == 0);
+    }
+}
+
+/// "stdin, stdout, stderr are the command's own, untouched": with a terminal they are that terminal, set as it was.
+#[test]
+fn the_terminal_is_the_commands_own_and_set_as_it_was() {
+    let lab = Lab::new();
+    let command = "stty -g; rlock exec k -- sh -c 'test -t 0 && test -t 1 && test -t 2 && stty -g && tty'; tty";
+    let mut session = Session::on_terminal(&lab, ["sh", "-c", command]);
+    assert_eq!(session.code(), 0);
+    let shown: Vec<_> = session.output.all().lines().map(str::to_owned).collect();
+    assert_eq!(shown.len(), 4, "{shown:?}");
+    assert_eq!((&shown[0], &shown[2]), (&shown[1], &shown[3]));
+}

@@ -1,0 +1,89 @@
+//! Signals for an rlock that waits.
+
+use std::hint::spin_loop;
+
+use rustix::process::Signal;
+
+use crate::session::{Session, until_state};
+use crate::support::Lab;
+
+/// "While waiting, a signal cancels the place in the queue and rlock exits 128+n without starting anything."
+#[test]
+fn a_signal_cancels_the_place_in_the_queue() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let beacons = lab.files();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
+        let mut waiter = Session::waiter(&lab, &["echo", "started"]);
+        assert_eq!(lab.counts("k"), (1, 1));
+        waiter.signal(signal);
+        assert_eq!(waiter.code(), 128 + signal.as_raw());
+        assert_eq!(waiter.output.all(), "");
+        assert_eq!(lab.counts("k"), (1, 0), "{signal:?}");
+        assert_eq!(lab.files(), beacons, "{signal:?}");
+    }
+    drop(holder.end());
+    lab.assert_idle();
+}
+
+/// WINCH and CONT end nobody who has no handler for them, so they cancel nothing.
+#[test]
+fn winch_and_cont_cancel_nothing() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut waiter = Session::waiter(&lab, &["echo", "started"]);
+    waiter.signal(Signal::WINCH);
+    waiter.signal(Signal::CONT);
+    drop(holder.end());
+    assert_eq!(waiter.output.all(), "started\n");
+    assert_eq!(waiter.code(), 0);
+}
+
+/// A signal and a grant of which nobody can say which came first: the signal cancels, nothing is started, the next in the queue is
+/// granted what was given back.
+#[test]
+fn a_signal_together_with_the_grant_cancels_it() {
+    let lab = Lab::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
+        let holder = lab.hold("k");
+        let mut waiter = Session::waiter(&lab, &["echo", "started"]);
+        let mut next = Session::waiter(&lab, &["echo", "next"]);
+        // While it is stopped both come to it.
+        waiter.signal(Signal::STOP);
+        until_state(waiter.pid(), "T");
+        drop(holder.end());
+        waiter.signal(signal);
+        waiter.signal(Signal::CONT);
+        assert_eq!(waiter.code(), 128 + signal.as_raw());
+        assert_eq!(waiter.output.all(), "");
+        assert_eq!(next.output.all(), "next\n");
+        assert_eq!(next.code(), 0);
+    }
+    lab.assert_idle();
+}
+
+/// The same at every possible instant: the command is never started, or it has the signal. No lock is lost and nobody hangs.
+#[test]
+fn a_signal_around_the_grant_is_never_lost() {
+    const COMMAND: &str = "sleep 1000 & trap 'kill $!; echo term; exit 7' TERM; echo started; while :; do wait; done";
+    let lab = Lab::new();
+    let (mut cancelled, mut passed) = (0, 0);
+    for round in 0..200 {
+        let holder = lab.hold("k");
+        let mut waiter = Session::waiter(&lab, &["sh", "-c", COMMAND]);
+        // The holder's rlock is not waited for: it releases while this goes on.
+        let end = std::thread::spawn(move || holder.end());
+        (0..round * 3_000).for_each(|_| spin_loop());
+        waiter.signal(Signal::TERM);
+        let code = waiter.code();
+        match (code, waiter.output.all()) {
+            (143, "") => cancelled += 1,
+            (7, "started\nterm\n" | "term\n") => passed += 1,
+            (143, "started\n") => panic!("a command that has a trap died without it"),
+            other => panic!("{other:?} in round {round}"),
+        }
+        assert_eq!(end.join().expect("the holder ends").code(), Some(0));
+        lab.assert_idle();
+    }
+    println!("{cancelled} cancelled or killed before their trap, {passed} passed on");
+}
