@@ -14,11 +14,13 @@
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
 //! | [`cmd`] | the subcommands: options in, wiring, exit code out |
 //! | [`exit`] | the exit codes |
+//! | [`start`] | what comes before `main` |
 
 pub mod cli;
 pub mod cmd;
 pub mod exit;
 pub mod lock;
+pub mod start;
 pub mod store;
 pub mod supervise;
 

@@ -1,6 +1,17 @@
 //! Parse, run, print the error once, exit: see [`rlock::cmd::main`].
+//!
+//! The C library calls `main` directly. What Rust's runtime would do before costs more than all that rlock does until it starts its
+//! command, and is mostly for finding the end of the stack; [`rlock::start`] does the rest of it.
 
-fn main() {
+#![cfg_attr(not(test), no_main)]
+
+use std::ffi::{c_char, c_int};
+
+/// The entry point of the C library. Rust's standard library has its own way to the arguments.
+// SAFETY: there is no other `main` in the program.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+    rlock::start::prepare();
     let code = rlock::cmd::main(std::env::args_os());
-    std::process::exit(i32::from(code));
+    std::process::exit(c_int::from(code))
 }

@@ -4,17 +4,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use rustix::process::{
     Pid, Signal as Kernel, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process, kill_process_group,
-    set_parent_process_death_signal, wait, waitid, waitpid,
+    set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
 };
 
 use super::event::{Ended, Group, Signal, Stop};
 use super::signals::Signals;
+use super::spawn::spawn;
 use crate::exit;
 use crate::words::reason;
 
@@ -63,12 +62,7 @@ impl Child {
         signals: &Signals,
     ) -> Result<Self, StartError> {
         let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
-        let mut process = Command::new(program);
-        process.args(command.argv.iter().skip(1)).envs(environment);
-        if group == Group::Own {
-            process.process_group(0);
-        }
-        let pid = spawn(&mut process, signals).map_err(|error| start_error(program, &error))?;
+        let pid = start(command, &environment, group, signals).map_err(|error| start_error(program, &error))?;
         Ok(Self { pid, group, reaped: false })
     }
 
@@ -190,23 +184,26 @@ fn ended(code: Option<i32>, signal: Option<i32>) -> Ended {
     }
 }
 
-fn spawn(process: &mut Command, signals: &Signals) -> io::Result<Pid> {
+fn start(
+    command: &CommandSpec,
+    environment: &[(OsString, OsString)],
+    group: Group,
+    signals: &Signals,
+) -> io::Result<Pid> {
     let held_back = signals.hold_back()?;
     let undo = signals.undo_in_child(&held_back);
     let parent = getpid();
-    let prepare = move || {
+    spawn(&command.argv, environment, &|| {
+        if group == Group::Own {
+            setpgid(None, None)?;
+        }
         set_parent_process_death_signal(Some(Kernel::KILL))?;
         // A parent that died before the line above sends nothing any more.
         if getppid() != Some(parent) {
             signal_hook::low_level::exit(i32::from(exit::FAILURE));
         }
         undo()
-    };
-    // SAFETY: between fork and exec it only makes system calls: prctl, getppid, _exit, sigaction and the setting of the mask.
-    unsafe { process.pre_exec(prepare) };
-    let child = process.spawn()?;
-    drop(held_back);
-    Ok(Pid::from_child(&child))
+    })
 }
 
 /// Says why the program can't be run, with the exit code that a shell would give.
@@ -240,6 +237,7 @@ fn find(program: &OsStr) -> bool {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
 
     use rustix::event::{PollFd, PollFlags, poll};
 

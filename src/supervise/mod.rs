@@ -11,4 +11,5 @@ pub mod event;
 pub mod machine;
 pub mod run;
 pub mod signals;
+mod spawn;
 pub mod terminal;

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, getpid, getsid, kill_process};
 use signal_hook::consts::SIGCHLD;
@@ -19,6 +20,17 @@ use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
+
+/// What was to become of rlock, and so is to become of its command, when it writes to a pipe that nobody reads.
+static BROKEN_PIPES: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Ignores SIGPIPE from here on: whoever writes to a pipe that nobody reads gets an error, not a death. The command is not concerned.
+pub fn ignore_broken_pipes() {
+    let ignored = action(libc::SIG_IGN);
+    if let Ok(before) = replace(libc::SIGPIPE, &ignored) {
+        let _ = BROKEN_PIPES.set(before);
+    }
+}
 
 /// Something that the handlers noted.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +77,7 @@ pub struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     /// What was taken out of the handlers' notes but not yet asked for.
     kept: VecDeque<Origin>,
-    /// Every signal with a handler, and what stood in the handler's place.
+    /// Every signal whose disposition is another than the command's, with the one for the command.
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
@@ -90,6 +102,8 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         let numbers = before.iter().map(|(number, _)| *number);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
+        // Where nobody has noted it, Rust's runtime has ignored it.
+        before.push((libc::SIGPIPE, *BROKEN_PIPES.get_or_init(|| action(libc::SIG_DFL))));
         Ok(Self { delivery, kept: VecDeque::new(), before })
     }
 
@@ -188,8 +202,12 @@ impl Signals {
         self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
     }
 
-    /// Ends this process as the signal would if there were no handler. It comes back only if the signal ends nobody here.
+    /// Ends this process as the signal would if there were no handler. It comes back if the signal ends nobody here, and where this
+    /// process leads the session: no shell waits for it then, and whoever does is told by the exit code.
     pub fn end_self(&self, signal: Signal) {
+        if getsid(None).is_ok_and(|leader| leader == getpid()) {
+            return;
+        }
         let number = signal.kernel().as_raw();
         if let Some((_, before)) = self.before.iter().find(|(handled, _)| *handled == number) {
             // Whatever fails here, there is still the exit code to leave with.
@@ -228,6 +246,14 @@ impl Drop for HeldBack {
         // It can't fail: the mask came from the kernel.
         let _ = set_mask(&self.mask);
     }
+}
+
+/// A disposition without a handler: SIG_IGN or SIG_DFL.
+fn action(disposition: libc::sighandler_t) -> libc::sigaction {
+    // SAFETY: of all zeros it is an action without flags, mask or restorer.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = disposition;
+    action
 }
 
 fn disposition(number: libc::c_int) -> io::Result<libc::sigaction> {

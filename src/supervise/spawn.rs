@@ -82,7 +82,8 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
 fn environment(variables: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
     let kept = std::env::vars_os().filter(|(name, _)| variables.iter().all(|(new, _)| new != name));
     let all = kept.map(|(name, value)| c_string(&[&name, OsStr::new("="), &value]));
-    all.chain(variables.iter().map(|(name, value)| c_string(&[name.as_os_str(), OsStr::new("="), value.as_os_str()]))).collect()
+    all.chain(variables.iter().map(|(name, value)| c_string(&[name.as_os_str(), OsStr::new("="), value.as_os_str()])))
+        .collect()
 }
 
 fn c_string(parts: &[&OsStr]) -> io::Result<CString> {
