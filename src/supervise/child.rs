@@ -2,6 +2,7 @@
 //!
 //! It makes no decision. What it guarantees: the command dies when rlock does, and no process id is used after it was reaped.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -47,6 +48,8 @@ pub enum Change {
 pub struct Child {
     pid: Pid,
     group: Group,
+    /// As far as [`Child::look`] has seen, and nobody has continued it since.
+    stopped: Cell<bool>,
     reaped: bool,
 }
 
@@ -63,7 +66,7 @@ impl Child {
     ) -> Result<Self, StartError> {
         let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
         let pid = start(command, &environment, group, signals).map_err(|error| start_error(program, &error))?;
-        Ok(Self { pid, group, reaped: false })
+        Ok(Self { pid, group, stopped: Cell::new(false), reaped: false })
     }
 
     /// The command's process id.
@@ -89,6 +92,7 @@ impl Child {
         if let Some(number) =
             waitid(this(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?.and_then(|status| status.stopping_signal())
         {
+            self.stopped.set(true);
             return Ok(Some(Change::Stopped(Stop::from_number(number))));
         }
         if getpid().is_init() { self.reap_others() } else { Ok(None) }
@@ -104,31 +108,33 @@ impl Child {
         Ok(None)
     }
 
-    /// Sends the signal to the command's process alone.
+    /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is needed.
     pub fn pass(&self, signal: Signal) {
         if !self.reaped && signal == Signal::Cont && self.group == Group::Shared {
-            self.continue_once();
+            self.continue_stopped();
         } else if !self.reaped {
             // What can't be signalled has gained rights of its own, or is a zombie: there is nobody to tell.
             let _ = kill_process(self.pid, signal.kernel());
         }
     }
 
-    /// Continues the command, unless whoever continued rlock has continued the whole group: a second SIGCONT that comes late would
-    /// undo a Ctrl-Z that came in between.
-    fn continue_once(&self) {
+    /// Continues the command if it is still in the stop that was seen. Mostly whoever continued rlock has continued the whole group,
+    /// and one more SIGCONT, or one that comes late, would undo a Ctrl-Z that came in between.
+    fn continue_stopped(&self) {
         let ask = |what| waitid(WaitId::Pid(self.pid), what | WaitIdOptions::NOHANG).ok().flatten();
-        let continued = || ask(WaitIdOptions::CONTINUED).is_some();
-        // The stop before was looked at, so this one came after a continuation. Those of the other kinds stop rlock as well, before
-        // it has looked.
-        let stopped_anew = || {
-            let stop = ask(WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).and_then(|status| status.stopping_signal());
-            stop == Some(Kernel::TSTP.as_raw())
+        let continued = ask(WaitIdOptions::CONTINUED).is_some();
+        let unseen = ask(WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).and_then(|status| status.stopping_signal());
+        let stopped = match unseen.map(Stop::from_number) {
+            None => self.stopped.get(),
+            // These stop rlock too, before it can have a look at the command.
+            Some(Stop::Ttin | Stop::Ttou) => true,
+            Some(Stop::Tstp | Stop::Stop) => false,
         };
-        if !continued() && !stopped_anew() {
+        self.stopped.set(false);
+        if stopped && !continued {
             let _ = kill_process(self.pid, Kernel::CONT);
             // Takes the note of this one, which would be taken for another's the next time.
-            continued();
+            ask(WaitIdOptions::CONTINUED);
         }
     }
 

@@ -127,3 +127,36 @@ fn the_surroundings_are_the_users_own() {
     }
     assert_eq!(there.metadata().expect("it is there").uid(), rustix::process::geteuid().as_raw());
 }
+
+/// A standard descriptor that is closed is never the number of one of rlock's own files: what is printed goes nowhere, the store is whole.
+#[test]
+fn closed_standard_descriptors_do_no_harm() {
+    let lab = Lab::new();
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        // An error that is printed, and a command that prints.
+        let script = format!(
+            "\"$0\" exec k -- /no/such {closed}; [ $? = 127 ] && \"$0\" exec k -- sh -c 'echo out; echo err >&2; exit 9' {closed}"
+        );
+        let ran = Ran::of(shell.args(["-c", &script, RLOCK]));
+        assert_eq!(ran.code(), Some(9), "{closed}");
+        lab.assert_idle();
+    }
+}
+
+/// "rlock is transparent": the command gets SIGPIPE as rlock was given it, ignored or not, though rlock itself ignores it.
+#[test]
+fn the_command_gets_sigpipe_as_rlock_was_given_it() {
+    let lab = Lab::new();
+    let ignored = |before: &str, rlock: &str| {
+        let mut shell = Command::new("bash");
+        lab.settle(&mut shell);
+        let script = format!("trap {before} PIPE; {rlock} grep SigIgn /proc/self/status");
+        Ran::of(shell.args(["-c", &script, RLOCK])).stdout
+    };
+    for before in ["-", "''"] {
+        assert_eq!(ignored(before, "\"$0\" exec k --"), ignored(before, ""), "trap {before} PIPE");
+    }
+    assert_ne!(ignored("-", ""), ignored("''", ""), "the shell can ignore it");
+}

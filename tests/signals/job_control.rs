@@ -25,6 +25,8 @@ fn ctrl_z_and_fg() {
         shell.types("fg\n");
         shell.output.expect("rlock exec k -- sh job");
     }
+    shell.types("text\n");
+    shell.output.expect("<11 text>");
     shell.types("\x04");
     shell.output.expect(PROMPT);
     shell.types("echo code=$?\n");
