@@ -16,6 +16,9 @@
 //! | [`exit`] | the exit codes |
 //! | [`start`] | what comes before `main` |
 
+// The printing macros panic where nobody can be told anything.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod cli;
 pub mod cmd;
 pub mod exit;

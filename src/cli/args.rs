@@ -187,8 +187,8 @@ fn store_options() -> [Arg; 2] {
     let store = "The store, such as file:///DIR [default: RLOCK_STORE, else embedded]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
-        option(id::STORE, "URL", ValueParser::string(), store).value_hint(ValueHint::Url).display_order(100),
-        option(id::NAMESPACE, "NAME", ValueParser::string(), namespace).value_hint(ValueHint::Other).display_order(101),
+        option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
+        option(id::NAMESPACE, "NAME", values::plain, namespace).value_hint(ValueHint::Other).display_order(101),
     ]
     .map(|arg| arg.global(true).help_heading("Store options"))
 }

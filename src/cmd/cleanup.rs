@@ -14,27 +14,28 @@ use crate::supervise::terminal::one_line;
 pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut store = context::open_store(&cleanup.store)?;
     let dry = cleanup.dry_run;
-    let mut report = String::new();
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
-    for (id, session) in &dead {
-        tell(&mut report, if dry { "would remove" } else { "removed" }, session);
-        debug_assert!(!session.claims.is_empty(), "session {id} has no claim");
+    tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session))?;
+    let to_break = if cleanup.break_grants { &cleanup.resources[..] } else { &[] };
+    for resource in to_break {
+        let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
+        // In a dry run the dead are still there.
+        let live = broken.iter().filter(|(id, _)| dead.iter().all(|(other, _)| other != id));
+        tell(if dry { "would break" } else { "broke" }, live.map(|(_, session)| session))?;
     }
-    if cleanup.break_grants {
-        for resource in &cleanup.resources {
-            let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
-            let dead = |id| dead.iter().any(|(other, _)| *other == id);
-            for (_, session) in broken.iter().filter(|(id, _)| !dead(*id)) {
-                tell(&mut report, if dry { "would break" } else { "broke" }, session);
-            }
-        }
-    }
-    stdout::print(report.as_bytes()).context("can't write to standard output")?;
     Ok(0)
 }
 
-/// One line for each claim: what was done, to what, whose it was.
-fn tell(report: &mut String, done: &str, session: &Session) {
+/// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is done untold if the next thing fails.
+fn tell<'a>(done: &str, sessions: impl Iterator<Item = &'a Session>) -> anyhow::Result<()> {
+    let mut report = String::new();
+    for session in sessions {
+        line(&mut report, done, session);
+    }
+    stdout::print(report.as_bytes()).context("can't write to standard output")
+}
+
+fn line(report: &mut String, done: &str, session: &Session) {
     let what = if session.is_holder() { "the hold" } else { "the place in the queue" };
     for record in &session.claims {
         let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);

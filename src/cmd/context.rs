@@ -59,7 +59,8 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
             "not inside a hold: {SESSION} is not set, so run this in the command of 'rlock exec' or 'rlock range-write'"
         )));
     }
-    for id in &above {
+    let looked_at = if resource.is_some() { &above[..] } else { &above[..1] };
+    for id in looked_at {
         let Some(session) = store.session(*id)? else { continue };
         let held = held_by(&session);
         match (resource, held.as_slice()) {

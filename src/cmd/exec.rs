@@ -22,6 +22,9 @@ const COMMAND_BYTES: usize = 2048;
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     // Before the request, so that no signal that cancels it is lost.
     let signals = Signals::install().context("can't receive signals")?;
+    if exec.replicas > 0 {
+        return Err(Failure::refused(&"the embedded store has no replicas: leave out --replicas").into());
+    }
     let store = context::open_store(&exec.store)?;
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
@@ -49,11 +52,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         }
     };
     if exec.verbose {
-        eprintln!(
-            "rlock: {} {}",
-            if standing == store::Standing::Waiting { "waits for" } else { "holds" },
-            names(&exec.claims)
-        );
+        let holds = if standing == store::Standing::Waiting { "waits for" } else { "holds" };
+        super::say(&format!("{holds} {}", names(&exec.claims)));
     }
     let options = Options {
         grace: exec.grace,

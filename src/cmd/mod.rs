@@ -13,7 +13,8 @@ mod man;
 mod shrink;
 
 use std::ffi::OsString;
-use std::fmt;
+use std::io::Write;
+use std::{fmt, io};
 
 use crate::cli::{self, Invocation, Usage};
 use crate::exit;
@@ -61,21 +62,37 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let invocation = match cli::parse(args) {
         Ok(invocation) => invocation,
         Err(Usage::Information(text)) => {
-            return cli::stdout::print(text.as_bytes()).map_or(exit::FAILURE, |()| 0);
+            return cli::stdout::print(text.as_bytes()).map_or_else(
+                |error| {
+                    say(&format!("can't write to standard output: {}", reason(&error)));
+                    exit::FAILURE
+                },
+                |()| 0,
+            );
         }
         Err(Usage::Bare(help)) => {
-            eprint!("{help}");
+            // Whoever can't be told anything still gets the exit code; so below.
+            let _ = io::stderr().write_all(help.as_bytes());
             return exit::USAGE;
         }
         Err(Usage::Mistake(text)) => {
-            eprintln!("rlock: {text}");
+            say(&text);
             return exit::USAGE;
         }
     };
     run(invocation).unwrap_or_else(|error| {
-        eprintln!("rlock: {}", one_line(&reason(&format_args!("{error:#}"))));
-        error.downcast_ref::<Failure>().map_or(exit::FAILURE, |failure| failure.code)
+        if let Some(failure) = error.downcast_ref::<Failure>() {
+            say(&failure.text);
+            return failure.code;
+        }
+        say(&reason(&format_args!("{error:#}")));
+        exit::FAILURE
     })
+}
+
+/// Says one line on standard error.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
 }
 
 fn run(invocation: Invocation) -> anyhow::Result<u8> {

@@ -46,9 +46,15 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
-        return Err(Error::Usage(format!("'{url}' has no absolute path: write it as file:///directory")));
+        return Err(Error::Usage(
+            "the file URL of the store has no absolute path: write it as file:///directory".to_owned(),
+        ));
     }
-    decode(path).ok_or_else(|| Error::Usage(format!("'{url}' has a % that two hexadecimal digits don't follow")))
+    decode(path).ok_or_else(|| {
+        Error::Usage(
+            "the file URL of the store has a % without two hexadecimal digits: write % itself as %25".to_owned(),
+        )
+    })
 }
 
 /// Resolves percent escapes.
@@ -58,8 +64,8 @@ fn decode(text: &str) -> Option<PathBuf> {
     while let Some((first, tail)) = rest.split_first() {
         rest = tail;
         if *first == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
             rest = &tail[2..];
         } else {
             bytes.push(*first);
@@ -102,9 +108,17 @@ mod tests {
 
     #[test]
     fn what_names_no_store_is_a_usage_error_without_a_password() {
-        for url in
-            ["nonsense", "gopher://x", "redis://:secret@h", "file://host/x", "file:x", "file:///%zz", "file:///%0"]
-        {
+        for url in [
+            "nonsense",
+            "gopher://x",
+            "redis://:secret@h",
+            "file://host/x",
+            "file:x",
+            "file:///%zz",
+            "file:///%0",
+            "file:///%+1",
+            "file://user:secret@h/x",
+        ] {
             match file_path(url) {
                 Err(Error::Usage(text)) => assert!(!text.contains("secret") && !text.contains('\n'), "{text}"),
                 other => panic!("{url}: {other:?}"),

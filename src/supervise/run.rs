@@ -300,7 +300,7 @@ where
 
     fn release(&mut self) {
         if let Err(error) = self.hold.release() {
-            self.say("warning: ", &format!("{error:#}"));
+            self.say("warning: ", &format!("could not release, so it is free only when rlock has ended: {error:#}"));
         }
     }
 
@@ -552,7 +552,10 @@ mod tests {
         let (mut hold, _news) = Fake::new();
         hold.release_fails = true;
         let (code, messages) = supervised(&mut hold, granted(), "exit 5", OPTIONS, Signals::install().unwrap());
-        assert_eq!((code.unwrap(), messages.as_str()), (5, "rlock: warning: the table is full\n"));
+        assert_eq!(
+            (code.unwrap(), messages.as_str()),
+            (5, "rlock: warning: could not release, so it is free only when rlock has ended: the table is full\n")
+        );
     }
 
     #[test]

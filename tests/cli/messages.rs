@@ -125,3 +125,21 @@ fn a_command_cannot_write_to_the_terminal_of_those_who_ask() {
     assert!(!table.replace('\n', "").contains(char::is_control), "{table:?}");
     wait_until("the holder still runs", || holder.runs());
 }
+
+/// Who can't be told anything still gets the exit code: a standard error that takes no line changes nothing else.
+#[test]
+fn an_unwritable_standard_error_changes_no_exit_code() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    for (words, code) in [
+        (&["exec", "-n", "k", "--", "true"][..], 75),
+        (&["exec"], 64),
+        (&[], 64),
+        (&["exec", "-v", "o", "--", "sh", "-c", "exit 7"], 7),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let status = lab.rlock(words).stderr(full).status().expect("it can be started");
+        assert_eq!(status.code(), Some(code), "{words:?}");
+    }
+    drop(holder);
+}

@@ -173,3 +173,26 @@ fn the_next_to_come_finds_the_killed_holder() {
     lab.run(["exec", "-n", "--slot", "s=3", "--", "true"]).silently(0);
     lab.assert_idle();
 }
+
+/// A release wakes any number of those whom it grants something, however few descriptors a process may have.
+#[test]
+fn few_descriptors_wake_many() {
+    let lab = Lab::new();
+    let few = |words: &str| {
+        let mut shell = std::process::Command::new("sh");
+        lab.settle(&mut shell);
+        shell.args(["-c", &format!("ulimit -n 24; exec \"$0\" {words} -- sh -c 'echo held; read x'"), RLOCK]);
+        shell
+    };
+    let mut writer = Running::start(&mut few("exec k"));
+    writer.expect_held();
+    let readers: Vec<_> = (1..=40)
+        .map(|place| {
+            let reader = Running::waiter(&mut few("exec --read k"));
+            lab.until_waiting("k", place);
+            reader
+        })
+        .collect();
+    assert_eq!(writer.end().code(), Some(0));
+    readers.into_iter().for_each(served);
+}

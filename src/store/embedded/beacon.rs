@@ -85,9 +85,11 @@ pub(super) fn look(directory: &Directory, session: SessionId) -> io::Result<Peer
     }
 }
 
-/// Wakes the process at the other end. A full pipe wakes it as well, and a process that has just died needs no waking.
-pub(super) fn wake(pipe: &OwnedFd) {
-    let _ = rustix::io::write(pipe, b"!");
+/// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died needs no waking.
+pub(super) fn wake(directory: &Directory, session: SessionId) {
+    if let Ok(Peer::Alive(pipe)) = look(directory, session) {
+        let _ = rustix::io::write(&pipe, b"!");
+    }
 }
 
 /// Removes the name of a dead session's beacon; it may be gone already.

@@ -195,7 +195,9 @@ impl Directory {
             return Err(self.unusable(&FOREIGN));
         }
         // A container may be told another boot than its host, so the boot alone proves nothing.
-        if boot.is_empty() || self.anybody_lives().map_err(|error| self.unusable(&error))? {
+        // A machine that doesn't tell its boot can't be told to have started anew.
+        let same_for_all_we_know = boot.is_empty() && !found.is_empty();
+        if same_for_all_we_know || self.anybody_lives().map_err(|error| self.unusable(&error))? {
             return Ok(());
         }
         self.clear(locked).map_err(|error| self.unusable(&advised_inside(error)))?;

@@ -26,7 +26,6 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use self::beacon::Beacon;
@@ -74,6 +73,8 @@ enum Asked {
 
 impl Embedded {
     fn ask(work: &mut Work<'_>, request: Request) -> Result<Asked, records::Error> {
+        // What survives a dead ancestor is no descendant any more.
+        work.reap_dead(&request.ancestors)?;
         loop {
             match work.apply(Op::Acquire(request.clone()))? {
                 Reply::Busy(blockers) => {
@@ -106,9 +107,7 @@ impl Embedded {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
                 _ => {
-                    // Who waits for this session and was not granted anything may be waiting for another now.
-                    let waiters = work.waiters_of(resource)?;
-                    work.wake_later(&waiters)?;
+                    work.wake_waiters_of(std::slice::from_ref(resource))?;
                     // This process is not the one that they watch, so they are woken before the change can be lost with it.
                     work.wake_now();
                     Changed::Done
@@ -169,7 +168,7 @@ impl Store for Embedded {
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
-        self.transact(None, |work| {
+        let dead = self.transact(None, |work| {
             let mut dead = Vec::new();
             for (id, session) in work.records().sessions()? {
                 let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
@@ -177,27 +176,35 @@ impl Store for Embedded {
                     dead.push((id, session));
                 }
             }
-            if !dry_run {
-                dead.iter().try_for_each(|(id, _)| work.reap(*id))?;
-                if resources.is_empty() {
-                    work.sweep()?;
-                }
-            }
             Ok(dead)
-        })
+        })?;
+        if !dry_run {
+            // One at a time: a table that is full has room for a small transaction, and others get their turn.
+            for (id, _) in &dead {
+                self.transact(None, |work| work.reap_dead(&[*id]).map(drop))?;
+            }
+            if resources.is_empty() {
+                self.transact(None, |work| work.sweep())?;
+            }
+        }
+        Ok(dead)
     }
 
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         self.transact(None, |work| {
+            let mut holders = work.holders_of(resource)?;
+            holders.sort_unstable();
+            holders.dedup();
             let mut broken = Vec::new();
-            let holders: HashSet<_> = work.holders_of(resource)?.into_iter().collect();
-            for id in holders {
-                broken.extend(work.records().session(id)?.map(|session| (id, session)));
+            for id in &holders {
+                broken.extend(work.records().session(*id)?.map(|session| (*id, session)));
             }
             if !dry_run {
-                let ids: Vec<_> = broken.iter().map(|(id, _)| *id).collect();
-                work.wake_later(&ids)?;
+                work.wake_later(&holders)?;
                 work.apply(Op::Break(resource.clone()))?;
+                let claims = broken.iter().flat_map(|(_, session)| &session.claims);
+                let freed: Vec<_> = claims.map(|record| record.claim.resource.clone()).collect();
+                work.wake_waiters_of(&freed)?;
                 work.wake_now();
             }
             Ok(broken)

@@ -47,7 +47,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lmdb(heed::Error::Mdb(MdbError::MapFull)) => {
-                write!(f, "its table is full ({} MiB): see 'rlock inspect' for who fills it", TABLE_BYTES_MAX >> 20)
+                write!(
+                    f,
+                    "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
+                    TABLE_BYTES_MAX >> 20
+                )
             }
             Self::Lmdb(heed::Error::Io(error)) | Self::Io(error) => write!(f, "{error}"),
             Self::Lmdb(error) => write!(f, "its table can't be read or written: {error}"),

@@ -302,5 +302,64 @@ fn no_descriptor_of_the_store_is_left_to_the_command() {
 #[test]
 fn a_full_table_says_so() {
     let text = records::Error::Lmdb(heed::Error::Mdb(heed::MdbError::MapFull)).to_string();
-    assert_eq!(text, "its table is full (256 MiB): see 'rlock inspect' for who fills it");
+    assert_eq!(
+        text,
+        "its table is full (256 MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others"
+    );
+}
+
+#[test]
+fn a_long_queue_of_the_dead_is_passed_over() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, holder) = site.ask(1);
+    // So many that reaping one from within the reaping of another would not end well.
+    for number in 0..3_000_u32 {
+        let mut dead = request(0, Mode::Write, None);
+        dead.session.0[..4].copy_from_slice(&(number + 1_000_000).to_be_bytes());
+        drop(site.ask_for(dead).1);
+    }
+    let (standing, _last) = site.ask(2);
+    assert_eq!(standing, Standing::Waiting);
+    site.transact(|work| work.apply(Op::Release(id(1)))).unwrap();
+    drop(holder);
+    assert!(is_granted(&site.stand(2)));
+    assert_eq!(site.counts(), (1, 0));
+}
+
+#[test]
+fn what_a_failed_cleanup_would_have_removed_keeps_its_beacon() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    drop(site.ask(1).1);
+    let failed = site.transact(|work| {
+        work.reap(id(1))?;
+        Err::<(), _>(records::Error::Damaged)
+    });
+    assert!(failed.is_err());
+    assert_eq!(lab.beacons(), [id(1).to_string()], "else nobody could tell that it is dead");
+    assert!(is_granted(&site.ask(2).0));
+}
+
+#[test]
+fn who_waits_looks_anew_when_a_grant_with_several_resources_is_broken() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let claim = |name: &str, mode| {
+        let resource = Resource::new(name).unwrap();
+        Claim { resource, mode, span: Span::Whole, slots: None }
+    };
+    let (_, _reader) = site.ask_for(request(1, Mode::Read, None));
+    let mut both = request(2, Mode::Read, None);
+    both.claims.push(claim("s", Mode::Write));
+    let (_, _both) = site.ask_for(both);
+    let (standing, waiter) = site.ask(3);
+    assert_eq!(standing, Standing::Waiting);
+    site.0.break_grants(&Resource::new("s").unwrap(), false).unwrap();
+    let mut woken = [0; 8];
+    assert!(
+        rustix::io::read(&waiter, &mut woken).is_ok_and(|read| read > 0),
+        "it may have watched the one that was broken"
+    );
+    assert_eq!(site.stand(3), Standing::Waiting);
 }

@@ -1,5 +1,6 @@
 //! One locked transaction on the table, and those whom it concerns: who is found dead in it, and who is to be woken when it lasts.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,8 +33,11 @@ pub(super) struct Work<'t> {
     /// The session that this process acts for; it needs no waking.
     own: Option<SessionId>,
     changed: bool,
-    woken: Vec<OwnedFd>,
+    /// Who is to be woken, and lives.
+    woken: Vec<SessionId>,
     reaped: Vec<SessionId>,
+    /// Whom the operations so far have granted something, and of whom it isn't known yet whether they live.
+    granted: VecDeque<SessionId>,
 }
 
 impl Embedded {
@@ -63,6 +67,7 @@ impl Embedded {
             changed: false,
             woken: Vec::new(),
             reaped: Vec::new(),
+            granted: VecDeque::new(),
         };
         let result = work(&mut running).map_err(unusable)?;
         let Work { table, changed, woken, reaped, .. } = running;
@@ -72,7 +77,7 @@ impl Embedded {
         // A dead session's beacon goes after the session, so that there is none without a beacon.
         reaped.iter().for_each(|session| beacon::remove(directory, *session));
         drop(locked);
-        woken.iter().for_each(beacon::wake);
+        woken.iter().for_each(|session| beacon::wake(directory, *session));
         Ok(result)
     }
 }
@@ -90,30 +95,53 @@ impl<'t> Work<'t> {
 
     /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead, whereupon the next is granted it.
     pub(super) fn apply(&mut self, op: Op) -> Result<Reply, records::Error> {
+        let reply = self.apply_alone(op)?;
+        self.wake_granted()?;
+        Ok(reply)
+    }
+
+    fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(wall_clock())?;
         let outcome = self.table.apply(now, op)?;
         self.changed |=
             !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
-        self.wake_later(&outcome.granted)?;
+        self.granted.extend(outcome.granted);
         Ok(outcome.reply)
     }
 
-    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are reaped.
-    pub(super) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), records::Error> {
-        let own = self.own;
-        for session in sessions.iter().filter(|session| Some(**session) != own) {
-            match self.fate(*session)? {
-                Fate::Alive(pipe) => self.woken.push(pipe),
-                Fate::Dead => self.reap(*session)?,
+    /// One after the other, since the queue behind a dead one may be long and of the dead.
+    fn wake_granted(&mut self) -> Result<(), records::Error> {
+        while let Some(session) = self.granted.pop_front() {
+            if Some(session) == self.own {
+                continue;
+            }
+            match self.fate(session)? {
+                Fate::Alive(_) => self.woken.push(session),
+                Fate::Dead => self.reap_alone(session)?,
                 Fate::Unknown => {}
             }
         }
         Ok(())
     }
 
+    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are reaped.
+    pub(super) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), records::Error> {
+        self.granted.extend(sessions);
+        self.wake_granted()
+    }
+
+    /// Sees to it that all who wait for these resources look whom they wait for: what they watch may not be in their way any more.
+    pub(super) fn wake_waiters_of(&mut self, resources: &[Resource]) -> Result<(), records::Error> {
+        for resource in resources {
+            let waiters = self.waiters_of(resource)?;
+            self.wake_later(&waiters)?;
+        }
+        Ok(())
+    }
+
     /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has become of it.
     pub(super) fn wake_now(&mut self) {
-        self.woken.drain(..).for_each(|pipe| beacon::wake(&pipe));
+        self.woken.drain(..).for_each(|session| beacon::wake(self.directory, session));
     }
 
     /// What has become of a session that holds or waits.
@@ -129,11 +157,16 @@ impl<'t> Work<'t> {
 
     /// Removes a dead session from the table.
     pub(super) fn reap(&mut self, id: SessionId) -> Result<(), records::Error> {
+        self.reap_alone(id)?;
+        self.wake_granted()
+    }
+
+    fn reap_alone(&mut self, id: SessionId) -> Result<(), records::Error> {
         if let Some(holder) = self.records().session(id)?.filter(Session::is_holder) {
             ending::wait_until_over(holder.process.pid);
         }
         self.reaped.push(id);
-        self.apply(Op::Reap(id)).map(drop)
+        self.apply_alone(Op::Reap(id)).map(drop)
     }
 
     /// Reaps the dead among these sessions, as far as they hold or wait, and says whether there were any.
