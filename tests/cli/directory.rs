@@ -217,8 +217,8 @@ fn a_file_url_has_an_absolute_path_and_escapes() {
     lab.run(["--store", &plain, "exec", "-nq", "k", "--", "true"]).silently(75);
     holder.end().silently(0);
     for (url, text) in [
-        ("file://relative/path", "'file://relative/path' has no absolute path: write it as file:///directory"),
-        ("file:///%zz", "'file:///%zz' has a % that two hexadecimal digits don't follow"),
+        ("file://relative/path", "the file URL of the store has no absolute path: write it as file:///directory"),
+        ("file:///%zz", "the file URL of the store has a % without two hexadecimal digits: write % itself as %25"),
         ("/some/dir", "the store is no URL: write it as file:///directory"),
         (
             "gopher://:secret@host",

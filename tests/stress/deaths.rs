@@ -181,10 +181,10 @@ fn few_descriptors_wake_many() {
     let few = |words: &str| {
         let mut shell = std::process::Command::new("sh");
         lab.settle(&mut shell);
-        shell.args(["-c", &format!("ulimit -n 24; exec \"$0\" {words} -- sh -c 'echo held; read x'"), RLOCK]);
+        shell.args(["-c", &format!("ulimit -n 24; exec \"$0\" {words} \"$@\""), RLOCK]);
         shell
     };
-    let mut writer = Running::start(&mut few("exec k"));
+    let mut writer = Running::waiter(&mut few("exec k"));
     writer.expect_held();
     let readers: Vec<_> = (1..=40)
         .map(|place| {
