@@ -1,6 +1,6 @@
 //! The subcommands, one file each: options in, wiring, exit code out.
 //!
-//! [`context`] has what they share of the environment, [`describe`] the words for who holds and who waits.
+//! `context` has what they share of the environment, `describe` the words for who holds and who waits.
 
 mod cleanup;
 mod completions;

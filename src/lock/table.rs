@@ -1,8 +1,8 @@
 //! The lock table: the model that every store agrees with.
 //!
 //! [`LockTable::apply`] is the whole of it: an operation and the time in, the answer and whom else it concerns out. It has no clock,
-//! no I/O and no randomness; what it remembers lies in [`Records`]. Rules: [`super::conflict`] says what stands in a claim's way,
-//! [`super::nesting`] what the holds of ancestors mean, and the order of grants is that of [`Rank`].
+//! no I/O and no randomness; what it remembers lies in [`Records`]. Rules: `conflict` says what stands in a claim's way,
+//! `nesting` what the holds of ancestors mean, and the order of grants is that of [`Rank`].
 
 use super::conflict::{self, Asker};
 use super::index::{Entry, Query, Rank};

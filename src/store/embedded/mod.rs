@@ -1,6 +1,6 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
-//! - [`directory`]: where the files are and who may use them; the lock on the state.
+//! - `directory`: where the files are and who may use them; the lock on the state.
 //! - `file`: the table's file; `records`, `codec`: its records.
 //! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command is condemned, too.
 //! - `transaction`: one operation from lock to wake-up.
