@@ -18,7 +18,7 @@ use super::resource::Resource;
 use super::span::{Cut, Span};
 
 /// How many entries or children a node has at most: a node of ordinary claims then fits into a page of an ordered store.
-const FANOUT: usize = 32;
+const FANOUT: usize = 48;
 
 /// The place of a claim in the order of the one rule: holders, then waiters below a hold of their own ancestors, then the others,
 /// first come, first served.

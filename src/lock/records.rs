@@ -118,7 +118,7 @@ pub struct Memory {
     sessions: HashMap<SessionId, Session>,
     expiries: BTreeSet<(Micros, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
-    nodes: BTreeMap<Resource, HashMap<u32, Node>>,
+    nodes: BTreeMap<Resource, Nodes>,
     seq: u64,
 }
 
@@ -126,6 +126,29 @@ impl Memory {
     /// Whether nothing is held, waits, or was left behind.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
+    }
+}
+
+/// The nodes of one tree by their numbers, which a tree gives out in order.
+#[derive(Clone, Debug, Default)]
+struct Nodes {
+    slots: Vec<Option<Node>>,
+    used: usize,
+}
+
+impl Nodes {
+    fn put(&mut self, id: u32, node: Node) {
+        let at = id as usize;
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.used += usize::from(self.slots[at].replace(node).is_none());
+    }
+
+    fn take(&mut self, id: u32) -> Option<Node> {
+        let node = self.slots.get_mut(id as usize).and_then(Option::take);
+        self.used -= usize::from(node.is_some());
+        node
     }
 }
 
@@ -176,25 +199,26 @@ impl Records for Memory {
     }
 
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Infallible> {
-        Ok(Cow::Borrowed(self.nodes.get(name).and_then(|nodes| nodes.get(&id)).expect(MISSING)))
+        let slot = self.nodes.get(name).and_then(|nodes| nodes.slots.get(id as usize));
+        Ok(Cow::Borrowed(slot.and_then(Option::as_ref).expect(MISSING)))
     }
 
     fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Infallible> {
-        Ok(self.nodes.get_mut(name).and_then(|nodes| nodes.remove(&id)).expect(MISSING))
+        Ok(self.nodes.get_mut(name).and_then(|nodes| nodes.take(id)).expect(MISSING))
     }
 
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Infallible> {
         match self.nodes.get_mut(name) {
-            Some(nodes) => drop(nodes.insert(id, node)),
-            None => drop(self.nodes.insert(name.clone(), HashMap::from([(id, node)]))),
+            Some(nodes) => nodes.put(id, node),
+            None => self.nodes.entry(name.clone()).or_default().put(id, node),
         }
         Ok(())
     }
 
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Infallible> {
         if let Some(nodes) = self.nodes.get_mut(name) {
-            nodes.remove(&id);
-            if nodes.is_empty() {
+            nodes.take(id);
+            if nodes.used == 0 {
                 self.nodes.remove(name);
             }
         }
