@@ -18,36 +18,27 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], listings: &[Re
         let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
         (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
     };
-    for (claim, listing) in claims.iter().filter_map(|claim| Some((claim, find(listings, claim)?))) {
-        let holder = listing
-            .holders
-            .iter()
-            .find(|holder| stranger(&holder.session) && clashes(claim, holder.mode, &holder.span));
-        if let Some(holder) = holder {
-            let what = part(listing.name.as_str(), &holder.span);
-            let who = process(&holder.process);
-            let (mode, since, waiting) = (holder.mode, time(holder.since), waiting(listing, related));
-            return format!("{what} is held for {mode} by {who}, since {since}; {waiting}");
+    let mut first_waiter = None;
+    for claim in claims {
+        let Some(listing) = listings.iter().find(|listing| listing.name == claim.resource) else { continue };
+        let line = |doing: &str, mode, span, of: &Process, since| {
+            let (what, who, since) = (part(listing.name.as_str(), span), process(of), time(since));
+            format!("{what} is {doing} {mode} by {who}, since {since}; {}", waiting(listing, related))
+        };
+        let mut holders = listing.holders.iter();
+        if let Some(it) = holders.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            return line("held for", it.mode, &it.span, &it.process, it.since);
+        }
+        let mut waiters = listing.waiters.iter();
+        if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            first_waiter.get_or_insert_with(|| line("waited for in mode", it.mode, &it.span, &it.process, it.since));
         }
     }
-    for (claim, listing) in claims.iter().filter_map(|claim| Some((claim, find(listings, claim)?))) {
-        let waiter = listing
-            .waiters
-            .iter()
-            .find(|waiter| stranger(&waiter.session) && clashes(claim, waiter.mode, &waiter.span));
-        if let Some(waiter) = waiter {
-            let what = part(listing.name.as_str(), &waiter.span);
-            let who = process(&waiter.process);
-            let (mode, since, waiting) = (waiter.mode, time(waiter.since), waiting(listing, related));
-            return format!("{what} is waited for in mode {mode} by {who}, since {since}; {waiting}");
-        }
+    if let Some(line) = first_waiter {
+        return line;
     }
     let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
     format!("{} was held a moment ago", names.join(", "))
-}
-
-fn find<'a>(listings: &'a [ResourceListing], claim: &Claim) -> Option<&'a ResourceListing> {
-    listings.iter().find(|listing| listing.name == claim.resource)
 }
 
 fn part(name: &str, span: &Span) -> String {

@@ -11,6 +11,8 @@
 //! way of, each of whom watches whoever it waits for ([`LockTable::blockers`]). So for every waiter, at any time, one of these is
 //! true: it has been granted its request and was woken; or it watches a live session that is in its way; or it is awake and about to
 //! find out which. When a process dies between a grant and the wake-up, that holds as well, for the one it was to wake watches it.
+//! Where what is watched may stop being in the way without ending (shrink, downgrade, break), all who wait there are woken to look
+//! anew. Only a holder whose beacon somebody removed can't be watched; whoever waits for it is woken by its release.
 //!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
