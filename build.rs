@@ -1,10 +1,11 @@
-//! Links the binary statically where the C library allows it.
+//! Puts the Lua scripts together, and links the binary statically where the C library allows it.
 //!
 //! A static binary starts in half the time of a dynamic one (no loader, nothing to relocate), and starting is most of what
 //! `rlock exec` costs; it also runs on whatever machine it is copied to. `-C target-feature=+crt-static` would say the same, but
 //! as a flag for all crates it breaks the procedural macros that some build dependencies use, and a flag for one crate can't be
 //! given from inside a package. So rustc links as ever, and finds archives first where it looks for shared libraries.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -20,8 +21,48 @@ const LIBRARIES: [(&str, &str); 7] = [
     ("libutil.a", "libutil.a"),
 ];
 
+/// Where the scripts are.
+const LUA: &str = "src/store/redis/lua";
+
+/// What scripts begin with, in this order, but for the one that needs none of it.
+const PRELUDE: [&str; 8] = ["head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
+const WITHOUT_PRELUDE: &str = "renew_alone";
+
+/// One script each.
+const OPERATIONS: [&str; 9] =
+    ["acquire", "renew", "renew_alone", "release", "shrink", "downgrade", "expire", "break", "inspect"];
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={LUA}");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out.join("scripts.rs"), scripts()).expect("OUT_DIR is writable");
+    link_statically(&out);
+}
+
+/// The module of the scripts: a constant for each.
+fn scripts() -> String {
+    let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let prelude: String = PRELUDE.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat();
+    let mut module = String::new();
+    for operation in OPERATIONS {
+        let before = if operation == WITHOUT_PRELUDE { "" } else { &prelude };
+        let source = stripped(&(before.to_owned() + &read(format!("{LUA}/{operation}.lua"))));
+        let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
+        let name = operation.to_uppercase();
+        writeln!(module, "pub(super) const {name}: Script = Script {{ sha1: {sha1:?}, source: {source:?} }};")
+            .expect("a text takes what is written");
+    }
+    module
+}
+
+/// A script without indentation, empty lines and lines that are comments: a third of what would be sent.
+fn stripped(lua: &str) -> String {
+    let lines = lua.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.fold(String::new(), |script, line| script + line + "\n")
+}
+
+fn link_statically(out: &Path) {
     let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     let is_host = env::var("HOST") == env::var("TARGET");
     let already_static = target("FEATURE").split(',').any(|feature| feature == "crt-static");
@@ -31,11 +72,10 @@ fn main() {
     let Some(archives) = LIBRARIES.iter().map(|(_, archive)| find(archive)).collect::<Option<Vec<_>>>() else {
         return;
     };
-    let dir = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     for ((asked, _), archive) in LIBRARIES.iter().zip(archives) {
-        fs::write(dir.join(asked), format!("INPUT ( {archive} )\n")).expect("OUT_DIR is writable");
+        fs::write(out.join(asked), format!("INPUT ( {archive} )\n")).expect("OUT_DIR is writable");
     }
-    println!("cargo:rustc-link-arg-bins=-L{}", dir.display());
+    println!("cargo:rustc-link-arg-bins=-L{}", out.display());
     println!("cargo:rustc-link-arg-bins=-static");
     println!("cargo:rustc-link-arg-bins=-no-pie");
 }

@@ -482,7 +482,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__man)
-            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-inspect rlock-cleanup rlock-shrink rlock-downgrade rlock-completions rlock-man"
+            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-inspect rlock-cleanup rlock-shrink rlock-downgrade rlock-completions rlock-man rlock-redis"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -1,5 +1,5 @@
-//! The stories: sections 2 and 3 of the design, told scene by scene on the bare model and on the embedded store, with equal answers
-//! and equal tables after every step.
+//! The stories: sections 2 and 3 of the design, told scene by scene on the bare model, on the embedded store and on each server,
+//! with equal answers and equal tables after every step.
 //!
 //! tests/stories/NAME.story reads as follows; a scene starts with an empty table, and ends with everybody leaving.
 //!
@@ -27,14 +27,16 @@
 //! `REWRITE=1 cargo test --test stories on_the_model` writes what the model answers into the files: read the difference.
 
 mod stories_support;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stories_support::{embedded, model};
+use stories_support::{model, program};
+use support::servers::Kind;
 
-/// Makes two tests of each story: one for each engine.
+/// Makes a test of each story on each engine.
 macro_rules! stories {
     ($($name:ident)*) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];
@@ -47,7 +49,27 @@ macro_rules! stories {
 
             #[test]
             fn on_the_embedded_store() {
-                super::embedded::tell(&super::path(stringify!($name)));
+                super::program::tell(&super::path(stringify!($name)));
+            }
+
+            #[test]
+            fn on_redis_6() {
+                super::program::tell_on(super::Kind::Redis6, &super::path(stringify!($name)));
+            }
+
+            #[test]
+            fn on_redis_7() {
+                super::program::tell_on(super::Kind::Redis7, &super::path(stringify!($name)));
+            }
+
+            #[test]
+            fn on_redis_8() {
+                super::program::tell_on(super::Kind::Redis8, &super::path(stringify!($name)));
+            }
+
+            #[test]
+            fn on_valkey_9() {
+                super::program::tell_on(super::Kind::Valkey9, &super::path(stringify!($name)));
             }
         })*
     };

@@ -130,6 +130,20 @@ pub(super) const SUBCOMMANDS: [Subcommand; 10] = [
     },
 ];
 
+/// What has a man page and is no subcommand.
+pub(super) struct Topic {
+    /// The word that asks for the page.
+    pub(super) name: &'static str,
+    /// The name of the page.
+    pub(super) page: &'static str,
+    /// What it is about, in one line.
+    pub(super) about: &'static str,
+}
+
+/// Every topic.
+pub(super) const TOPICS: [Topic; 1] =
+    [Topic { name: "redis", page: "rlock-redis", about: "Locks across machines, on Redis and Valkey servers" }];
+
 /// The subcommand that the words ask for, if it is one of ours: the first word that is neither an option nor the value of one.
 pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
     let mut words = words.iter();
@@ -184,7 +198,7 @@ fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) ->
 
 /// Where the lock table lives: accepted before and after the subcommand.
 fn store_options() -> [Arg; 2] {
-    let store = "The store, such as file:///DIR [default: RLOCK_STORE, else embedded]";
+    let store = "The store: redis://HOST, file:///DIR, ... [default: RLOCK_STORE, else embedded]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
@@ -332,17 +346,19 @@ fn completions(command: Command) -> Command {
 }
 
 fn man(command: Command) -> Command {
-    let pages = SUBCOMMANDS.iter().map(|subcommand| PossibleValue::new(subcommand.page).alias(subcommand.name));
+    let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.page, subcommand.name));
+    let topics = TOPICS.iter().map(|topic| (topic.page, topic.name));
+    let pages = subcommands.chain(topics).map(|(page, word)| PossibleValue::new(page).alias(word));
     let pages = PossibleValuesParser::new([PossibleValue::new("rlock")].into_iter().chain(pages));
     command
         .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
         .arg(
-            word(id::PAGE, pages, "The page: rlock, exec, range-read and so on")
+            word(id::PAGE, pages, "The page: rlock, exec, redis and so on")
                 .conflicts_with(id::DIR)
                 .hide_possible_values(true),
         )
         .arg(
-            option(id::DIR, "DIR", value_parser!(std::path::PathBuf), "Write all pages into DIR")
+            option(id::DIR, "DIR", value_parser!(std::path::PathBuf), "Write all pages below DIR, in man1 and man7")
                 .value_hint(ValueHint::DirPath),
         )
 }

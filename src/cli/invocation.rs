@@ -143,6 +143,6 @@ impl Shell {
 pub enum Man {
     /// Print this page to standard output.
     Print(&'static Page),
-    /// Write all pages into this directory.
+    /// Write all pages below this directory.
     WriteAll(PathBuf),
 }

@@ -1,4 +1,5 @@
-//! The man pages: name, synopsis and options from the definitions that parse, the rest from the texts in pages/.
+//! The man pages: those of subcommands have name, synopsis and options from the definitions that parse, the rest from the texts in
+//! pages/; those of topics have all but the name from there.
 //!
 //! A page is the same bytes wherever and whenever it is made: it has the version, and no date.
 
@@ -10,29 +11,41 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use self::Subject::{Program, Subcommand, Topic};
 use super::args;
 
-/// One man page, of section 1.
+/// One man page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
     /// Its name, such as `rlock-exec`.
     name: &'static str,
-    /// The subcommand that it is about, or none for the page of rlock itself.
-    subcommand: Option<&'static str>,
+    /// What it is about.
+    subject: Subject,
     /// Its text in the markup of [`prose`], to be read one after the other.
     texts: &'static [&'static str],
+}
+
+/// What a page is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    /// rlock itself.
+    Program,
+    /// The subcommand of this name.
+    Subcommand(&'static str),
+    /// The topic of this name: nothing to run.
+    Topic(&'static str),
 }
 
 /// What the crate roff puts before whatever it writes, so that an apostrophe stays one.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
-pub static ALL: [Page; 11] = [
-    Page { name: "rlock", subcommand: None, texts: &[include_str!("pages/rlock.txt")] },
-    Page { name: "rlock-exec", subcommand: Some("exec"), texts: &[include_str!("pages/exec.txt")] },
+pub static ALL: [Page; 12] = [
+    Page { name: "rlock", subject: Program, texts: &[include_str!("pages/rlock.txt")] },
+    Page { name: "rlock-exec", subject: Subcommand("exec"), texts: &[include_str!("pages/exec.txt")] },
     Page {
         name: "rlock-range-read",
-        subcommand: Some("range-read"),
+        subject: Subcommand("range-read"),
         texts: &[
             include_str!("pages/range-read.txt"),
             include_str!("pages/range.txt"),
@@ -41,7 +54,7 @@ pub static ALL: [Page; 11] = [
     },
     Page {
         name: "rlock-range-prewrite",
-        subcommand: Some("range-prewrite"),
+        subject: Subcommand("range-prewrite"),
         texts: &[
             include_str!("pages/range-prewrite.txt"),
             include_str!("pages/range.txt"),
@@ -50,36 +63,46 @@ pub static ALL: [Page; 11] = [
     },
     Page {
         name: "rlock-range-write",
-        subcommand: Some("range-write"),
+        subject: Subcommand("range-write"),
         texts: &[
             include_str!("pages/range-write.txt"),
             include_str!("pages/range.txt"),
             include_str!("pages/range-write-examples.txt"),
         ],
     },
-    Page { name: "rlock-inspect", subcommand: Some("inspect"), texts: &[include_str!("pages/inspect.txt")] },
-    Page { name: "rlock-cleanup", subcommand: Some("cleanup"), texts: &[include_str!("pages/cleanup.txt")] },
-    Page { name: "rlock-shrink", subcommand: Some("shrink"), texts: &[include_str!("pages/shrink.txt")] },
-    Page { name: "rlock-downgrade", subcommand: Some("downgrade"), texts: &[include_str!("pages/downgrade.txt")] },
+    Page { name: "rlock-inspect", subject: Subcommand("inspect"), texts: &[include_str!("pages/inspect.txt")] },
+    Page { name: "rlock-cleanup", subject: Subcommand("cleanup"), texts: &[include_str!("pages/cleanup.txt")] },
+    Page { name: "rlock-shrink", subject: Subcommand("shrink"), texts: &[include_str!("pages/shrink.txt")] },
+    Page { name: "rlock-downgrade", subject: Subcommand("downgrade"), texts: &[include_str!("pages/downgrade.txt")] },
     Page {
         name: "rlock-completions",
-        subcommand: Some("completions"),
+        subject: Subcommand("completions"),
         texts: &[include_str!("pages/completions.txt")],
     },
-    Page { name: "rlock-man", subcommand: Some("man"), texts: &[include_str!("pages/man.txt")] },
+    Page { name: "rlock-man", subject: Subcommand("man"), texts: &[include_str!("pages/man.txt")] },
+    Page { name: "rlock-redis", subject: Topic("redis"), texts: &[include_str!("pages/redis.txt")] },
 ];
 
 impl Page {
-    /// The page of this name, such as `rlock-exec`, or of this subcommand, such as `exec`.
+    /// The page of this name, such as `rlock-exec`, or of the subcommand or topic of this name, such as `exec`.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
-        ALL.iter().find(|page| page.name == name || page.subcommand == Some(name))
+        ALL.iter().find(|page| page.name == name || page.subject.word() == Some(name))
+    }
+
+    /// The section of the manual that it belongs to.
+    #[must_use]
+    pub fn section(&self) -> u8 {
+        match self.subject {
+            Program | Subcommand(_) => 1,
+            Topic(_) => 7,
+        }
     }
 
     /// The name of the file in which man(1) looks for the page.
     #[must_use]
     pub fn file_name(&self) -> String {
-        format!("{}.1", self.name)
+        format!("{}.{}", self.name, self.section())
     }
 
     /// The page in the format that man(1) reads.
@@ -95,21 +118,30 @@ impl Page {
     fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let command = self.command();
         let has_subcommands = command.has_subcommands();
+        let (is_topic, manual) = match self.subject {
+            Program | Subcommand(_) => (false, "User Commands"),
+            Topic(_) => (true, "Miscellaneous Information"),
+        };
         let man = Man::new(command)
             .title(self.name.to_uppercase())
+            .section(self.section().to_string())
             // A date would change the page with no change in it, and an empty one would let the next field take its place.
             .date(" ")
             .source(concat!("rlock ", env!("CARGO_PKG_VERSION")))
-            .manual("User Commands");
+            .manual(manual);
         let (description, rest) = self.sections();
         man.render_title(out)?;
         man.render_name_section(out)?;
-        man.render_synopsis_section(out)?;
+        if !is_topic {
+            man.render_synopsis_section(out)?;
+        }
         prose::render(description).to_writer(out)?;
         if has_subcommands {
             man.render_subcommands_section(out)?;
         }
-        man.render_options_section(out)?;
+        if !is_topic {
+            man.render_options_section(out)?;
+        }
         prose::render(rest).to_writer(out)?;
         self.see_also().to_writer(out)
     }
@@ -119,9 +151,15 @@ impl Page {
         // The subcommand `help` has no page, so it is not in the list of pages either.
         let mut root = args::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
         root.build();
-        match self.subcommand {
-            None => root,
-            Some(name) => root.find_subcommand(name).expect("every page is about a subcommand that there is").clone(),
+        match self.subject {
+            Program => root,
+            Subcommand(name) => {
+                root.find_subcommand(name).expect("every page is about a subcommand that there is").clone()
+            }
+            Topic(name) => {
+                let topic = args::TOPICS.into_iter().find(|topic| topic.name == name);
+                Command::new(self.name).about(topic.expect("every page is about a topic that there is").about)
+            }
         }
     }
 
@@ -135,25 +173,39 @@ impl Page {
 
     /// The last section: all other pages on the main one, and the main one on the others.
     fn see_also(&self) -> Roff {
-        let others: Vec<String> = match self.subcommand {
-            None => ALL.iter().skip(1).map(|page| page.name).chain(["flock"]).map(reference).collect(),
-            Some("exec") => ["rlock", "flock"].map(reference).into(),
-            Some(_) => ["rlock", "rlock-exec", "flock"].map(reference).into(),
+        let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
+        let own: Vec<&Self> = match self.subject {
+            Program => ALL.iter().skip(1).collect(),
+            Subcommand("exec") => found(&["rlock", "redis"]),
+            Subcommand(_) => found(&["rlock", "exec", "redis"]),
+            Topic(_) => found(&["rlock", "exec", "inspect", "cleanup"]),
         };
+        let peer = (self.section() == 1).then(|| "flock(1)".to_owned());
+        let others: Vec<_> = own.into_iter().map(Self::reference).chain(peer).collect();
         let mut roff = Roff::new();
         roff.control("SH", ["SEE ALSO"]).text([roman(others.join(", "))]);
         roff
     }
+
+    /// The page as others refer to it.
+    fn reference(&self) -> String {
+        format!("{}({})", self.name, self.section())
+    }
 }
 
-/// A page as others refer to it.
-fn reference(name: &str) -> String {
-    format!("{name}(1)")
+impl Subject {
+    /// The word for it on the command line.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Program => None,
+            Subcommand(word) | Topic(word) => Some(word),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::SUBCOMMANDS;
+    use super::super::args::{SUBCOMMANDS, TOPICS};
     use super::{ALL, PREAMBLE, Page};
 
     fn text(page: &Page) -> String {
@@ -161,11 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn every_subcommand_has_its_page_and_no_other_has_one() {
-        let pages: Vec<_> = ALL.iter().filter_map(|page| page.subcommand.map(|name| (name, page.name))).collect();
-        assert_eq!(pages, SUBCOMMANDS.map(|subcommand| (subcommand.name, subcommand.page)));
-        for name in ["rlock", "rlock-exec", "exec"] {
-            assert!(Page::find(name).is_some_and(|page| page.name.ends_with(name)), "{name}");
+    fn every_subcommand_and_topic_has_its_page_and_no_other_has_one() {
+        let pages: Vec<_> = ALL.iter().filter_map(|page| Some((page.subject.word()?, page.name))).collect();
+        let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.name, subcommand.page));
+        let topics = TOPICS.iter().map(|topic| (topic.name, topic.page));
+        assert_eq!(pages, subcommands.chain(topics).collect::<Vec<_>>());
+        for (name, file) in
+            [("rlock", "rlock.1"), ("rlock-exec", "rlock-exec.1"), ("exec", "rlock-exec.1"), ("redis", "rlock-redis.7")]
+        {
+            assert_eq!(Page::find(name).map(Page::file_name).as_deref(), Some(file));
         }
         assert_eq!(Page::find("rlock-help"), None);
     }
@@ -196,7 +252,8 @@ mod tests {
         for page in &ALL {
             let text = text(page);
             assert!(text.is_ascii(), "{}", page.name);
-            assert!(text.contains(&format!(".TH {} 1 \" \" \"rlock ", page.name.to_uppercase())), "{}", page.name);
+            let title = format!(".TH {} {} \" \" \"rlock ", page.name.to_uppercase(), page.section());
+            assert!(text.contains(&title), "{}", page.name);
             assert!(!text.contains('`'), "{}: a mark was left open", page.name);
             assert_eq!(text.matches(PREAMBLE).count(), 1, "{}", page.name);
         }

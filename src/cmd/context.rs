@@ -1,16 +1,21 @@
 //! What the subcommands share of the environment: the store that is meant, and the sessions above this process.
 
 use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Failure;
 use crate::cli::invocation::StoreOptions;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::{self, Changed, Store};
+use crate::store::{self, Changed, Secrets, Store};
 
 pub(super) const STORE: &str = "RLOCK_STORE";
 pub(super) const NAMESPACE: &str = "RLOCK_NAMESPACE";
+/// The password for a server, and the file whose first line it is where it is not given itself.
+const PASSWORD: &str = "RLOCK_PASSWORD";
+const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
 pub(super) const SESSION: &str = "RLOCK_SESSION";
 /// The sessions above [`SESSION`], innermost first, separated by commas.
 pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
@@ -27,15 +32,47 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Opens the store that the options, the environment or the defaults name.
+/// How long reaching a server may take where no option says so.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Opens the store that the options, the environment or the defaults name, with a warning if the options tell everybody
+/// its password.
 pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
-    let given = |option: &Option<String>, name| match option {
-        Some(value) => Ok(Some(value.clone())),
-        None => variable(name),
-    };
-    let url = given(&options.store, STORE)?;
-    let namespace = given(&options.namespace, NAMESPACE)?;
-    Ok(store::open(url.as_deref(), namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE))?)
+    let store = open_store_within(options, CONNECT_TIMEOUT)?;
+    warn_of_password(options);
+    Ok(store)
+}
+
+/// Opens the same store, without a word.
+pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
+    let url = given(options.store.as_ref(), STORE)?;
+    let namespace = given(options.namespace.as_ref(), NAMESPACE)?;
+    let namespace = namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
+    Ok(store::open(url.as_deref(), namespace, &secrets(), connect_timeout)?)
+}
+
+fn given(option: Option<&String>, name: &str) -> Result<Option<String>, Failure> {
+    option.map_or_else(|| variable(name), |value| Ok(Some(value.clone())))
+}
+
+/// Warns of a password on the command line.
+pub(super) fn warn_of_password(options: &StoreOptions) {
+    if options.store.as_deref().is_some_and(store::has_password) {
+        super::say(&format!(
+            "warning: ps shows everybody the password in --store: give it in {PASSWORD} or {PASSWORD_FILE}"
+        ));
+    }
+}
+
+/// Whether the store's URL was found in the environment and has a password in it.
+pub(super) fn has_password_in_environment(options: &StoreOptions) -> Result<bool, Failure> {
+    Ok(options.store.is_none() && variable(STORE)?.as_deref().is_some_and(store::has_password))
+}
+
+/// What the environment has to say to a server that asks who is there.
+fn secrets() -> Secrets {
+    let value = |name| env::var_os(name).filter(|value| !value.is_empty());
+    Secrets { password: value(PASSWORD), password_file: value(PASSWORD_FILE).map(PathBuf::from) }
 }
 
 /// The sessions whose commands this process runs below, innermost first.
@@ -59,9 +96,12 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
             "not inside a hold: {SESSION} is not set, so run this in the command of 'rlock exec' or 'rlock range-write'"
         )));
     }
-    let looked_at = if resource.is_some() { &above[..] } else { &above[..1] };
+    let (looked_at, places) = match resource {
+        Some(resource) => (&above[..], vec![resource.clone()]),
+        None => (&above[..1], resources_above()?),
+    };
     for id in looked_at {
-        let Some(session) = store.session(*id)? else { continue };
+        let Some(session) = store.session(*id, &places)? else { continue };
         let held = held_by(&session);
         match (resource, held.as_slice()) {
             (Some(name), held) if held.contains(name) => return Ok((*id, name.clone())),
@@ -80,6 +120,12 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
         Some(name) => format!("the rlock around this holds nothing of '{name}': 'rlock inspect' shows what is held"),
         None => NOTHING_HELD.to_owned(),
     }))
+}
+
+/// The resources of the innermost session above, as far as the environment can be trusted to say so.
+fn resources_above() -> Result<Vec<Resource>, Failure> {
+    let lines = variable(RESOURCE)?.unwrap_or_default();
+    Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
 }
 
 /// The exit code of a change to a hold.

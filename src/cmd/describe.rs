@@ -1,18 +1,18 @@
 //! The words for who holds and who waits.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::mode::Mode;
-use crate::lock::op::ResourceListing;
 use crate::lock::request::{Claim, Micros, Process, SessionId};
 use crate::lock::span::Span;
+use crate::store::Obstruction;
 
 /// How many characters of a command are shown in a line.
 const COMMAND_CHARS: usize = 60;
 
 /// One line: what of `claims` is held, by whom, since when, how many wait. `related` are the sessions that can't be in the way.
-pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], listings: &[ResourceListing]) -> String {
+pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
     let stranger = |session: &SessionId| !related.contains(session);
     let clashes = |claim: &Claim, mode: Mode, span: &Span| {
         let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
@@ -20,10 +20,11 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], listings: &[Re
     };
     let mut first_waiter = None;
     for claim in claims {
-        let Some(listing) = listings.iter().find(|listing| listing.name == claim.resource) else { continue };
+        let Some(obstruction) = obstructions.iter().find(|it| it.listing.name == claim.resource) else { continue };
+        let listing = &obstruction.listing;
         let line = |doing: &str, mode, span, of: &Process, since| {
             let (what, who, since) = (part(listing.name.as_str(), span), process(of), time(since));
-            format!("{what} is {doing} {mode} by {who}, since {since}; {}", waiting(listing, related))
+            format!("{what} is {doing} {mode} by {who}, since {since}; {}", waiting(obstruction, related))
         };
         let mut holders = listing.holders.iter();
         if let Some(it) = holders.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
@@ -45,9 +46,10 @@ fn part(name: &str, span: &Span) -> String {
     if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
 }
 
-fn waiting(listing: &ResourceListing, related: &[SessionId]) -> String {
-    let waiters: HashSet<_> = listing.waiters.iter().map(|waiter| waiter.session).collect();
-    match waiters.iter().filter(|session| !related.contains(session)).count() {
+fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
+    let listed: HashSet<_> = obstruction.listing.waiters.iter().map(|waiter| waiter.session).collect();
+    let own = listed.iter().filter(|session| related.contains(session)).count();
+    match obstruction.waiting.saturating_sub(own as u64) {
         0 => "nobody waits".to_owned(),
         1 => "1 waits".to_owned(),
         n => format!("{n} wait"),
@@ -70,12 +72,6 @@ fn shortened(text: &str) -> String {
 /// An instant of the store's clock, in RFC 3339, UTC, to the millisecond.
 pub(super) fn time(instant: Micros) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(instant)).to_string()
-}
-
-/// This instant, for comparison with those of the store.
-pub(super) fn now() -> Micros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
 }
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.

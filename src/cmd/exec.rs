@@ -3,15 +3,17 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::PollFlags;
 
 use super::{Failure, context, describe};
 use crate::cli::invocation::Exec;
+use crate::lock::lease::Lease;
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::passwd;
-use crate::store::{self, Acquired, Store};
+use crate::store::{self, AcquireOptions, Grant, Store};
 use crate::supervise::run::{self, CommandSpec, Options, Standing};
 use crate::supervise::signals::Signals;
 
@@ -22,39 +24,26 @@ const COMMAND_BYTES: usize = 2048;
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     // Before the request, so that no signal that cancels it is lost.
     let signals = Signals::install().context("can't receive signals")?;
-    if exec.replicas > 0 {
-        return Err(Failure::refused(&"the embedded store has no replicas: leave out --replicas").into());
+    let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
+    if !exec.quiet {
+        context::warn_of_password(&exec.store);
     }
-    let store = context::open_store(&exec.store)?;
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
-    let mut variables = inherited(store.as_ref(), session, &ancestors, &exec.claims);
+    let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
+    let leases = store.leases();
     let request = Request {
         session,
         ancestors: ancestors.clone(),
         claims: exec.claims.clone(),
         wait: !no_wait,
-        terms: None,
+        terms: leases.then(|| Lease::new(exec.ttl).terms()),
         process: this_process(&exec.command),
     };
     let mut related = ancestors;
     related.push(session);
-    let (standing, hold) = match store.acquire(request).map_err(Failure::from)? {
-        Acquired::Standing(standing, hold) => (standing, hold),
-        Acquired::Refused(refusal) => return Err(Failure::refused(&refusal).into()),
-        Acquired::Busy(listings) => {
-            if exec.quiet {
-                return Ok(exec.conflict_exit_code);
-            }
-            let text = format!("busy: {}", describe::in_the_way(&exec.claims, &related, &listings));
-            return Err(Failure { code: exec.conflict_exit_code, text }.into());
-        }
-    };
-    if exec.verbose {
-        let holds = if standing == store::Standing::Waiting { "waits for" } else { "holds" };
-        super::say(&format!("{holds} {}", names(&exec.claims)));
-    }
+    let hold = store.acquire(request, AcquireOptions { replicas: exec.replicas }).map_err(Failure::from)?;
     let options = Options {
         grace: exec.grace,
         wait: exec.wait,
@@ -62,14 +51,24 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         notice: !exec.quiet && std::io::stderr().is_terminal(),
         quiet: exec.quiet,
     };
-    let mut supervised = Supervised { hold, claims: exec.claims, related };
-    let first = supervised.in_words(standing);
-    let with_token = move |tokens: &[u64]| {
+    let holds = exec.verbose.then(|| format!("holds {}", names(&exec.claims)));
+    let start_with = move |tokens: &[u64]| {
+        // Said here and not when the grant is seen, for the line about the wait is gone by now.
+        holds.inspect(|holds| super::say(holds));
         let highest = tokens.iter().max().copied().unwrap_or_default();
         variables.push((context::TOKEN.into(), highest.to_string().into()));
         variables
     };
-    run::run(&mut supervised, first, CommandSpec { argv: exec.command }, with_token, options, signals)
+    let mut supervised = Supervised {
+        hold,
+        claims: exec.claims,
+        related,
+        leases,
+        busy_code: exec.conflict_exit_code,
+        quiet: exec.quiet,
+        tells_wait: exec.verbose,
+    };
+    run::run(&mut supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
 }
 
 /// The request as the loop sees it, with the words for what it tells.
@@ -77,19 +76,46 @@ struct Supervised {
     hold: Box<dyn store::Hold>,
     claims: Vec<Claim>,
     related: Vec<SessionId>,
+    /// Whether a grant is a lease.
+    leases: bool,
+    busy_code: u8,
+    quiet: bool,
+    /// Whether a wait is still to be told.
+    tells_wait: bool,
 }
 
 impl Supervised {
-    fn in_words(&self, standing: store::Standing) -> Standing {
+    fn in_words(&mut self, standing: store::Standing) -> Standing {
         match standing {
-            store::Standing::Waiting => Standing::Waiting,
-            store::Standing::Granted(tokens) => Standing::Granted(tokens),
-            store::Standing::Lost => Standing::Lost(format!(
-                "lost: {} was taken away, as 'rlock cleanup --break' does; the command is stopped",
-                names(&self.claims)
-            )),
+            store::Standing::Asking => Standing::Asking,
+            store::Standing::Waiting => {
+                if std::mem::take(&mut self.tells_wait) {
+                    super::say(&format!("waits for {}", names(&self.claims)));
+                }
+                Standing::Waiting
+            }
+            store::Standing::Granted(Grant { tokens, deadline }) => Standing::Granted { tokens, deadline },
+            store::Standing::Busy(listings) => {
+                let busy = || format!("busy: {}", describe::in_the_way(&self.claims, &self.related, &listings));
+                Standing::Denied { code: self.busy_code, text: (!self.quiet).then(busy) }
+            }
+            store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
+            store::Standing::Lost => {
+                let (names, how) = (names(&self.claims), if self.leases { LEASE_LOST } else { HOLD_LOST });
+                Standing::Lost(format!("lost: {names} was taken away, {how}"))
+            }
         }
     }
+}
+
+/// Who else takes a hold away that lives as long as its process.
+const HOLD_LOST: &str = "as 'rlock cleanup --break' does";
+
+/// Who else takes a lease away.
+const LEASE_LOST: &str = "by 'rlock cleanup --break' or with the server's data";
+
+fn denied(failure: Failure) -> Standing {
+    Standing::Denied { code: failure.code, text: Some(failure.text) }
 }
 
 impl run::Hold for Supervised {
@@ -97,17 +123,35 @@ impl run::Hold for Supervised {
         self.hold.descriptors()
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.hold.timeout()
+    }
+
     fn check(&mut self) -> anyhow::Result<Standing> {
-        let standing = self.hold.check()?;
-        Ok(self.in_words(standing))
+        match self.hold.check() {
+            Ok(standing) => Ok(self.in_words(standing)),
+            Err(error @ store::Error::Unavailable(_)) => Err(error.into()),
+            Err(error) => Ok(denied(error.into())),
+        }
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
-        Ok(self.hold.release()?)
+        self.hold.release().with_context(|| {
+            let end = if self.leases { "its lease ends" } else { "rlock has ended" };
+            format!("could not release, so it is free only when {end}")
+        })
     }
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
         Ok(describe::in_the_way(&self.claims, &self.related, &self.hold.inspect()?))
+    }
+
+    fn overdue(&self) -> String {
+        let what = format!("lost: the lease on {} was not renewed in time", names(&self.claims));
+        match self.hold.trouble() {
+            Some(trouble) => format!("{what}: {trouble}"),
+            None => what,
+        }
     }
 }
 
@@ -126,22 +170,26 @@ fn inherited(
     store: &dyn Store,
     session: SessionId,
     ancestors: &[SessionId],
-    claims: &[Claim],
-) -> Vec<(OsString, OsString)> {
+    exec: &Exec,
+) -> Result<Vec<(OsString, OsString)>, Failure> {
     let lines = |texts: Vec<&str>| texts.join("\n");
     let mut variables = vec![
         (context::SESSION.into(), session.to_string().into()),
-        (context::RESOURCE.into(), lines(claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
-        (context::MODE.into(), lines(claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
-        (context::STORE.into(), store.url().into()),
+        (context::RESOURCE.into(), lines(exec.claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
+        (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
         (context::NAMESPACE.into(), store.namespace().into()),
     ];
+    // The store's own URL is without the password that the command may need for rlocks of its own, and may have
+    // already.
+    if !context::has_password_in_environment(&exec.store)? {
+        variables.push((context::STORE.into(), store.url().into()));
+    }
     // One that is left from elsewhere would make strangers of this session's descendants its ancestors.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
     }
-    variables
+    Ok(variables)
 }
 
 fn this_process(command: &[OsString]) -> Process {

@@ -10,15 +10,15 @@ use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Micros, Process};
 use crate::lock::span::Span;
+use crate::store::Inspection;
 use crate::supervise::terminal::one_line;
 
 /// Prints the listing and gives the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
-    let listings = store.inspect(&inspect.resources).map_err(Failure::from)?;
-    let now = describe::now();
+    let Inspection { now, resources } = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let text =
-        if inspect.json { format!("{}\n", as_json(&store.url(), &listings, now)) } else { as_table(&listings, now) };
+        if inspect.json { format!("{}\n", as_json(&store.url(), &resources, now)) } else { as_table(&resources, now) };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     Ok(0)
 }

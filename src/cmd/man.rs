@@ -1,4 +1,4 @@
-//! `rlock man`: prints a man page, or writes them all into a directory.
+//! `rlock man`: prints a man page, or writes them all below a directory.
 
 use std::fs;
 use std::path::Path;
@@ -20,11 +20,12 @@ pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Writes every page to a file named as man(1) looks for it.
+/// Writes every page to the file where man(1) looks for it, below a directory such as /usr/share/man.
 fn write_all(dir: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot create '{}'", dir.display()))?;
     for page in &pages::ALL {
-        let path = dir.join(page.file_name());
+        let section = dir.join(format!("man{}", page.section()));
+        fs::create_dir_all(&section).with_context(|| format!("cannot create '{}'", section.display()))?;
+        let path = section.join(page.file_name());
         fs::write(&path, page.roff()).with_context(|| format!("cannot write '{}'", path.display()))?;
     }
     Ok(())
@@ -39,12 +40,15 @@ mod tests {
     use crate::cli::pages;
 
     #[test]
-    fn writes_every_page_and_makes_the_directory() {
+    fn writes_every_page_and_makes_the_directories() {
         let dir = tempfile::tempdir().unwrap();
-        let man1 = dir.path().join("share/man1");
-        assert_eq!(run(&Man::WriteAll(man1.clone())).unwrap(), 0);
-        assert_eq!(fs::read_dir(&man1).unwrap().count(), pages::ALL.len());
-        assert_eq!(fs::read(man1.join("rlock-exec.1")).unwrap(), pages::Page::find("exec").unwrap().roff());
+        let man = dir.path().join("share/man");
+        assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
+        let count = |section| fs::read_dir(man.join(section)).unwrap().count();
+        assert_eq!(count("man1") + count("man7"), pages::ALL.len());
+        for (file, word) in [("man1/rlock-exec.1", "exec"), ("man7/rlock-redis.7", "redis")] {
+            assert_eq!(fs::read(man.join(file)).unwrap(), pages::Page::find(word).unwrap().roff());
+        }
     }
 
     #[test]
@@ -52,7 +56,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = run(&Man::WriteAll(file.join("man1"))).unwrap_err();
+        let error = run(&Man::WriteAll(file.clone())).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot create '{}'", file.join("man1").display()));
     }
 }

@@ -52,6 +52,7 @@ impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         match error {
             store::Error::Usage(text) => Self::usage(text),
+            store::Error::Refused(text) => Self::refused(&text),
             store::Error::Unavailable(text) => Self { code: exit::UNAVAILABLE, text },
         }
     }

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`resource`], [`endpoint`], [`span`], [`mode`] | what a claim is made of |
 //! | [`request`] | claims, sessions, and the process behind one |
+//! | [`lease`] | until when a holder may rely on its grant, and when it renews |
 //! | [`index`] | the claims on a resource by place |
 //! | [`records`] | where the table keeps its state |
 //! | [`op`] | what can be asked and what is answered |
@@ -14,6 +15,7 @@
 
 pub mod endpoint;
 pub mod index;
+pub mod lease;
 pub mod mode;
 pub mod op;
 pub mod records;

@@ -170,6 +170,12 @@ impl Modes {
         Modes(self.0 | other.0)
     }
 
+    /// The modes that are in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: Modes) -> Modes {
+        Modes(self.0 & other.0)
+    }
+
     /// The modes that are not in the set.
     #[must_use]
     pub const fn complement(self) -> Modes {
@@ -288,6 +294,7 @@ mod tests {
             assert_eq!(set.intersects(Modes::ALL), !members.is_empty());
             assert_eq!(set.union(set.complement()), Modes::ALL);
             assert!(!set.intersects(set.complement()));
+            assert_eq!((set.intersection(set), set.intersection(set.complement())), (set, Modes::EMPTY));
         }
         assert!(!Modes::of(&[Read, Slot]).intersects(Modes::of(&[Prewrite, Write])));
         assert!(Modes::of(&[Read, Slot]).union(Modes::of(&[Write])).intersects(Modes::of(&[Prewrite, Write])));

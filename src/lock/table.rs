@@ -245,7 +245,7 @@ impl<R: Records> LockTable<R> {
     }
 
     /// Removes a session and answers what it held or waited for; nothing for a session that did neither.
-    fn remove(&mut self, id: SessionId) -> Result<Vec<(Resource, Span)>, R::Error> {
+    fn remove(&mut self, id: SessionId) -> Result<Vec<Freed>, R::Error> {
         let Some(session) = self.records.session(id)? else { return Ok(Vec::new()) };
         self.records.remove_session(id)?;
         let mut freed = Vec::with_capacity(session.claims.len());
@@ -268,7 +268,7 @@ impl<R: Records> LockTable<R> {
             } else {
                 self.records.put_resource(&name, state)?;
             }
-            freed.push((name, record.claim.span));
+            freed.push(Freed { resource: name, span: record.claim.span, modes: blocked_by(record.claim.mode) });
         }
         Ok(freed)
     }
@@ -320,8 +320,9 @@ impl<R: Records> LockTable<R> {
             return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
         }
         self.change(id, &mut session, index, |claim| claim.span = span)?;
+        let modes = blocked_by(session.claims[index].claim.mode);
         self.records.put_session(id, session)?;
-        self.settle(now, resource, &old, granted)?;
+        self.settle(now, &Freed { resource: resource.clone(), span: old, modes }, granted)?;
         Ok(Reply::Done)
     }
 
@@ -356,11 +357,13 @@ impl<R: Records> LockTable<R> {
                 return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
             }
         }
-        for index in &lowered {
-            self.change(id, &mut session, *index, |claim| claim.mode = mode)?;
+        let mut freed = Vec::with_capacity(lowered.len());
+        for index in lowered {
+            let Claim { mode: old, span, .. } = session.claims[index].claim.clone();
+            self.change(id, &mut session, index, |claim| claim.mode = mode)?;
+            let modes = old.clashing().intersection(mode.clashing().complement());
+            freed.push(Freed { resource: resource.clone(), span, modes });
         }
-        let freed: Vec<_> =
-            lowered.iter().map(|index| (resource.clone(), session.claims[*index].claim.span.clone())).collect();
         self.records.put_session(id, session)?;
         self.settle_all(now, &freed, granted)?;
         Ok(Reply::Done)
@@ -402,26 +405,17 @@ impl<R: Records> LockTable<R> {
         self.records.put_resource(&name, state)
     }
 
-    fn settle_all(
-        &mut self,
-        now: Micros,
-        freed: &[(Resource, Span)],
-        granted: &mut Vec<SessionId>,
-    ) -> Result<(), R::Error> {
-        freed.iter().try_for_each(|(resource, span)| self.settle(now, resource, span, granted))
+    fn settle_all(&mut self, now: Micros, freed: &[Freed], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+        freed.iter().try_for_each(|freed| self.settle(now, freed, granted))
     }
 
-    /// Grants to the waiters that something freed in `span` lets in, first come, first served.
+    /// Grants to the waiters that something freed lets in, first come, first served.
     ///
-    /// Whoever can be granted now overlaps `span`, for nothing else has changed. The walk ends at the first claim, granted or still
-    /// waiting, that covers `span` in a mode that no later one goes with.
-    fn settle(
-        &mut self,
-        now: Micros,
-        resource: &Resource,
-        span: &Span,
-        granted: &mut Vec<SessionId>,
-    ) -> Result<(), R::Error> {
+    /// Whoever it lets in overlaps its span in one of its modes, for nothing else has changed; of several things freed together, each
+    /// lets in those in whose way it was. The walk ends at the first claim, granted or still waiting, that covers the span in a mode
+    /// that no later one goes with.
+    fn settle(&mut self, now: Micros, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+        let Freed { resource, span, modes } = freed;
         // Modes that no later ordinary waiter can be granted here. A nested one heeds no waiter, so it is always looked at.
         let mut closed = Modes::EMPTY;
         let mut after = Rank::HELD;
@@ -429,7 +423,7 @@ impl<R: Records> LockTable<R> {
         loop {
             let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else { return Ok(()) };
             let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
-            let query = Query { span, held: Modes::EMPTY, waiting: open, before: Rank::LAST };
+            let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
             let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
             if candidates.is_empty() {
                 return Ok(());
@@ -467,6 +461,24 @@ impl<R: Records> LockTable<R> {
         granted.push(id);
         Ok(Tried::Granted)
     }
+}
+
+/// What was given up of a resource, and thus who may be let in.
+#[derive(Clone, Debug)]
+struct Freed {
+    resource: Resource,
+    span: Span,
+    /// The modes of the waiters in whose way it was.
+    modes: Modes,
+}
+
+/// The modes of the waiters in whose way a claim of this mode may be.
+fn blocked_by(mode: Mode) -> Modes {
+    let mut modes = mode.clashing();
+    if mode == Mode::Slot {
+        modes.insert(Mode::Slot);
+    }
+    modes
 }
 
 /// What became of a waiter that was looked at.

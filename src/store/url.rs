@@ -1,8 +1,13 @@
 //! Which store a URL means.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::embedded::Embedded;
+use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
 
 /// The namespace where none is given.
@@ -11,17 +16,35 @@ pub const DEFAULT_NAMESPACE: &str = "rlock";
 /// How many bytes a namespace has at most.
 pub const NAMESPACE_BYTES_MAX: usize = 128;
 
-/// Opens the store that `url` names, or the embedded one in its default directory.
+/// Opens the store that `url` names, or the embedded one in its default directory. Reaching a server may take `connect_timeout`.
 ///
 /// # Errors
-/// The URL or the namespace makes no sense, or the store can't be used.
-pub fn open(url: Option<&str>, namespace: &str) -> Result<Box<dyn Store>, Error> {
+/// The URL, the namespace or a password makes no sense, or the store can't be used.
+pub fn open(
+    url: Option<&str>,
+    namespace: &str,
+    secrets: &Secrets,
+    connect_timeout: Duration,
+) -> Result<Box<dyn Store>, Error> {
     check_namespace(namespace)?;
-    let directory = match url {
-        None => None,
-        Some(url) => Some(file_path(url)?),
-    };
-    Ok(Box::new(Embedded::open(directory, namespace)?))
+    match url.map(|url| (url, Target::parse(url))) {
+        None => Ok(Box::new(Embedded::open(None, namespace)?)),
+        Some((url, None)) => Ok(Box::new(Embedded::open(Some(file_path(url)?), namespace)?)),
+        Some((_, Some(target))) => Ok(Box::new(Redis::new(complete(target?, secrets)?, namespace, connect_timeout))),
+    }
+}
+
+/// Whether a URL has a password in it, so that whoever sees the URL sees the password.
+pub fn has_password(url: &str) -> bool {
+    matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
+}
+
+/// Adds what a URL leaves to its surroundings.
+fn complete(mut target: Target, secrets: &Secrets) -> Result<Target, Error> {
+    target.anchor(std::env::current_dir)?;
+    // A file that isn't needed isn't read.
+    let password = if target.lacks_password() { secrets.read()? } else { None };
+    target.with_password(password)
 }
 
 fn check_namespace(namespace: &str) -> Result<(), Error> {
@@ -36,12 +59,14 @@ fn check_namespace(namespace: &str) -> Result<(), Error> {
 
 fn file_path(url: &str) -> Result<PathBuf, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(Error::Usage("the store is no URL: write it as file:///directory".to_owned()));
+        return Err(Error::Usage(format!("the store is no URL: write it as file:///directory or {SCHEMES}")));
     };
     if scheme != "file" {
-        // Not the whole URL, which may have a password in it.
+        // Not the whole URL, which may have a password in it; nor what is no scheme, which may be one.
+        let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
+        let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
         return Err(Error::Usage(format!(
-            "no store has the scheme '{scheme}': this version has the embedded store only, file:///directory"
+            "no store has the scheme{shown} of the URL: write file:///directory or {SCHEMES}"
         )));
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -50,15 +75,16 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
             "the file URL of the store has no absolute path: write it as file:///directory".to_owned(),
         ));
     }
-    decode(path).ok_or_else(|| {
+    let path = decode(path).filter(|path| !path.contains(&0)).ok_or_else(|| {
         Error::Usage(
             "the file URL of the store has a % without two hexadecimal digits: write % itself as %25".to_owned(),
         )
-    })
+    })?;
+    Ok(OsString::from_vec(path).into())
 }
 
 /// Resolves percent escapes.
-fn decode(text: &str) -> Option<PathBuf> {
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -71,31 +97,33 @@ fn decode(text: &str) -> Option<PathBuf> {
             bytes.push(*first);
         }
     }
-    let no_nul = !bytes.contains(&0);
-    no_nul.then(|| PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes)))
+    Some(bytes)
+}
+
+/// Escapes all but letters, digits and the bytes in `plain`, such that [`decode`] finds it again.
+pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || plain.contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            // Writing to a String can't fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }
 
 /// The URL of a directory, such that [`open`] finds it again.
-pub(super) fn of_directory(path: &std::path::Path) -> String {
-    use std::fmt::Write;
-    use std::os::unix::ffi::OsStrExt;
-
-    let mut url = String::from("file://");
-    for byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_graphic() && *byte != b'%' {
-            url.push(char::from(*byte));
-        } else {
-            // Writing to a String can't fail.
-            let _ = write!(url, "%{byte:02X}");
-        }
-    }
-    url
+pub(super) fn of_directory(path: &Path) -> String {
+    format!("file://{}", encode(path.as_os_str().as_bytes(), PUNCTUATION))
 }
+
+/// What the path of a file URL shows as it is: all that can be seen but for the escape itself.
+const PUNCTUATION: &[u8] = b"!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~";
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -107,11 +135,32 @@ mod tests {
     }
 
     #[test]
+    fn a_password_from_elsewhere_is_asked_for_only_where_it_is_needed() {
+        let read = |url: &str| Target::parse(url).unwrap().unwrap();
+        let nowhere = Secrets { password: None, password_file: Some("/nonexistent".into()) };
+        assert!(complete(read("redis://:own@h"), &nowhere).is_ok());
+        assert!(
+            matches!(complete(read("redis://h"), &nowhere), Err(Error::Usage(text)) if text.contains("/nonexistent"))
+        );
+        let given = Secrets { password: Some("secret".into()), password_file: None };
+        assert!(!complete(read("redis://h"), &given).unwrap().lacks_password());
+        assert!(complete(read("redis://h"), &Secrets::default()).unwrap().lacks_password());
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_seen() {
+        assert!(has_password("redis://:secret@h") && has_password("redis+sentinel://h/m?sentinel-password=x"));
+        assert!(!has_password("redis://user@h") && !has_password("file:///x:y@z") && !has_password("redis://:secret@"));
+    }
+
+    #[test]
     fn what_names_no_store_is_a_usage_error_without_a_password() {
         for url in [
             "nonsense",
             "gopher://x",
-            "redis://:secret@h",
+            "redsi://:secret@h",
+            ":secret@h://x",
+            "redis:secret@h",
             "file://host/x",
             "file:x",
             "file:///%zz",

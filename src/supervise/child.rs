@@ -148,6 +148,11 @@ impl Child {
         self.send_group(Kernel::TERM);
     }
 
+    /// Stops the command and its own group.
+    pub fn freeze(&self) {
+        self.send_group(Kernel::STOP);
+    }
+
     /// Ends the command and its own group.
     pub fn kill(&self) {
         self.send_group(Kernel::KILL);

@@ -2,6 +2,8 @@
 //!
 //! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is [`super::run`]'s.
 
+use std::time::Duration;
+
 use rustix::process::Signal as Kernel;
 
 use crate::exit;
@@ -140,8 +142,13 @@ pub enum Group {
 pub enum Event {
     /// The store says: still in the queue.
     Queued,
-    /// The store says: granted.
-    Granted,
+    /// The store says: granted. Again with each renewal, which moves the deadline.
+    Granted {
+        /// When the command must be gone unless the lease is renewed; `None` where there is no lease.
+        deadline: Option<Duration>,
+    },
+    /// The store says: neither granted nor queued, now or ever; the exit code that says why.
+    Denied(u8),
     /// The store says: the grant, or the place in the queue, is gone.
     Lost,
     /// The store could not say.
@@ -165,6 +172,17 @@ pub enum Event {
     Tick,
 }
 
+/// What becomes of the command when the grant is lost, or the place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// It was not started.
+    NotStarted,
+    /// It is stopped.
+    Stopped,
+    /// It ended by itself, and nobody can tell whether in time.
+    EndedLate,
+}
+
 /// Something to do. A list of them is carried out in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -178,6 +196,8 @@ pub enum Action {
     Terminate,
     /// End the command: SIGKILL, to its whole group where that is its own.
     Kill,
+    /// Stop all that is in the command's own group: SIGSTOP.
+    Freeze,
     /// Stop rlock as this signal would have, and come back when it is continued.
     StopSelf(Stop),
     /// Collect the ended command; its process id is void from here on.
@@ -190,10 +210,14 @@ pub enum Action {
     HideWaiting,
     /// Say that the wait is over, and who holds.
     ReportBusy,
-    /// Say what the store or the start of the command failed with.
+    /// Say what the store or the start of the command failed with, or why the request was denied.
     ReportFailure,
     /// Say the same as a warning: the command goes on.
     Warn,
+    /// Say that the store took the grant away.
+    ReportLost(Consequence),
+    /// Say that the lease could not be renewed in time.
+    ReportOverdue(Consequence),
     /// The end: leave with this exit code.
     Exit(u8),
     /// The end: leave as a program that this signal ends.

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use super::child::CommandSpec;
 use super::child::{self, Change, Child};
-use super::event::{Action, Event, Group};
+use super::event::{Action, Consequence, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
 use super::terminal::{StatusLine, group_for_command, one_line};
@@ -23,29 +23,48 @@ use crate::words::reason;
 /// How a request stands at its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
+    /// The store has not answered yet.
+    Asking,
     /// In the queue.
     Waiting,
-    /// Granted; the tokens, claim by claim.
-    Granted(Vec<u64>),
-    /// The grant, or the place in the queue, was taken away; one line that says how.
+    /// Granted.
+    Granted {
+        /// The tokens, claim by claim.
+        tokens: Vec<u64>,
+        /// The instant of `CLOCK_BOOTTIME` by which the command must be gone unless a renewal moves it.
+        deadline: Option<Duration>,
+    },
+    /// Neither granted nor queued.
+    Denied {
+        /// The exit code that says why.
+        code: u8,
+        /// One line that says why, if it is to be said.
+        text: Option<String>,
+    },
+    /// The grant, or the place in the queue, was taken away; one line that says how, and to which what becomes of the
+    /// command is added.
     Lost(String),
 }
 
-/// What the loop needs of a request at the store, from the moment that it is queued or granted.
+/// What the loop needs of a request at the store, from the moment that it was made.
 pub trait Hold {
     /// Descriptors whose readiness means: call [`check`](Self::check). An error or a hang-up counts as ready.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
+    /// The instant of `CLOCK_BOOTTIME` at which [`check`](Self::check) is wanted even if no descriptor is ready. Each
+    /// check moves it on.
+    fn timeout(&self) -> Option<Duration>;
+
     /// What became of the request; never blocks. It may be asked more often than something happens.
     ///
     /// # Errors
-    /// The store's, one line. After an error, or after [`Standing::Lost`], it is not asked again.
+    /// The store's, one line. After an error, after [`Standing::Denied`] and [`Standing::Lost`], it is not asked again.
     fn check(&mut self) -> anyhow::Result<Standing>;
 
     /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was lost is no error.
     ///
     /// # Errors
-    /// The store's, one line.
+    /// One line that says so, what follows from it, and the store's reason.
     fn release(&mut self) -> anyhow::Result<()>;
 
     /// One line that says who holds what this request waits for.
@@ -53,6 +72,9 @@ pub trait Hold {
     /// # Errors
     /// The store's; the line is left out then.
     fn blocked_by(&mut self) -> anyhow::Result<String>;
+
+    /// One line that says that the lease was not renewed in time, and why; as with [`Standing::Lost`] it is added to.
+    fn overdue(&self) -> String;
 }
 
 /// What the command line says about the supervision.
@@ -72,26 +94,25 @@ pub struct Options {
 
 /// Waits for the grant, runs the command under it, releases, and returns the exit code.
 ///
-/// `first` is how the request stood when it was made; `signals` were installed before that. `environment` gives the variables
-/// for the command, once the tokens are known. Whatever there is to say has been said on standard error when this returns.
+/// `signals` were installed before the request was made. `environment` gives the variables for the command, once the
+/// tokens are known and the command is about to start. Whatever there is to say has been said on standard error when
+/// this returns.
 ///
 /// # Errors
 /// A failure of the kernel that leaves nothing to supervise with. A command that still runs dies with rlock.
 pub fn run(
     hold: &mut dyn Hold,
-    first: Standing,
     command: CommandSpec,
     environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
     options: Options,
     signals: Signals,
 ) -> anyhow::Result<u8> {
-    supervise(hold, first, command, environment, options, signals, group_for_command(), &mut io::stderr())
+    supervise(hold, command, environment, options, signals, group_for_command(), &mut io::stderr())
 }
 
-#[expect(clippy::too_many_arguments, reason = "`run` with what it finds out itself, so that tests can say it")]
+/// [`run`] with what it finds out itself, so that tests can say it.
 fn supervise<E>(
     hold: &mut dyn Hold,
-    first: Standing,
     command: CommandSpec,
     environment: E,
     options: Options,
@@ -108,7 +129,7 @@ where
         hold,
         asks: true,
         tokens: Vec::new(),
-        failure: String::new(),
+        failure: None,
         command,
         environment: Some(environment),
         group,
@@ -118,11 +139,12 @@ where
         quiet,
         line: StatusLine::default(),
         messages,
+        unsaid: Vec::new(),
         exit: None,
     };
     // What ended before the signals were installed has told nobody.
     child::reap_inherited();
-    supervision.standing(Ok(first))?;
+    supervision.ask()?;
     loop {
         if let Some(code) = supervision.exit {
             return Ok(code);
@@ -136,8 +158,8 @@ struct Supervision<'a, E> {
     /// Whether the store may still have something to say.
     asks: bool,
     tokens: Vec<u64>,
-    /// What failed last, in words.
-    failure: String,
+    /// What failed last, in words, if it is to be said.
+    failure: Option<String>,
     command: CommandSpec,
     environment: Option<E>,
     group: Group,
@@ -147,6 +169,8 @@ struct Supervision<'a, E> {
     quiet: bool,
     line: StatusLine,
     messages: &'a mut dyn Write,
+    /// What is to be said when the lock is free.
+    unsaid: Vec<String>,
     exit: Option<u8>,
 }
 
@@ -156,14 +180,14 @@ where
 {
     /// Waits for something to happen and tells the machine.
     ///
-    /// The order matters where several things have: signals first, for they cancel a grant that came with them; the store
-    /// before the command, so that a grant that was lost is lost even if the command ended in the same instant.
+    /// The order matters where several things have: signals first, for they cancel a grant that came with them; the
+    /// store before the command, so that a grant that was lost is lost even if the command ended in the same instant;
+    /// the time last, for a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
         let store_is_ready = self.wait()?;
         let child_changed = self.take_signals()?;
         if store_is_ready && self.asks {
-            let standing = self.hold.check();
-            self.standing(standing)?;
+            self.ask()?;
         }
         if child_changed {
             self.look_at_child()?;
@@ -171,21 +195,24 @@ where
         self.on(Event::Tick)
     }
 
-    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store has something to say.
+    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be asked.
     fn wait(&self) -> anyhow::Result<bool> {
-        let descriptors = if self.asks { self.hold.descriptors() } else { Vec::new() };
+        let (descriptors, asking) =
+            if self.asks { (self.hold.descriptors(), self.hold.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let timer = self.machine.next_timeout().map(|at| at.saturating_sub(now()));
-        let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { timer };
+        let timer = self.machine.next_timeout().into_iter().chain(asking).min();
+        let left = timer.map(|at| at.saturating_sub(now()));
+        let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
         // A time that the kernel can't express is longer than anybody waits.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => Ok(polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error).context("cannot wait for signals and the store"),
-        }
+        let store_spoke = match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => false,
+            Err(error) => return Err(error).context("cannot wait for signals and the store"),
+        };
+        Ok(store_spoke || asking.is_some_and(|at| at <= now()))
     }
 
     /// Tells the machine of the signals that have come; says whether the command is to be looked at.
@@ -203,22 +230,29 @@ where
         Ok(child_changed)
     }
 
-    fn standing(&mut self, standing: anyhow::Result<Standing>) -> anyhow::Result<()> {
+    /// Asks the store and tells the machine.
+    fn ask(&mut self) -> anyhow::Result<()> {
+        let standing = self.hold.check();
+        // What failed or is over may have descriptors that stay ready for ever, and asking again would turn the loop
+        // into a busy one.
+        self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted { .. }));
         let event = match standing {
+            Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => Event::Queued,
-            Ok(Standing::Granted(tokens)) => {
+            Ok(Standing::Granted { tokens, deadline }) => {
                 self.tokens = tokens;
-                Event::Granted
+                Event::Granted { deadline }
+            }
+            Ok(Standing::Denied { code, text }) => {
+                self.failure = text;
+                Event::Denied(code)
             }
             Ok(Standing::Lost(reason)) => {
-                self.asks = false;
-                self.failure = reason;
+                self.failure = Some(reason);
                 Event::Lost
             }
-            // Its descriptors may stay ready for ever, and asking again would turn the loop into a busy one.
             Err(error) => {
-                self.asks = false;
-                self.failure = format!("{error:#}");
+                self.failure = Some(format!("{error:#}"));
                 Event::StoreFailed
             }
         };
@@ -254,14 +288,28 @@ where
             // Nothing that can't be said may keep the lock held: that goes for all the messages here.
             Action::HideWaiting => drop(self.line.hide(self.messages)),
             Action::ReportBusy => self.report_busy(),
-            Action::ReportFailure => self.say("", &self.failure.clone()),
-            Action::Warn => self.say("warning: ", &self.failure.clone()),
-            Action::Exit(code) => self.exit = Some(code),
+            Action::ReportFailure => self.say_failure("", ""),
+            Action::Warn => self.say_failure("warning: ", ""),
+            Action::ReportLost(consequence) => self.say_failure("", words(consequence)),
+            Action::ReportOverdue(consequence) => {
+                self.failure = Some(self.hold.overdue());
+                self.say_failure("", words(consequence));
+            }
+            Action::Exit(code) => {
+                self.say_the_rest();
+                self.exit = Some(code);
+            }
             Action::ExitBy(signal) => {
+                self.say_the_rest();
                 self.signals.end_self(signal);
                 self.exit = Some(signal.exit_code());
             }
-            Action::Pass(_) | Action::PassGroup(_) | Action::Terminate | Action::Kill | Action::Reap => {
+            Action::Pass(_)
+            | Action::PassGroup(_)
+            | Action::Freeze
+            | Action::Terminate
+            | Action::Kill
+            | Action::Reap => {
                 self.perform_on_child(action)?;
             }
         }
@@ -273,6 +321,7 @@ where
         match action {
             Action::Pass(signal) => child.pass(signal),
             Action::PassGroup(signal) => child.pass_group(signal),
+            Action::Freeze => child.freeze(),
             Action::Terminate => child.terminate(),
             Action::Kill => child.kill(),
             _ => child.reap().context("cannot reap the command")?,
@@ -281,18 +330,19 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
+        let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
         self.take_signals()?;
+        self.on(Event::Tick)?;
         if !self.machine.may_start() {
             return Ok(());
         }
-        let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
         match Child::start(&self.command, environment, self.group, &self.signals) {
             Ok(child) => {
                 self.child = Some(child);
                 self.on(Event::Started)
             }
             Err(error) => {
-                self.failure = error.text;
+                self.failure = Some(error.text);
                 self.on(Event::StartFailed(error.code))
             }
         }
@@ -300,7 +350,7 @@ where
 
     fn release(&mut self) {
         if let Err(error) = self.hold.release() {
-            self.say("warning: ", &format!("could not release, so it is free only when rlock has ended: {error:#}"));
+            self.say("warning: ", &format!("{error:#}"));
         }
     }
 
@@ -317,8 +367,35 @@ where
         }
     }
 
+    fn say_failure(&mut self, kind: &str, addition: &str) {
+        if let Some(failure) = &self.failure {
+            let text = format!("{}{addition}", reason(failure));
+            self.say(kind, &text);
+        }
+    }
+
+    /// Says a line; from the start of the command on, only when all is over. Standard error may be a pipe that nobody
+    /// reads or a terminal that is held, and to wait for it could mean to miss the command's deadline.
     fn say(&mut self, kind: &str, text: &str) {
-        let _ = writeln!(self.messages, "rlock: {kind}{}", one_line(&reason(&text)));
+        self.unsaid.push(format!("rlock: {kind}{}", one_line(&reason(&text))));
+        if self.child.is_none() {
+            self.say_the_rest();
+        }
+    }
+
+    fn say_the_rest(&mut self) {
+        for line in self.unsaid.drain(..) {
+            let _ = writeln!(self.messages, "{line}");
+        }
+    }
+}
+
+/// What becomes of the command, to be added to why.
+fn words(consequence: Consequence) -> &'static str {
+    match consequence {
+        Consequence::NotStarted => "; the command was not started",
+        Consequence::Stopped => "; the command is stopped",
+        Consequence::EndedLate => "; the command has ended, but maybe too late",
     }
 }
 
@@ -328,246 +405,4 @@ fn now() -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::io::{PipeReader, PipeWriter, Read, pipe};
-    use std::os::fd::AsFd;
-    use std::path::Path;
-
-    use rustix::process::{getpid, kill_process};
-
-    use super::super::event::Signal;
-    use super::super::signals::one_test_at_a_time;
-    use super::*;
-
-    /// A store that says what a test writes into a pipe: `w`aiting, `g`ranted, `l`ost; the end of the pipe is its failure.
-    struct Fake {
-        news: PipeReader,
-        releases: usize,
-        release_fails: bool,
-    }
-
-    impl Fake {
-        fn new() -> (Self, PipeWriter) {
-            let (news, writer) = pipe().unwrap();
-            (Self { news, releases: 0, release_fails: false }, writer)
-        }
-    }
-
-    impl Hold for Fake {
-        fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-            vec![(self.news.as_fd(), PollFlags::IN)]
-        }
-
-        fn check(&mut self) -> anyhow::Result<Standing> {
-            let mut byte = [0];
-            anyhow::ensure!(self.news.read(&mut byte)? == 1, "the table is\nunreadable");
-            Ok(match &byte {
-                b"w" => Standing::Waiting,
-                b"g" => Standing::Granted(vec![7, 9]),
-                _ => Standing::Lost("the grant on 'k' was broken by an operator".to_owned()),
-            })
-        }
-
-        fn release(&mut self) -> anyhow::Result<()> {
-            self.releases += 1;
-            anyhow::ensure!(!self.release_fails, "the table is full");
-            Ok(())
-        }
-
-        fn blocked_by(&mut self) -> anyhow::Result<String> {
-            Ok("'k' is held by somebody".to_owned())
-        }
-    }
-
-    const OPTIONS: Options =
-        Options { grace: Duration::from_secs(3_600), wait: None, busy_code: 75, notice: false, quiet: false };
-
-    fn supervised(
-        hold: &mut Fake,
-        first: Standing,
-        script: &str,
-        options: Options,
-        signals: Signals,
-    ) -> (anyhow::Result<u8>, String) {
-        let argv = ["sh", "-c", script].map(OsString::from).to_vec();
-        let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
-        let mut messages = Vec::new();
-        let command = CommandSpec { argv };
-        let code = supervise(hold, first, command, tokens, options, signals, Group::Own, &mut messages);
-        (code, String::from_utf8(messages).unwrap())
-    }
-
-    fn granted() -> Standing {
-        Standing::Granted(vec![7, 9])
-    }
-
-    /// The script that the supervised shell runs says that it got there by opening a FIFO; opening it here waits for that.
-    fn fifo(dir: &Path) -> std::path::PathBuf {
-        let path = dir.join("ready");
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success());
-        path
-    }
-
-    #[test]
-    fn a_granted_command_runs_silently_and_is_released_once() {
-        let _one = one_test_at_a_time();
-        let (mut hold, _news) = Fake::new();
-        let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
-        let (code, messages) = supervised(&mut hold, granted(), script, OPTIONS, Signals::install().unwrap());
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (3, "", 1));
-    }
-
-    #[test]
-    fn a_waiter_runs_when_it_is_granted() {
-        let _one = one_test_at_a_time();
-        let (mut hold, mut news) = Fake::new();
-        news.write_all(b"wg").unwrap();
-        let (code, messages) = supervised(&mut hold, Standing::Waiting, "exit 5", OPTIONS, Signals::install().unwrap());
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
-    }
-
-    #[test]
-    fn a_wait_that_is_over_says_who_holds_unless_quiet() {
-        let _one = one_test_at_a_time();
-        for (quiet, said) in [(false, "rlock: busy: 'k' is held by somebody\n"), (true, "")] {
-            let (mut hold, _news) = Fake::new();
-            let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..OPTIONS };
-            let signals = Signals::install().unwrap();
-            let (code, messages) = supervised(&mut hold, Standing::Waiting, "exit 5", options, signals);
-            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
-        }
-    }
-
-    #[test]
-    fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
-        let _one = one_test_at_a_time();
-        for first in [granted(), Standing::Waiting] {
-            let (mut hold, mut news) = Fake::new();
-            news.write_all(b"g").unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            let mark = dir.path().join("started");
-            let signals = Signals::install().unwrap();
-            // To this very thread, so that it is noted when this returns.
-            signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
-            let script = format!("touch {}", mark.display());
-            let (code, messages) = supervised(&mut hold, first, &script, OPTIONS, signals);
-            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (129, "", 1));
-            assert!(!mark.exists());
-        }
-    }
-
-    #[test]
-    fn each_signal_is_passed_on() {
-        let _one = one_test_at_a_time();
-        for (signal, name) in [
-            (Signal::Term, "TERM"),
-            (Signal::Int, "INT"),
-            (Signal::Hup, "HUP"),
-            (Signal::Quit, "QUIT"),
-            (Signal::Usr1, "USR1"),
-            (Signal::Usr2, "USR2"),
-            (Signal::Winch, "WINCH"),
-            (Signal::Cont, "CONT"),
-        ] {
-            let (mut hold, _news) = Fake::new();
-            let dir = tempfile::tempdir().unwrap();
-            let ready = fifo(dir.path());
-            let script = format!("trap 'exit 40' {name}; : > {}; while :; do sleep 0.01; done", ready.display());
-            let sender = std::thread::spawn(move || {
-                File::open(ready).unwrap();
-                kill_process(getpid(), signal.kernel()).unwrap();
-            });
-            let (code, messages) = supervised(&mut hold, granted(), &script, OPTIONS, Signals::install().unwrap());
-            sender.join().unwrap();
-            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (40, "", 1), "{name}");
-        }
-    }
-
-    /// `sh -c 'a; b'` that dies by a passed signal takes `a` with it.
-    #[test]
-    fn a_passed_signal_that_kills_leaves_nobody_behind() {
-        let _one = one_test_at_a_time();
-        let (mut hold, _news) = Fake::new();
-        let dir = tempfile::tempdir().unwrap();
-        let ready = fifo(dir.path());
-        // The pipe ends when the last that inherited it is gone.
-        let (mut alive, held) = pipe().unwrap();
-        rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
-        let script = format!("sleep 1000 & : > {}; wait", ready.display());
-        let sender = std::thread::spawn(move || {
-            File::open(ready).unwrap();
-            drop(held);
-            kill_process(getpid(), Signal::Term.kernel()).unwrap();
-        });
-        let (code, _) = supervised(&mut hold, granted(), &script, OPTIONS, Signals::install().unwrap());
-        sender.join().unwrap();
-        assert_eq!((code.unwrap(), hold.releases), (143, 1));
-        assert_eq!(alive.read(&mut [0]).unwrap(), 0);
-    }
-
-    #[test]
-    fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
-        let _one = one_test_at_a_time();
-        let lost = "rlock: the grant on 'k' was broken by an operator\n";
-        let cases = [("trap 'exit 0' TERM", Duration::from_secs(3_600)), ("trap '' TERM", Duration::from_millis(1))];
-        for (trap, grace) in cases {
-            let (mut hold, mut news) = Fake::new();
-            let dir = tempfile::tempdir().unwrap();
-            let ready = fifo(dir.path());
-            let script = format!("{trap}; : > {}; while :; do sleep 0.01; done", ready.display());
-            let breaker = std::thread::spawn(move || {
-                File::open(ready).unwrap();
-                news.write_all(b"l").unwrap();
-                news
-            });
-            let options = Options { grace, ..OPTIONS };
-            let (code, messages) = supervised(&mut hold, granted(), &script, options, Signals::install().unwrap());
-            drop(breaker.join().unwrap());
-            assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 1), "{trap}");
-        }
-    }
-
-    #[test]
-    fn a_store_that_fails_ends_a_wait_but_no_command() {
-        let _one = one_test_at_a_time();
-        let (mut hold, news) = Fake::new();
-        drop(news);
-        let signals = Signals::install().unwrap();
-        let (code, messages) = supervised(&mut hold, Standing::Waiting, "exit 5", OPTIONS, signals);
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (69, "rlock: the table is?unreadable\n", 1));
-
-        let (mut hold, news) = Fake::new();
-        drop(news);
-        let signals = Signals::install().unwrap();
-        let (code, messages) = supervised(&mut hold, granted(), "exit 5", OPTIONS, signals);
-        let warning = "rlock: warning: the table is?unreadable\n";
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
-    }
-
-    #[test]
-    fn a_failed_release_keeps_the_exit_code_and_warns() {
-        let _one = one_test_at_a_time();
-        let (mut hold, _news) = Fake::new();
-        hold.release_fails = true;
-        let (code, messages) = supervised(&mut hold, granted(), "exit 5", OPTIONS, Signals::install().unwrap());
-        assert_eq!(
-            (code.unwrap(), messages.as_str()),
-            (5, "rlock: warning: could not release, so it is free only when rlock has ended: the table is full\n")
-        );
-    }
-
-    #[test]
-    fn a_command_that_cannot_run_is_told_and_released() {
-        let _one = one_test_at_a_time();
-        let (mut hold, _news) = Fake::new();
-        let command = CommandSpec { argv: vec!["rlock-no-such-program".into()] };
-        let mut messages = Vec::new();
-        let signals = Signals::install().unwrap();
-        let none = |_: &[u64]| vec![];
-        let code = supervise(&mut hold, granted(), command, none, OPTIONS, signals, Group::Own, &mut messages).unwrap();
-        let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
-        assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
-    }
-}
+mod tests;

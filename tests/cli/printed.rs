@@ -1,7 +1,8 @@
 //! What is printed on demand: completions, man pages, help and version.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::Lab;
 
@@ -19,19 +20,28 @@ fn the_committed_files_are_printed() {
     lab.run(["man"]).printed(&committed("man/rlock.1"));
     let pages = lab.folder().join("pages");
     lab.run(["man", "--dir", pages.to_str().expect("plain")]).printed("");
-    let mut names = Vec::new();
+    let mut paths = BTreeSet::new();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).expect("the pages") {
         let name = entry.expect("a page").file_name().into_string().expect("a plain name");
-        let page = name.strip_suffix(".1").expect("a page of section 1");
+        let (page, section) = name.split_once('.').expect("a page of some section");
         lab.run(["man", page]).printed(&committed(&format!("man/{name}")));
-        if let Some(subcommand) = page.strip_prefix("rlock-") {
-            lab.run(["man", subcommand]).printed(&committed(&format!("man/{name}")));
+        if let Some(word) = page.strip_prefix("rlock-") {
+            lab.run(["man", word]).printed(&committed(&format!("man/{name}")));
         }
-        assert_eq!(fs::read_to_string(pages.join(&name)).expect("it was written"), committed(&format!("man/{name}")));
-        names.push(name);
+        // As man(1) looks for them.
+        let path = Path::new(&format!("man{section}")).join(&name);
+        assert_eq!(fs::read_to_string(pages.join(&path)).expect("it was written"), committed(&format!("man/{name}")));
+        paths.insert(path);
     }
-    assert_eq!(fs::read_dir(pages).expect("the folder").count(), names.len());
+    assert_eq!(files_below(&pages), paths);
     assert!(!lab.directory().exists(), "printing needs no store");
+}
+
+/// The files two levels below a folder.
+fn files_below(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let files = entries(folder).flat_map(|below| entries(&below).collect::<Vec<_>>());
+    files.map(|file| file.strip_prefix(folder).expect("it is below").to_owned()).collect()
 }
 
 /// Help and version are what was asked for, so they go to standard output with 0.

@@ -55,8 +55,8 @@ enum Standing {
     Growing,
 }
 
-/// What was given up: a part of a resource.
-type Freed = Vec<(Resource, Span)>;
+/// What was given up: claims as they were, and the mode in which one is still held.
+type Freed = Vec<(Claim, Option<Mode>)>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
@@ -278,7 +278,7 @@ impl Oracle {
         for id in ids {
             let Some(at) = self.members.iter().position(|member| member.id() == *id) else { continue };
             let left = self.members.remove(at);
-            freed.extend(left.request.claims.into_iter().map(|claim| (claim.resource, claim.span)));
+            freed.extend(left.request.claims.into_iter().map(|claim| (claim, None)));
         }
         let members = &self.members;
         self.last_tokens.retain(|resource, _| {
@@ -290,11 +290,16 @@ impl Oracle {
     }
 
     fn settle(&mut self, now: Micros, freed: Freed, granted: &mut Vec<SessionId>) {
-        for (resource, span) in freed {
+        for (was, left) in freed {
+            // Each part lets in those in whose way it was, also where another part is given up with it.
+            let in_its_way = |mode: Mode| {
+                (clash(was.mode, mode) || (was.mode, mode) == (Mode::Slot, Mode::Slot))
+                    && !left.is_some_and(|left| clash(left, mode))
+            };
             let mut waiting = Vec::new();
             for member in self.members.iter().filter(|member| !member.holds()) {
                 for (index, claim) in member.request.claims.iter().enumerate() {
-                    if claim.resource == resource && claim.span.overlaps(&span) {
+                    if claim.resource == was.resource && claim.span.overlaps(&was.span) && in_its_way(claim.mode) {
                         waiting.push((member.place(index), index, member.id()));
                     }
                 }
@@ -342,13 +347,13 @@ impl Oracle {
         if claim.mode == Mode::Slot {
             return Reply::Refused(Refusal::SlotIsWhole { resource });
         }
-        let old = claim.span.clone();
-        if self.relied_on(id, &resource, &old, |nested| span.covers(&nested.span)) {
+        let old = claim.clone();
+        if self.relied_on(id, &resource, &old.span, |nested| span.covers(&nested.span)) {
             return Reply::Refused(Refusal::NestedWaits { resource });
         }
         let member = self.members.iter_mut().find(|member| member.id() == id).expect("seen above");
         member.request.claims[index].span = span;
-        self.settle(now, vec![(resource, old)], granted);
+        self.settle(now, vec![(old, None)], granted);
         Reply::Done
     }
 
@@ -387,7 +392,7 @@ impl Oracle {
         }
         let member = self.members.iter_mut().find(|member| member.id() == id).expect("seen above");
         held.iter().for_each(|(index, _)| member.request.claims[*index].mode = mode);
-        self.settle(now, held.into_iter().map(|(_, claim)| (resource.clone(), claim.span)).collect(), granted);
+        self.settle(now, held.into_iter().map(|(_, claim)| (claim, Some(mode))).collect(), granted);
         Reply::Done
     }
 

@@ -1,9 +1,9 @@
-//! A session of the embedded runner: a live `rlock exec` or `rlock range-*`, whose command ends when it reads a line.
+//! A session of the runner with the real program: a live `rlock exec` or `rlock range-*`, whose command ends when it reads a line.
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
 
 use rlock::lock::mode::Mode;
 use rlock::lock::request::Claim;
@@ -11,27 +11,7 @@ use rlock::lock::span::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::step::Ask;
-
-/// What a process may get from an rlock around the tests: the embedded runner sets those it means to set.
-const INHERITED: [&str; 7] = [
-    "RLOCK_STORE",
-    "RLOCK_NAMESPACE",
-    "RLOCK_SESSION",
-    "RLOCK_ANCESTORS",
-    "RLOCK_TOKEN",
-    "RLOCK_RESOURCE",
-    "RLOCK_MODE",
-];
-
-/// The program under test, on the store in `store`.
-pub(super) fn rlock(store: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
-    for name in INHERITED {
-        command.env_remove(name);
-    }
-    command.arg("--store").arg(format!("file://{}", store.display()));
-    command
-}
+use crate::support::Lab;
 
 /// A process that was started, and is killed and reaped at the latest when this is dropped.
 pub(super) struct Actor {
@@ -42,18 +22,19 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Starts a process that asks for what `ask` says, below the sessions `above` (innermost first); its messages go to `stderr`.
-    pub(super) fn start(store: &Path, ask: &Ask, above: &[String], stderr: PathBuf) -> Self {
-        let mut command = rlock(store);
+    /// Starts a process that asks for what `ask` says, with these options, below the sessions `above` (innermost first).
+    pub(super) fn start(lab: &Lab, ask: &Ask, options: &[&str], above: &[String]) -> Self {
+        let mut command = lab.rlock([""; 0]);
         if let Some((session, ancestors)) = above.split_first() {
             command.env("RLOCK_SESSION", session).env("RLOCK_ANCESTORS", ancestors.join(","));
         }
-        command.args(words(&ask.claims));
+        command.args(words(&ask.claims)).args(options);
         if !ask.wait {
             command.arg("--no-wait");
         }
         // The shell's name is the label, so that `inspect` tells whose process it is.
         command.args(["--", "sh", "-c", "read line", &ask.who]);
+        let stderr = lab.folder().join(&ask.who).with_extension("stderr");
         let messages = File::create(&stderr).expect("a file can be made in a fresh folder");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(messages).spawn();
         Self { child: child.expect("the program can be started"), stderr, ended: None }

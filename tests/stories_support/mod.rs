@@ -2,8 +2,8 @@
 //!
 //! An engine is whatever has a lock table: see [`Engine`]. What a story ought to say is no business of this module.
 
-pub(crate) mod embedded;
 pub(crate) mod model;
+pub(crate) mod program;
 
 mod actor;
 mod dump;
@@ -18,8 +18,8 @@ use dump::{Row, Tokens};
 use script::{Scene, Scripted};
 use step::Step;
 
-/// How long to wait before looking again at what other processes do.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long to wait before looking again at what other processes do: shortly at first, then ever longer up to this.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
 /// A lock table that a scene plays on.
 trait Engine {
@@ -71,11 +71,13 @@ fn shown<E: Engine>(engine: &mut E, tokens: &Tokens) -> (String, Tokens) {
 /// Asks until the answer is good, at least once, and gives up when it isn't for too long.
 fn wait_for<T>(patience: Duration, mut ask: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
+    let [mut pause, longest] = PAUSES;
     loop {
         match ask() {
-            Err(_) if start.elapsed() < patience => thread::sleep(PAUSE),
+            Err(_) if start.elapsed() < patience => thread::sleep(pause),
             settled => return settled,
         }
+        pause = longest.min(pause * 3 / 2);
     }
 }
 

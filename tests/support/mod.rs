@@ -6,18 +6,25 @@
 
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
+pub(crate) mod servers;
+
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use self::servers::{Kind, Server};
 
 /// The program under test.
 pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
@@ -37,18 +44,45 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A store of its own, in a folder that goes with it.
+/// A store of its own, and a folder that goes with it.
 pub(crate) struct Lab {
+    /// What leads rlock to the store.
+    environment: BTreeMap<&'static str, String>,
     folder: TempDir,
+    /// Where the store is, if it is an embedded one.
     directory: PathBuf,
+    /// Where the store is on a server that others use too: one that must not end before this.
+    _server: Option<Arc<Server>>,
 }
 
 impl Lab {
-    /// A new store, empty and not yet made.
+    /// A new embedded store, empty and not yet made.
     pub(crate) fn new() -> Self {
+        let lab = Self::at("");
+        let url = format!("file://{}", lab.directory.display());
+        Self { environment: BTreeMap::from([("RLOCK_STORE", url)]), ..lab }
+    }
+
+    /// A namespace of its own on a server, by this URL.
+    pub(crate) fn at(url: impl Into<String>) -> Self {
+        static NAMESPACES: AtomicU32 = AtomicU32::new(1);
+        let namespace = format!("lab-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
+        let environment = BTreeMap::from([("RLOCK_STORE", url.into()), ("RLOCK_NAMESPACE", namespace)]);
         let folder = tempfile::tempdir().expect("a folder can be made");
         let directory = folder.path().join("store");
-        Self { folder, directory }
+        Self { environment, folder, directory, _server: None }
+    }
+
+    /// A namespace of its own on the server of this kind that the tests share.
+    pub(crate) fn on(kind: Kind) -> Self {
+        let server = Server::shared(kind);
+        Self { _server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
+    }
+
+    /// The same store with one more variable in the environment of each rlock, such as `RLOCK_PASSWORD`.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.insert(name, value.into());
+        self
     }
 
     /// A folder for the test's own files, which goes with the lab.
@@ -56,14 +90,19 @@ impl Lab {
         self.folder.path()
     }
 
-    /// The directory of the store.
+    /// The directory of the store, where it is an embedded one.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The URL of the store.
     pub(crate) fn url(&self) -> String {
-        format!("file://{}", self.directory.display())
+        self.environment["RLOCK_STORE"].clone()
+    }
+
+    /// The namespace, where the store is on a server.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.environment["RLOCK_NAMESPACE"]
     }
 
     /// The program with these words, on this store, knowing nothing of any rlock around the test; without input.
@@ -79,7 +118,7 @@ impl Lab {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
             command.env_remove(name);
         }
-        command.env("RLOCK_STORE", self.url()).stdin(Stdio::null());
+        command.envs(&self.environment).stdin(Stdio::null());
     }
 
     /// Runs the program with these words to its end.
@@ -138,7 +177,8 @@ impl Lab {
     pub(crate) fn assert_idle(&self) {
         let files = self.files();
         assert!(files.is_empty() || files == ["lock", "table"], "files were left behind: {files:?}");
-        if !files.is_empty() {
+        // To look into an embedded store that nobody has used would make it.
+        if !files.is_empty() || !self.url().starts_with("file:") {
             assert_eq!(self.inspect([""; 0])["resources"], serde_json::json!([]), "something is still held");
         }
     }

@@ -1,21 +1,25 @@
-//! A request in the embedded store, from the moment that it is queued or granted.
+//! A request in the embedded store, from the moment that it was made.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 
 use super::beacon::Beacon;
 use super::{Embedded, Error, records};
-use crate::lock::op::{Op, ResourceListing};
+use crate::lock::op::Op;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::{Hold, Standing};
+use crate::store::{Hold, Obstruction, Standing};
 
+/// A request that is queued or granted.
 pub(super) struct EmbeddedHold {
     store: Embedded,
     session: SessionId,
     resources: Vec<Resource>,
     beacon: Beacon,
+    /// How it stood when it was made, until somebody asks.
+    first: Option<Standing>,
     /// The beacons of those whom it waits for.
     watched: Vec<OwnedFd>,
 }
@@ -26,9 +30,10 @@ impl EmbeddedHold {
         session: SessionId,
         resources: Vec<Resource>,
         beacon: Beacon,
+        standing: Standing,
         watched: Vec<OwnedFd>,
     ) -> Self {
-        Self { store, session, resources, beacon, watched }
+        Self { store, session, resources, beacon, first: Some(standing), watched }
     }
 }
 
@@ -38,7 +43,14 @@ impl Hold for EmbeddedHold {
         std::iter::once((self.beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
     fn check(&mut self) -> Result<Standing, Error> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
         let (standing, watched) = self.store.transact(Some(self.session), |work| {
             self.beacon.drain().map_err(records::Error::Io)?;
             work.stand(self.session)
@@ -58,7 +70,41 @@ impl Hold for EmbeddedHold {
         Ok(())
     }
 
-    fn inspect(&mut self) -> Result<Vec<ResourceListing>, Error> {
-        self.store.transact(Some(self.session), |work| work.inspect(&self.resources))
+    fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
+        let listings = self.store.transact(Some(self.session), |work| work.inspect(&self.resources))?;
+        Ok(listings.into_iter().map(Obstruction::from).collect())
+    }
+
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A request that is neither: it has its answer, and there is nothing to give back.
+pub(super) struct Denied(pub(super) Standing);
+
+impl Hold for Denied {
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        Vec::new()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    fn check(&mut self) -> Result<Standing, Error> {
+        Ok(self.0.clone())
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn trouble(&self) -> Option<String> {
+        None
     }
 }

@@ -28,16 +28,17 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use self::beacon::Beacon;
 use self::directory::Directory;
 use self::file::TableFile;
-use self::hold::EmbeddedHold;
+use self::hold::{Denied, EmbeddedHold};
 use self::transaction::{Fate, Work};
-use super::{Acquired, Changed, Error, Standing, Store};
+use super::{AcquireOptions, Changed, Error, Hold, Inspection, Obstruction, Standing, Store};
 use crate::lock::mode::Mode;
-use crate::lock::op::{Op, Refusal, Reply, ResourceListing};
+use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
@@ -66,15 +67,9 @@ impl Embedded {
     }
 }
 
-/// What came of asking, before it is handed out.
-enum Asked {
-    Standing(Standing, Vec<std::os::fd::OwnedFd>),
-    Busy(Vec<ResourceListing>),
-    Refused(Refusal),
-}
-
 impl Embedded {
-    fn ask(work: &mut Work<'_>, request: Request) -> Result<Asked, records::Error> {
+    /// How a new request stands, and the beacons to watch while it waits.
+    fn ask(work: &mut Work<'_>, request: Request) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
         // What survives a dead ancestor is no descendant any more.
         work.reap_dead(&request.ancestors)?;
         loop {
@@ -82,7 +77,9 @@ impl Embedded {
                 Reply::Busy(blockers) => {
                     if !work.reap_dead(&blockers)? {
                         let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                        return Ok(Asked::Busy(work.inspect(&resources)?));
+                        let listings = work.inspect(&resources)?;
+                        let obstructions = listings.into_iter().map(Obstruction::from).collect();
+                        return Ok((Standing::Busy(obstructions), Vec::new()));
                     }
                 }
                 Reply::Refused(refusal) => {
@@ -92,13 +89,10 @@ impl Embedded {
                         suspects.extend(work.sessions_of(&claim.resource)?);
                     }
                     if !work.reap_dead(&suspects)? {
-                        return Ok(Asked::Refused(refusal));
+                        return Ok((Standing::Refused(refusal), Vec::new()));
                     }
                 }
-                _ => {
-                    let (standing, watched) = work.stand(request.session)?;
-                    return Ok(Asked::Standing(standing, watched));
-                }
+                _ => return work.stand(request.session),
             }
         }
     }
@@ -128,7 +122,14 @@ impl Store for Embedded {
         &self.namespace
     }
 
-    fn acquire(mut self: Box<Self>, request: Request) -> Result<Acquired, Error> {
+    fn leases(&self) -> bool {
+        false
+    }
+
+    fn acquire(mut self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
+        if options.replicas > 0 {
+            return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
+        }
         let id = request.session;
         let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
         let mut lit = None;
@@ -136,24 +137,16 @@ impl Store for Embedded {
             lit = Some(Beacon::light(work.directory(), id).map_err(records::Error::Io)?);
             Self::ask(work, request)
         });
-        let asked = asked.inspect_err(|_| beacon::remove(&self.directory, id))?;
+        let (standing, watched) = asked.inspect_err(|_| beacon::remove(&self.directory, id))?;
         let beacon = lit.expect("it was lit before the request was made");
-        Ok(match asked {
-            Asked::Standing(standing, watched) => {
-                Acquired::Standing(standing, Box::new(EmbeddedHold::new(*self, id, resources, beacon, watched)))
-            }
-            Asked::Busy(listings) => {
-                beacon.remove(&self.directory);
-                Acquired::Busy(listings)
-            }
-            Asked::Refused(refusal) => {
-                beacon.remove(&self.directory);
-                Acquired::Refused(refusal)
-            }
-        })
+        if matches!(standing, Standing::Busy(_) | Standing::Refused(_)) {
+            beacon.remove(&self.directory);
+            return Ok(Box::new(Denied(standing)));
+        }
+        Ok(Box::new(EmbeddedHold::new(*self, id, resources, beacon, standing, watched)))
     }
 
-    fn session(&mut self, id: SessionId) -> Result<Option<Session>, Error> {
+    fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {
         self.transact(None, |work| work.records().session(id))
     }
 
@@ -165,8 +158,9 @@ impl Store for Embedded {
         self.change(session, resource, Op::Downgrade { session, resource: resource.clone(), mode })
     }
 
-    fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, Error> {
-        self.transact(None, |work| work.inspect(resources))
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
+        let resources = self.transact(None, |work| work.inspect(resources))?;
+        Ok(Inspection { now: transaction::wall_clock(), resources })
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {

@@ -58,10 +58,8 @@ impl Site {
             let beacon = Beacon::light(work.directory(), request.session).map_err(records::Error::Io)?;
             Ok((Embedded::ask(work, request)?, beacon))
         });
-        match asked.unwrap() {
-            (Asked::Standing(standing, _), beacon) => (standing, beacon),
-            (Asked::Busy(_) | Asked::Refused(_), _) => panic!("neither granted nor queued"),
-        }
+        let ((standing, _), beacon) = asked.unwrap();
+        (standing, beacon)
     }
 
     fn ask(&mut self, number: u8) -> (Standing, Beacon) {
@@ -74,7 +72,7 @@ impl Site {
 
     /// How many hold and how many wait, the dead left out.
     fn counts(&mut self) -> (usize, usize) {
-        let listings = self.0.inspect(&[]).unwrap();
+        let listings = self.0.inspect(&[]).unwrap().resources;
         listings.first().map_or((0, 0), |listing| (listing.holders.len(), listing.waiters.len()))
     }
 
@@ -250,9 +248,7 @@ fn a_table_that_lost_pages_at_its_end_kills_nobody() {
     let cut = || fs::File::options().write(true).open(lab.file("table")).unwrap().set_len(8192).unwrap();
     cut();
     // What is left may be enough or not; in any case nobody is let in beside the holder.
-    if let Ok(Asked::Standing(standing, _)) =
-        lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None)))
-    {
+    if let Ok((standing, _)) = lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None))) {
         assert_eq!(standing, Standing::Waiting);
     }
     drop(beacon);

@@ -14,7 +14,7 @@ use crate::lock::records::{Records, Session};
 use crate::lock::request::{Micros, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
-use crate::store::Standing;
+use crate::store::{Grant, Standing};
 
 /// What has become of a session's process.
 pub(super) enum Fate {
@@ -187,7 +187,10 @@ impl<'t> Work<'t> {
         loop {
             match self.records().session(id)? {
                 None => return Ok((Standing::Lost, Vec::new())),
-                Some(session) if session.is_holder() => return Ok((Standing::Granted(session.tokens()), Vec::new())),
+                Some(session) if session.is_holder() => {
+                    let grant = Grant { tokens: session.tokens(), deadline: None };
+                    return Ok((Standing::Granted(grant), Vec::new()));
+                }
                 Some(_) => {}
             }
             let mut watched = Vec::new();
@@ -277,7 +280,7 @@ impl<'t> Work<'t> {
 }
 
 /// Microseconds since the Unix epoch, by the machine's clock.
-fn wall_clock() -> Micros {
+pub(super) fn wall_clock() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
 }

@@ -1,37 +1,76 @@
-//! Tells a story on the embedded store, through the real program: each session is a process, `inspect --json` shows the table.
+//! Tells a story through the real program: each session is a process, `inspect --json` shows the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
+use std::thread;
 use std::time::Duration;
 
 use rlock::exit;
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::actor::{self, Actor};
 use super::dump::{self, Row, State};
-use super::script::Story;
+use super::script::{Scene, Story};
 use super::step::{Ask, Label, Step};
 use super::{Engine, broke, play};
+use crate::support::Lab;
+use crate::support::servers::{Kind, Server};
 
-/// Plays every scene of a story that the command line has words for.
+/// The lease of a holder that is going to be killed: nobody else learns of its death before it ends.
+const SHORT: [&str; 4] = ["--ttl", "3s", "--grace", "1s"];
+
+/// Plays every scene of a story that the command line has words for, on the embedded store.
 pub(crate) fn tell(path: &Path) {
-    let story = Story::read(path);
-    story.scenes.iter().filter(|scene| !scene.model_only).for_each(|scene| play(&mut Embedded::new(), path, scene));
+    for scene in told(&Story::read(path)) {
+        play(&mut Program::new(Lab::new(), Deaths::ShowAtOnce), path, scene);
+    }
 }
 
-struct Embedded {
-    // Dropped in this order: nobody is left when the folder goes.
+/// The same on a server. The scenes are played at the same time, each in a namespace of its own, for some of them wait for leases to
+/// end.
+pub(crate) fn tell_on(kind: Kind, path: &Path) {
+    let server = Server::shared(kind);
+    let story = Story::read(path);
+    thread::scope(|scope| {
+        for scene in told(&story) {
+            let deaths = Deaths::ShowAtTheEndOfALease(mortals(scene));
+            let mut program = Program::new(Lab::at(server.url()), deaths);
+            scope.spawn(move || play(&mut program, path, scene));
+        }
+    });
+}
+
+/// The scenes that the command line has words for.
+fn told(story: &Story) -> impl Iterator<Item = &Scene> {
+    story.scenes.iter().filter(|scene| !scene.model_only)
+}
+
+/// Those who are going to be killed.
+fn mortals(scene: &Scene) -> BTreeSet<Label> {
+    let dies = |step: &Step| if let Step::Die(who) = step { Some(who.clone()) } else { None };
+    scene.steps.iter().filter_map(|scripted| dies(&scripted.step)).collect()
+}
+
+struct Program {
+    // Dropped in this order: nobody is left when the store goes.
     actors: BTreeMap<Label, Actor>,
     /// The session ids, and those of the ancestors after them, of all that were seen to hold or wait.
     lines: BTreeMap<Label, Vec<String>>,
     /// The ids of the ancestors of those that were not seen yet.
     above: BTreeMap<Label, Vec<String>>,
     doing: Doing,
-    folder: TempDir,
+    deaths: Deaths,
+    lab: Lab,
+}
+
+/// When the store learns that a process was killed.
+enum Deaths {
+    ShowAtOnce,
+    /// These get a short lease.
+    ShowAtTheEndOfALease(BTreeSet<Label>),
 }
 
 /// What was done last, as far as the answer to it has still to be found out.
@@ -55,9 +94,10 @@ enum End {
     Died,
 }
 
-impl Engine for Embedded {
-    // Nobody waits so long but for a step that goes wrong: a loaded machine may take its time.
-    const PATIENCE: Duration = Duration::from_secs(20);
+impl Engine for Program {
+    // Nobody waits so long but for a step that goes wrong: a loaded machine may take its time, and a killed waiter stands in the
+    // queue of a server for a quarter of a minute.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn act(&mut self, step: &Step) {
         self.doing = match step {
@@ -97,6 +137,10 @@ impl Engine for Embedded {
         for actor in self.actors.values_mut() {
             actor.check();
         }
+        if let (Doing::Ending(_, End::Died), Deaths::ShowAtTheEndOfALease(_)) = (&self.doing, &self.deaths) {
+            // What has expired stays in the table until somebody comes by. It fails no less loudly here than below.
+            self.run(None, &["cleanup"]);
+        }
         let rows = self.rows();
         let answer = match self.doing.clone() {
             Doing::Asking(who) => self.asked(&who, &rows),
@@ -122,15 +166,10 @@ impl Engine for Embedded {
     }
 }
 
-impl Embedded {
-    fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("rlock-story-").tempdir().expect("a folder can be made");
+impl Program {
+    fn new(lab: Lab, deaths: Deaths) -> Self {
         let doing = Doing::Answered(String::new());
-        Self { actors: BTreeMap::new(), lines: BTreeMap::new(), above: BTreeMap::new(), doing, folder }
-    }
-
-    fn store(&self) -> PathBuf {
-        self.folder.path().join("store")
+        Self { actors: BTreeMap::new(), lines: BTreeMap::new(), above: BTreeMap::new(), doing, deaths, lab }
     }
 
     fn actor(&mut self, who: &str) -> &mut Actor {
@@ -150,8 +189,11 @@ impl Embedded {
 
     fn ask(&mut self, ask: &Ask) -> Doing {
         let above = ask.below.as_ref().map_or_else(Vec::new, |below| self.line(below).to_vec());
-        let stderr = self.folder.path().join(&ask.who).with_extension("stderr");
-        let actor = Actor::start(&self.store(), ask, &above, stderr);
+        let options: &[&str] = match &self.deaths {
+            Deaths::ShowAtTheEndOfALease(mortals) if mortals.contains(&ask.who) => &SHORT,
+            _ => &[],
+        };
+        let actor = Actor::start(&self.lab, ask, options, &above);
         assert!(self.actors.insert(ask.who.clone(), actor).is_none(), "{} asks twice", ask.who);
         self.above.insert(ask.who.clone(), above);
         Doing::Asking(ask.who.clone())
@@ -164,9 +206,9 @@ impl Embedded {
 
     /// Runs a subcommand that doesn't wait, inside the command of `session` if there is one.
     fn run(&self, session: Option<&str>, words: &[&str]) -> Output {
-        let mut command = actor::rlock(&self.store());
+        let mut command = self.lab.rlock(words);
         command.envs(session.map(|session| ("RLOCK_SESSION", session)));
-        command.args(words).output().expect("the program can be run")
+        command.output().expect("the program can be run")
     }
 
     fn asked(&self, who: &str, rows: &[Row]) -> String {

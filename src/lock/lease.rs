@@ -1,0 +1,201 @@
+//! The arithmetic of leases: until when a holder may rely on its grant, and when it renews.
+//!
+//! Instants are given as the time since the start of one clock of the holder's machine, which runs through suspend. The
+//! store counts a lease from the instant at which it carries out a renewal, the holder from the earlier one at which it
+//! sent that renewal, and it stops a margin early, since two clocks don't run equally fast. So the deadline comes
+//! before the expiry, however late the reply is; when it came is nothing that is asked here.
+
+use std::time::Duration;
+
+use super::request::{Micros, Terms};
+
+/// How long a grant to a waiter lives until that waiter claims it, unless the ttl is shorter.
+pub const CLAIM: Duration = Duration::from_secs(3);
+
+/// How long a waiter keeps its place unless it shows itself.
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// The least margin, for the ticks of clocks and the time that a signal takes to end a command.
+const MARGIN_MIN: Duration = Duration::from_millis(50);
+
+/// What the second retry waits; each later one waits twice as long as the one before.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+
+/// A lease of some length that is renewed again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    ttl: Duration,
+}
+
+impl Lease {
+    /// A lease that lives for `ttl` from each renewal.
+    #[must_use]
+    pub const fn new(ttl: Duration) -> Self {
+        Self { ttl }
+    }
+
+    /// What a request asks of a store for a grant under this lease.
+    #[must_use]
+    pub fn terms(self) -> Terms {
+        Terms { ttl: micros(self.ttl), claim: micros(CLAIM.min(self.ttl)), heartbeat: micros(HEARTBEAT) }
+    }
+
+    /// By how much the deadline comes before the end of the ttl: 2 % of it and no less than 50 ms, but never more than
+    /// a tenth.
+    #[must_use]
+    pub fn margin(self) -> Duration {
+        (self.ttl / 50).max(MARGIN_MIN).min(self.ttl / 10)
+    }
+
+    /// The instant by which the command must be gone, where the last renewal that the store confirmed was sent at
+    /// `sent`.
+    #[must_use]
+    pub fn deadline(self, sent: Duration) -> Duration {
+        sent.saturating_add(self.ttl - self.margin())
+    }
+
+    /// When to renew again, after a renewal that was sent at `sent`.
+    #[must_use]
+    pub fn renew_at(self, sent: Duration) -> Duration {
+        sent.saturating_add(self.ttl / 3)
+    }
+
+    /// How long the answer to a renewal may take before it is tried over another connection: there is time for two, with what is then
+    /// left of the ttl for the command's end.
+    #[must_use]
+    pub fn patience(self) -> Duration {
+        self.ttl / 6
+    }
+
+    /// How long to wait after so many failures in a row before the next try: not at all after the first, which may be
+    /// due to a connection that had died unnoticed, then ever longer, up to a tenth of the ttl.
+    #[must_use]
+    pub fn retry_after(self, failures: u32) -> Duration {
+        let longest = self.ttl / 10;
+        match failures.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(doublings) => RETRY_MIN.saturating_mul(2_u32.saturating_pow(doublings)).min(longest),
+        }
+    }
+
+    /// When to try again after so many failures in a row, the last of them at `failed`; `None` where nothing could come
+    /// of it before the deadline.
+    #[must_use]
+    pub fn retry_at(self, failed: Duration, failures: u32, deadline: Duration) -> Option<Duration> {
+        Some(failed.saturating_add(self.retry_after(failures))).filter(|at| *at < deadline)
+    }
+}
+
+/// When a command that needs `grace` to end must be asked to, so that it is gone by the deadline.
+#[must_use]
+pub fn terminate_at(deadline: Duration, grace: Duration) -> Duration {
+    deadline.saturating_sub(grace)
+}
+
+fn micros(length: Duration) -> Micros {
+    Micros::try_from(length.as_micros()).unwrap_or(Micros::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_margin_is_two_percent_within_its_limits() {
+        for (ttl, margin) in [(100, 10), (500, 50), (1_000, 50), (2_500, 50), (5_000, 100), (30_000, 600)] {
+            assert_eq!(Lease::new(ms(ttl)).margin(), ms(margin), "{ttl}");
+        }
+    }
+
+    #[test]
+    fn a_lease_of_thirty_seconds_is_renewed_every_ten() {
+        let lease = Lease::new(ms(30_000));
+        assert_eq!(lease.renew_at(ms(1_000)), ms(11_000));
+        assert_eq!(lease.deadline(ms(1_000)), ms(30_400));
+        assert_eq!(terminate_at(ms(30_400), ms(5_000)), ms(25_400));
+    }
+
+    #[test]
+    fn the_terms_are_those_of_the_lease_in_microseconds() {
+        let terms = |ttl, claim| Terms { ttl, claim, heartbeat: 15_000_000 };
+        assert_eq!(Lease::new(ms(30_000)).terms(), terms(30_000_000, 3_000_000));
+        assert_eq!(Lease::new(ms(1_000)).terms(), terms(1_000_000, 1_000_000));
+    }
+
+    #[test]
+    fn retries_start_at_once_and_slow_down() {
+        let lease = Lease::new(ms(3_000));
+        let after: Vec<_> = (0..8).map(|failures| lease.retry_after(failures)).collect();
+        assert_eq!(after, [0, 0, 50, 100, 200, 300, 300, 300].map(ms));
+        assert_eq!(lease.retry_after(u32::MAX), ms(300));
+    }
+
+    prop_compose! {
+        /// From a tenth of a second to years, with more weight on the short.
+        fn ttls()(exponent in 2_u32..11, factor in 1_u64..10) -> Duration {
+            ms(factor * 10_u64.pow(exponent))
+        }
+    }
+
+    proptest! {
+        /// Whatever time the renewal took to get there: the store, which counts from when it came, lets nobody in
+        /// before.
+        #[test]
+        fn the_deadline_comes_before_the_expiry(ttl in ttls(), sent: u32, on_the_way: u32) {
+            let lease = Lease::new(ttl);
+            let expiry = ms(sent.into()) + ms(on_the_way.into()) + ttl;
+            prop_assert!(lease.deadline(ms(sent.into())) < expiry);
+        }
+
+        /// A fast clock at the store is what the margin is for: up to two in a hundred.
+        #[test]
+        fn a_store_with_a_clock_two_percent_fast_is_not_earlier(ttl in ttls(), sent: u32) {
+            let deadline = Lease::new(ttl).deadline(ms(sent.into()));
+            prop_assert!(deadline <= ms(sent.into()) + ttl.mul_f64(0.98));
+            prop_assert!(deadline >= ms(sent.into()) + ttl.mul_f64(0.9));
+        }
+
+        /// "A late reply never extends it": of two renewals the one sent later has the later deadline, whichever is
+        /// answered first.
+        #[test]
+        fn only_the_instant_of_sending_moves_the_deadline(ttl in ttls(), first: u32, later: u32) {
+            let deadline = |sent: u32| Lease::new(ttl).deadline(ms(sent.into()));
+            prop_assert_eq!(first.cmp(&later), deadline(first).cmp(&deadline(later)));
+        }
+
+        #[test]
+        fn nobody_is_asked_to_end_before_the_lease_is_to_be_renewed(ttl in ttls(), sent: u32, part in 0.0..=1.0_f64) {
+            let (lease, sent) = (Lease::new(ttl), ms(sent.into()));
+            let terminate = terminate_at(lease.deadline(sent), (ttl / 3).mul_f64(part).min(ttl / 3));
+            prop_assert!(terminate >= lease.renew_at(sent));
+            prop_assert!(terminate <= lease.deadline(sent));
+        }
+
+        /// Nothing is tried after the deadline, and nothing is given up long before it.
+        #[test]
+        fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), sent: u32, took in 0_u64..50) {
+            let (lease, sent) = (Lease::new(ttl), ms(sent.into()));
+            let deadline = lease.deadline(sent);
+            let mut last = lease.renew_at(sent);
+            let mut failures = 0;
+            loop {
+                failures += 1;
+                let failed = last + ms(took);
+                let Some(at) = lease.retry_at(failed, failures, deadline) else {
+                    prop_assert!(failed + ttl / 10 >= deadline);
+                    break;
+                };
+                prop_assert!(failed <= at && at < deadline && at <= failed + ttl / 10);
+                last = at;
+                // The first goes out at once, the others must not crowd.
+                prop_assert!(failures < 60, "{failures} tries");
+            }
+        }
+    }
+}

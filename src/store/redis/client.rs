@@ -1,0 +1,117 @@
+//! Questions that are asked once and waited for: what the subcommands beside `exec` need, and the release.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use rustix::event::{PollFd, Timespec, poll};
+
+use super::codec::{Call, Reply, Setting};
+use super::link::now;
+use super::route::{Heard, Judged, Route};
+use super::trouble::{Stage, Trouble, What};
+
+/// How long is waited before a server that can't answer at the moment is asked again.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Asks over a route, one question at a time.
+pub(super) struct Client<'r> {
+    route: &'r mut Route,
+    /// The instant at which it is given up.
+    until: Duration,
+}
+
+impl<'r> Client<'r> {
+    /// Asks over `route`, with an answer by `until`.
+    pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
+        Self { route, until }
+    }
+
+    /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to what was said before come first.
+    pub(super) fn call(
+        &mut self,
+        call: &mut Call,
+        setting: &Setting,
+        mut passed_over: usize,
+    ) -> Result<Reply, Trouble> {
+        let mut whole = false;
+        loop {
+            let command = if whole { call.eval(setting) } else { call.evalsha(setting) };
+            let reply = match self.ask(command, std::mem::take(&mut passed_over)) {
+                Ok(reply) => reply,
+                Err(trouble) => {
+                    self.route.close();
+                    self.again_after(RETRY_AFTER, trouble)?;
+                    continue;
+                }
+            };
+            match self.route.judge(reply) {
+                Judged::Answer(value) => match Reply::read(value) {
+                    Ok(Reply::Need(names)) => call.extend(names),
+                    Ok(reply) => return Ok(reply),
+                    Err(_) => return Err(self.route.trouble(What::NotRedis)),
+                },
+                Judged::NoScript => whole = true,
+                Judged::Elsewhere(redirect) => self.route.follow(redirect),
+                Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.timed_out())?,
+                Judged::Trouble(trouble) => {
+                    self.route.close();
+                    self.again_after(RETRY_AFTER, trouble)?;
+                }
+            }
+        }
+    }
+
+    /// Sends a command and gives its answer.
+    pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Trouble> {
+        let reply = self.ask(command, 0)?;
+        match self.route.judge(reply) {
+            Judged::Answer(value) => Ok(value),
+            Judged::Trouble(trouble) => Err(trouble),
+            Judged::NoScript | Judged::Elsewhere(_) | Judged::TryAgain => {
+                Err(self.route.trouble(What::Closed(Stage::Used)))
+            }
+        }
+    }
+
+    fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
+        if self.route.is_closed() {
+            passed_over = 0;
+            self.route.open()?;
+        }
+        self.route.send(command);
+        loop {
+            match self.route.advance()? {
+                Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
+                Some(Heard::Answer(_)) => passed_over -= 1,
+                Some(Heard::Message | Heard::NotSubscribed(_)) => {}
+                None => self.wait()?,
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), Trouble> {
+        let left = self.until.saturating_sub(now());
+        if left.is_zero() {
+            return Err(self.route.timed_out());
+        }
+        let timeout = Timespec::try_from(left).ok();
+        let mut polled: Vec<_> = self
+            .route
+            .descriptor()
+            .iter()
+            .map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags))
+            .collect();
+        // What went wrong with the waiting shows when the route goes on.
+        let _ = poll(&mut polled, timeout.as_ref());
+        Ok(())
+    }
+
+    /// Waits a little, if trying again can mend the trouble and there is time for it.
+    fn again_after(&self, pause: Duration, trouble: Trouble) -> Result<(), Trouble> {
+        if !trouble.is_passing() || now() + pause >= self.until {
+            return Err(trouble);
+        }
+        let _ = poll(&mut [], Timespec::try_from(pause).ok().as_ref());
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! What is said to the server and what it answers, in the words of the model: a [`Call`] out, a [`Reply`] back.
+//!
+//! Nothing is sent here. Whoever sends a call sends it by its name first, [`Call::evalsha`], and with its text, [`Call::eval`], where
+//! the server doesn't know it; and asks again after [`Reply::Need`], by [`Call::extend`].
+
+mod reply;
+
+use super::keys::Keyspace;
+use super::scripts::{self, Script};
+use crate::lock::mode::Mode;
+use crate::lock::request::{Micros, Process, Request, SessionId, Terms};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+
+pub use reply::{Reply, ReplyError};
+
+/// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's numbers are exact. A century.
+const TIME_MAX: Micros = 1 << 52;
+
+/// How those are told whom a call grants something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// By PUBLISH.
+    Publish,
+    /// By SPUBLISH, as in a Cluster.
+    ShardPublish,
+    /// Nobody is told, and every waiter counts as reachable.
+    Nobody,
+}
+
+/// Where a call goes, and when it is.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The keys.
+    pub keyspace: Keyspace,
+    /// How waiters are told.
+    pub wake: Wake,
+    /// The time, or none for the server's.
+    pub now: Option<Micros>,
+}
+
+/// An operation with what it takes, to be sent as often as it needs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    script: &'static Script,
+    resources: Vec<Resource>,
+    /// What the operation takes; the channel of an acquire apart, which depends on the setting.
+    arguments: Vec<Vec<u8>>,
+    /// The session whose channel belongs in the third place.
+    channel_of: Option<SessionId>,
+}
+
+impl Call {
+    /// Asks for a request to be granted or queued. One that comes back after it was passed over names the place it had, else 0;
+    /// `listening` says that it hears of its grant already.
+    pub fn acquire(request: &Request, place: u64, listening: bool) -> Self {
+        let mut resources: Vec<Resource> = Vec::new();
+        let mut claims = Vec::with_capacity(6 * request.claims.len());
+        for claim in &request.claims {
+            let known = resources.iter().position(|resource| *resource == claim.resource);
+            let at = known.unwrap_or_else(|| {
+                resources.push(claim.resource.clone());
+                resources.len() - 1
+            });
+            claims.extend([decimal(at as u64 + 1), letter(claim.mode), decimal(claim.slots.unwrap_or(0).into())]);
+            claims.extend(span(&claim.span));
+        }
+        let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
+        let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or(Terms { ttl: 0, claim: 0, heartbeat: 0 });
+        let time = |length: Micros| decimal(length.min(TIME_MAX));
+        let mut arguments = vec![
+            text(request.session),
+            ancestors.into_bytes(),
+            flag(request.wait),
+            decimal(place),
+            flag(listening),
+            time(ttl),
+            time(claim),
+            time(heartbeat),
+            process(&request.process),
+        ];
+        arguments.append(&mut claims);
+        Self { script: &scripts::ACQUIRE, resources, arguments, channel_of: Some(request.session) }
+    }
+
+    /// Shows that a session is alive; `resources` are those of its request.
+    pub fn renew(session: SessionId, resources: Vec<Resource>, listening: bool) -> Self {
+        Self::new(&scripts::RENEW, resources, vec![text(session), flag(listening)])
+    }
+
+    /// Renews a holder on one resource alone, for a slot in migration.
+    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Micros) -> Self {
+        Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))])
+    }
+
+    /// Gives back a grant, or a place in the queue; `resources` are those of its request.
+    pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
+        Self::new(&scripts::RELEASE, resources, vec![text(session)])
+    }
+
+    /// Gives up the part of what is held of the first of the resources that lies outside a span. The others are those where the
+    /// session may have claims beside.
+    pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
+        let arguments = std::iter::once(text(session)).chain(span(to)).collect();
+        Self::new(&scripts::SHRINK, resources, arguments)
+    }
+
+    /// Lowers the mode of what is held of the first of the resources.
+    pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
+        Self::new(&scripts::DOWNGRADE, resources, vec![text(session), letter(to)])
+    }
+
+    /// Drops the sessions whose leases are over.
+    pub fn expire(resources: Vec<Resource>) -> Self {
+        Self::new(&scripts::EXPIRE, resources, Vec::new())
+    }
+
+    /// Takes away what is held of a resource.
+    pub fn break_grants(resource: Resource) -> Self {
+        Self::new(&scripts::BREAK, vec![resource], Vec::new())
+    }
+
+    /// Tells who holds and who waits; of each resource no more than `limit` holders and as many waiters, where it isn't 0.
+    pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
+        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
+    }
+
+    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
+        let mut call = Self { script, resources: Vec::new(), arguments, channel_of: None };
+        // A script that is given a resource twice would change two copies of what it read of it.
+        call.extend(resources);
+        call
+    }
+
+    /// The resources it names so far.
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// Names more resources.
+    pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
+        for resource in resources {
+            if !self.resources.contains(&resource) {
+                self.resources.push(resource);
+            }
+        }
+    }
+
+    /// The command for a server that knows the script.
+    pub fn evalsha(&self, setting: &Setting) -> redis::Cmd {
+        let (keys, arguments) = self.written(setting);
+        self.script.evalsha(&keys, &arguments)
+    }
+
+    /// The command for one that doesn't.
+    pub fn eval(&self, setting: &Setting) -> redis::Cmd {
+        let (keys, arguments) = self.written(setting);
+        self.script.eval(&keys, &arguments)
+    }
+
+    fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
+        let now = setting.now.map(decimal).unwrap_or_default();
+        let keys = self.resources.iter().flat_map(|resource| setting.keyspace.keys(resource));
+        if std::ptr::eq(self.script, &scripts::RENEW_ALONE) {
+            let arguments = std::iter::once(now).chain(self.arguments.iter().cloned());
+            return (keys.skip(1).take(1).collect(), arguments.collect());
+        }
+        let wake = match setting.wake {
+            Wake::Publish => "PUBLISH",
+            Wake::ShardPublish => "SPUBLISH",
+            Wake::Nobody => "",
+        };
+        let mut arguments = vec![now, wake.into(), decimal(self.resources.len() as u64)];
+        arguments.extend(self.resources.iter().map(text));
+        let own = arguments.len();
+        arguments.extend(self.arguments.iter().cloned());
+        if let (Some(session), Some(first)) = (self.channel_of, self.resources.first()) {
+            arguments.insert(own + 2, setting.keyspace.channel(first, session).into());
+        }
+        (keys.collect(), arguments)
+    }
+}
+
+fn text(of: impl ToString) -> Vec<u8> {
+    of.to_string().into_bytes()
+}
+
+fn decimal(number: u64) -> Vec<u8> {
+    text(number)
+}
+
+fn flag(set: bool) -> Vec<u8> {
+    decimal(set.into())
+}
+
+fn letter(mode: Mode) -> Vec<u8> {
+    vec![mode.as_str().as_bytes()[0]]
+}
+
+/// Its cuts, and the text that says it: nothing for the whole.
+fn span(span: &Span) -> [Vec<u8>; 3] {
+    let written = if span.is_whole() { Vec::new() } else { text(span) };
+    [span.lower().as_bytes().to_vec(), span.upper().as_bytes().to_vec(), written]
+}
+
+/// The process as text, which scripts only keep.
+fn process(process: &Process) -> Vec<u8> {
+    let Process { host, pid, user, command } = process;
+    serde_json::json!([host, pid, user, command]).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::request::Claim;
+
+    fn words(command: &redis::Cmd) -> Vec<String> {
+        let shown = |arg: &[u8]| arg.escape_ascii().to_string();
+        let arguments = command.args_iter().map(|arg| match arg {
+            redis::Arg::Simple(bytes) => shown(bytes),
+            _ => "?".to_owned(),
+        });
+        arguments.collect()
+    }
+
+    fn name(text: &str) -> Resource {
+        Resource::new(text).unwrap()
+    }
+
+    fn setting(wake: Wake, now: Option<Micros>) -> Setting {
+        Setting { keyspace: Keyspace::new("ns"), wake, now }
+    }
+
+    fn keys(tag: &str) -> Vec<String> {
+        ["d", "e", "q", "l", "u"].map(|kind| format!("ns:1:{{{tag}}}:{kind}")).to_vec()
+    }
+
+    #[test]
+    fn an_acquire_says_all_of_the_request() {
+        let claims = vec![
+            Claim { resource: name("a"), mode: Mode::Read, span: Span::parse("[1,2)").unwrap(), slots: None },
+            Claim { resource: name("b"), mode: Mode::Slot, span: Span::Whole, slots: Some(3) },
+            Claim { resource: name("a"), mode: Mode::Prewrite, span: Span::parse("(-inf,inf]").unwrap(), slots: None },
+        ];
+        let process =
+            Process { host: "h\"".into(), pid: 7, user: "u".into(), command: vec!["a b".into(), "ü\n".into()] };
+        let request = Request {
+            session: SessionId([0x1A; 16]),
+            ancestors: vec![SessionId([2; 16]), SessionId([3; 16])],
+            claims,
+            wait: true,
+            terms: Some(Terms { ttl: 30, claim: 3, heartbeat: u64::MAX }),
+            process,
+        };
+        let call = Call::acquire(&request, 9, false);
+        let sent = words(&call.evalsha(&setting(Wake::ShardPublish, Some(5))));
+        let id = "1a".repeat(16);
+        let expected: Vec<String> = [
+            vec!["EVALSHA".to_owned(), sent[1].clone(), "10".to_owned()],
+            keys("a"),
+            keys("b"),
+            ["5", "SPUBLISH", "2", "a", "b", &id].map(str::to_owned).to_vec(),
+            vec!["02".repeat(16) + &"03".repeat(16), format!("ns:1:{{a}}:w:{id}")],
+            ["1", "9", "0", "30", "3", "4503599627370496"].map(str::to_owned).to_vec(),
+            vec![r#"["h\"",7,"u",["a b","ü\n"]]"#.as_bytes().escape_ascii().to_string()],
+            ["1", "r", "0", "\\xc0\\x01\\x00\\x00", "\\xc0\\x02\\x00\\x00", "[1,2)"].map(str::to_owned).to_vec(),
+            ["2", "s", "3", "\\x00", "\\xff", ""].map(str::to_owned).to_vec(),
+            ["1", "p", "0", "\\x00", "\\xff", "(-inf,inf]"].map(str::to_owned).to_vec(),
+        ]
+        .concat();
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn a_call_that_needs_more_names_more() {
+        let mut call = Call::release(SessionId([1; 16]), vec![name("a")]);
+        call.extend([name("c"), name("a"), name("c")]);
+        assert_eq!(call.resources(), [name("a"), name("c")]);
+        let sent = words(&call.eval(&setting(Wake::Nobody, None)));
+        assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "10"));
+        assert_eq!(sent[13..], ["", "", "2", "a", "c", &"01".repeat(16)]);
+    }
+
+    #[test]
+    fn a_renewal_alone_names_one_key() {
+        let call = Call::renew_alone(SessionId([1; 16]), name("a"), u64::MAX);
+        let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
+        assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
+    }
+}

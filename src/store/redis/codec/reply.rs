@@ -1,0 +1,284 @@
+//! What a server answers, read into the words of the model.
+
+use std::fmt;
+
+use redis::{ServerError, Value};
+
+use crate::lock::index::Rank;
+use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, Refusal, ResourceListing, WaiterListing};
+use crate::lock::records::{ClaimRecord, Session};
+use crate::lock::request::{Claim, Micros, Process, SessionId, Terms};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::store::Obstruction;
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The session is a holder; its tokens, claim by claim.
+    Granted(Vec<u64>),
+    /// The session is a waiter.
+    Waiting {
+        /// The number of its request, by which it keeps its place where it is passed over and comes back.
+        seq: u64,
+        /// Its place in the queue of its first resource; the first is 1.
+        position: u32,
+        /// How long until some lease on its resources ends.
+        next: Option<Micros>,
+    },
+    /// It would have had to wait. For each of its resources, some of those who are in the way.
+    Busy(Vec<Obstruction>),
+    /// It can never be granted.
+    Refused(Refusal),
+    /// Nothing was done: the call has to name these resources too.
+    Need(Vec<Resource>),
+    /// It is done.
+    Done,
+    /// The lease is renewed.
+    Renewed,
+    /// The session neither holds nor waits, any more or ever.
+    Unknown,
+    /// The sessions that were dropped because their leases were over.
+    Expired(Vec<(SessionId, Session)>),
+    /// The sessions whose grants were taken away.
+    Broken(Vec<(SessionId, Session)>),
+    /// Who holds and who waits.
+    Listing {
+        /// When.
+        now: Micros,
+        /// Resource by resource, as they were named.
+        resources: Vec<Obstruction>,
+        /// The sessions listed, in order of their ids; of their claims those on the resources that were named.
+        sessions: Vec<(SessionId, Session)>,
+    },
+}
+
+/// Why an answer can't be used.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplyError {
+    /// The server says so.
+    Server(ServerError),
+    /// It is no answer to a lock script.
+    Strange,
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Strange => f.write_str(
+                "the server's answer is none that rlock knows: another version of rlock or another program may use the same \
+                 namespace, give this one its own with --namespace",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReplyError {}
+
+impl Reply {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// It is an error of the server's, or none of these.
+    pub fn read(value: Value) -> Result<Self, ReplyError> {
+        match value {
+            Value::ServerError(error) => Err(ReplyError::Server(error)),
+            value => read(&value).ok_or(ReplyError::Strange),
+        }
+    }
+}
+
+fn read(value: &Value) -> Option<Reply> {
+    let (word, rest) = list(value)?.split_first()?;
+    Some(match (text(word)?, rest) {
+        ("granted", tokens) => Reply::Granted(tokens.iter().map(number).collect::<Option<_>>()?),
+        ("waiting", [seq, position, next]) => Reply::Waiting {
+            seq: number(seq)?,
+            position: number(position)?.try_into().ok()?,
+            next: Some(number(next)?).filter(|next| *next > 0),
+        },
+        ("busy", resources) => Reply::Busy(told_of(resources)?.0),
+        ("refused", refusal) => Reply::Refused(self::refusal(refusal)?),
+        ("need", names) => Reply::Need(names.iter().map(name).collect::<Option<_>>()?),
+        ("done", []) => Reply::Done,
+        ("renewed", []) => Reply::Renewed,
+        ("unknown", []) => Reply::Unknown,
+        ("expired", sessions) => Reply::Expired(all(sessions)?),
+        ("broken", sessions) => Reply::Broken(all(sessions)?),
+        ("listing", [now, resources @ ..]) => {
+            let (resources, sessions) = told_of(resources)?;
+            Reply::Listing { now: number(now)?, resources, sessions }
+        }
+        _ => return None,
+    })
+}
+
+fn refusal(words: &[Value]) -> Option<Refusal> {
+    let (kind, rest) = words.split_first()?;
+    let (resource, rest) = rest.split_first()?;
+    let resource = name(resource)?;
+    Some(match (text(kind)?, rest) {
+        ("grow", [held, asked]) => Refusal::CannotGrow { resource, held: mode(held)?, asked: mode(asked)? },
+        ("past", [held, asked]) => Refusal::ReachesPast { resource, held: span(held)?, asked: span(asked)? },
+        ("slots", [in_force, asked]) => Refusal::SlotsDiffer {
+            resource,
+            in_force: number(in_force)?.try_into().ok()?,
+            asked: number(asked)?.try_into().ok()?,
+        },
+        ("none", []) => Refusal::NotHeld { resource },
+        ("outside", [asked]) => Refusal::NotInside { resource, asked: span(asked)? },
+        ("whole", []) => Refusal::SlotIsWhole { resource },
+        ("below", [held, asked]) => Refusal::NotBelow { resource, held: mode(held)?, asked: mode(asked)? },
+        ("nested", []) => Refusal::NestedWaits { resource },
+        _ => return None,
+    })
+}
+
+/// A session's claim, as a script tells it.
+struct Line {
+    index: u32,
+    record: ClaimRecord,
+    position: u32,
+}
+
+/// The sessions of `expired` and `broken`, which tell all of their claims.
+fn all(sessions: &[Value]) -> Option<Vec<(SessionId, Session)>> {
+    sessions.iter().map(|value| session(value).map(|(id, session, _)| (id, session))).collect()
+}
+
+/// Sessions in order of their ids.
+type Sessions = Vec<(SessionId, Session)>;
+
+/// Who holds and waits resource by resource, and session by session.
+fn told_of(resources: &[Value]) -> Option<(Vec<Obstruction>, Sessions)> {
+    let mut told = Vec::with_capacity(resources.len());
+    let mut met: std::collections::BTreeMap<SessionId, (Session, Vec<Line>)> = std::collections::BTreeMap::new();
+    for resource in resources {
+        let (head, sessions) = list(resource)?.split_at_checked(2)?;
+        let sessions = sessions.iter().map(session).collect::<Option<Vec<_>>>()?;
+        told.push(Obstruction { listing: listing(name(&head[0])?, &sessions), waiting: number(&head[1])? });
+        for (id, session, mut lines) in sessions {
+            match met.entry(id) {
+                std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().1.append(&mut lines),
+                std::collections::btree_map::Entry::Vacant(new) => drop(new.insert((session, lines))),
+            }
+        }
+    }
+    let whole = |(id, (session, lines))| (id, Session { claims: in_order(lines), ..session });
+    Some((told, met.into_iter().map(whole).collect()))
+}
+
+fn in_order(mut lines: Vec<Line>) -> Vec<ClaimRecord> {
+    lines.sort_by_key(|line| line.index);
+    lines.dedup_by_key(|line| line.index);
+    lines.into_iter().map(|line| line.record).collect()
+}
+
+fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> ResourceListing {
+    let mut holders = Vec::new();
+    let mut waiters = Vec::new();
+    for (id, session, lines) in sessions {
+        for Line { index, record, position } in lines {
+            let (since, process) = (session.since, session.process.clone());
+            let Claim { mode, span, slots, .. } = record.claim.clone();
+            if record.rank.is_held() {
+                let (token, expiry) = (record.token, session.expiry);
+                let holder = HolderListing { session: *id, mode, span, slots, token, since, expiry, process };
+                holders.push(((token, *id, *index), holder));
+            } else {
+                let waiter = WaiterListing { session: *id, mode, span, slots, since, position: *position, process };
+                waiters.push(((record.rank, *index), waiter));
+            }
+        }
+    }
+    holders.sort_by_key(|(order, _)| *order);
+    waiters.sort_by_key(|(order, _)| *order);
+    ResourceListing {
+        name,
+        holders: holders.into_iter().map(|(_, holder)| holder).collect(),
+        waiters: waiters.into_iter().map(|(_, waiter)| waiter).collect(),
+    }
+}
+
+/// A session, with those of its claims that were told, in order.
+fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
+    let (head, claims) = list(value)?.split_at_checked(10)?;
+    let [id, expiry, held, seq, since, ttl, claim, heartbeat, ancestors, process] = head else { return None };
+    let (held, seq) = (number(held)? == 1, number(seq)?);
+    let terms = Terms { ttl: number(ttl)?, claim: number(claim)?, heartbeat: number(heartbeat)? };
+    let ancestors = text(ancestors)?.as_bytes().chunks(32);
+    let ancestors = ancestors.map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect::<Option<_>>()?;
+    let mut lines = claims.iter().map(|claim| line(claim, held, seq)).collect::<Option<Vec<_>>>()?;
+    lines.sort_by_key(|line| line.index);
+    let session = Session {
+        ancestors,
+        claims: lines.iter().map(|line| line.record.clone()).collect(),
+        since: number(since)?,
+        expiry: Some(number(expiry)?).filter(|expiry| *expiry > 0),
+        terms: Some(terms).filter(|terms| terms.ttl > 0),
+        process: self::process(process)?,
+    };
+    Some((text(id)?.parse().ok()?, session, lines))
+}
+
+fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
+    let [index, resource, mode, share, slots, part, token, nested, position] = list(value)? else { return None };
+    let (mode, slots) = (self::mode(mode)?, number(slots)?.try_into().ok()?);
+    let slots = (mode == Mode::Slot).then_some(slots);
+    let claim = Claim { resource: name(resource)?, mode, span: span(part)?, slots };
+    let rank = if held { Rank::HELD } else { Rank::waiting(seq, number(nested)? == 1) };
+    let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1 };
+    Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
+}
+
+fn process(value: &Value) -> Option<Process> {
+    let words: serde_json::Value = serde_json::from_str(text(value)?).ok()?;
+    let [host, pid, user, command] = words.as_array()?.as_slice() else { return None };
+    let word = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    Some(Process {
+        host: word(host)?,
+        pid: pid.as_u64()?.try_into().ok()?,
+        user: word(user)?,
+        command: command.as_array()?.iter().map(word).collect::<Option<_>>()?,
+    })
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(values) => Some(values),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => (*number).try_into().ok(),
+        _ => None,
+    }
+}
+
+fn name(value: &Value) -> Option<Resource> {
+    Resource::new(text(value)?).ok()
+}
+
+fn span(value: &Value) -> Option<Span> {
+    match text(value)? {
+        "" => Some(Span::Whole),
+        written => Span::parse(written).ok(),
+    }
+}
+
+fn mode(value: &Value) -> Option<Mode> {
+    let letter = text(value)?;
+    Mode::ALL.into_iter().find(|mode| letter.len() == 1 && mode.as_str().starts_with(letter))
+}

@@ -1,0 +1,417 @@
+//! A request at a server, from the moment that it is made: carries the conversation about it over whatever connection there is.
+//!
+//! It decides when a connection is given up and when the next is tried; what is said over it is [`Conversation`]'s part. Nothing here
+//! blocks but the release and the look at who is in the way, which have their limits.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, Value};
+use rustix::event::PollFlags;
+
+use super::client::Client;
+use super::codec::{Call, Reply, Setting};
+use super::conversation::{Answer, Conversation, Say};
+use super::link::now;
+use super::route::{Heard, Judged, Route};
+use super::target::Kind;
+use super::trouble::{Stage, Trouble, What};
+use crate::lock::request::{Micros, Request};
+use crate::lock::resource::Resource;
+use crate::store::{Error, Hold, Obstruction, Standing};
+
+/// How long is waited before a script whose keys are on their way to another node is called again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// How many holders and waiters of a resource are looked at for the one that is in the way.
+const LISTED: u32 = 256;
+/// How long the people at the terminal wait for who holds.
+const INSPECT_LIMIT: Duration = Duration::from_secs(1);
+
+pub(super) struct RedisHold {
+    setting: Setting,
+    request: Request,
+    channel: String,
+    ttl: Micros,
+    /// The resources of the request, and what else its scripts turned out to touch.
+    resources: Vec<Resource>,
+    replicas: u32,
+    connect_timeout: Duration,
+    conversation: Conversation,
+    route: Route,
+    /// What was said over this connection and not answered yet.
+    unanswered: VecDeque<Sent>,
+    /// What is to be said again soon.
+    put_off: Option<(Duration, Say)>,
+    /// Until when a request that nobody answers is tried.
+    ask_until: Duration,
+    /// How often in a row the server could not be used.
+    failures: u32,
+    /// When it is tried again, while there is no connection.
+    retry_at: Option<Duration>,
+    trouble: Option<Trouble>,
+}
+
+/// Something that was said and waits for its answer.
+struct Sent {
+    what: Said,
+    at: Duration,
+    /// The script was sent as it is, not by its name.
+    whole: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Say(Say),
+    /// The renewal of one resource's lease, and whether it is the last one and all others succeeded.
+    Alone {
+        last: bool,
+    },
+}
+
+impl RedisHold {
+    /// Begins to make a request; the first [`check`](Hold::check) sends it.
+    ///
+    /// # Errors
+    /// The request has no terms, without which a lease is none.
+    pub(super) fn new(
+        setting: Setting,
+        route: Route,
+        request: Request,
+        replicas: u32,
+        connect_timeout: Duration,
+    ) -> Result<Self, Error> {
+        let Some(terms) = request.terms else {
+            return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
+        };
+        let mut resources: Vec<Resource> = Vec::new();
+        for claim in &request.claims {
+            if !resources.contains(&claim.resource) {
+                resources.push(claim.resource.clone());
+            }
+        }
+        Ok(Self {
+            channel: setting.keyspace.channel(&resources[0], request.session),
+            setting,
+            ttl: terms.ttl,
+            resources,
+            conversation: Conversation::new(terms, replicas),
+            route,
+            unanswered: VecDeque::new(),
+            put_off: None,
+            ask_until: now().saturating_add(connect_timeout),
+            failures: 0,
+            retry_at: None,
+            trouble: None,
+            request,
+            replicas,
+            connect_timeout,
+        })
+    }
+
+    /// Connects if it is time to, and says what there is to say on the new connection.
+    fn connect(&mut self, now: Duration) -> Result<(), Trouble> {
+        if !self.route.is_closed() || self.conversation.is_over() || self.retry_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.retry_at = None;
+        self.route.open()?;
+        let says = self.conversation.connected();
+        self.say_all(says, now);
+        Ok(())
+    }
+
+    fn say_all(&mut self, says: Vec<Say>, now: Duration) {
+        says.into_iter().for_each(|say| self.say(say, false, now));
+    }
+
+    fn say(&mut self, say: Say, whole: bool, now: Duration) {
+        let renews = |sent: &Sent| matches!(sent.what, Said::Say(Say::Renew { .. }));
+        let command = match say {
+            Say::Listen => return self.route.subscribe(&self.channel),
+            // The one on its way will tell as well: whatever happened by now, it happened before.
+            Say::Renew { .. } if self.unanswered.iter().any(renews) => return,
+            Say::Acquire { place, listening, .. } => {
+                self.written(Call::acquire(&self.request, place, listening), whole)
+            }
+            Say::Renew { listening } => {
+                self.written(Call::renew(self.request.session, self.resources.clone(), listening), whole)
+            }
+            Say::Replicate(replicas) => {
+                let mut wait = redis::cmd("WAIT");
+                wait.arg(replicas).arg(self.connect_timeout.as_millis().max(1) as u64);
+                wait
+            }
+        };
+        self.route.send(command);
+        self.unanswered.push_back(Sent { what: Said::Say(say), at: now, whole });
+    }
+
+    /// The command for a call about all that the request turned out to touch.
+    fn written(&self, mut call: Call, whole: bool) -> Cmd {
+        call.extend(self.resources.iter().cloned());
+        if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) }
+    }
+
+    /// Takes in all that has arrived, and says what there is to say.
+    fn converse(&mut self, now: Duration) -> Result<(), Trouble> {
+        loop {
+            self.connect(now)?;
+            while let Some(heard) = self.route.advance()? {
+                match heard {
+                    Heard::Message => {
+                        let says = self.conversation.woken();
+                        self.say_all(says, now);
+                    }
+                    Heard::NotSubscribed(error) => self.not_subscribed(&error)?,
+                    Heard::Answer(reply) => self.answer(reply, now)?,
+                }
+            }
+            if self.limit().is_some_and(|limit| limit <= now) {
+                return Err(self.route.timed_out());
+            }
+            let says = self.due(now);
+            if says.is_empty() {
+                return Ok(());
+            }
+            self.say_all(says, now);
+        }
+    }
+
+    /// What is to be said now, although nothing happened.
+    fn due(&mut self, now: Duration) -> Vec<Say> {
+        if let Some((_, say)) = self.put_off.take_if(|(at, _)| *at <= now) {
+            return vec![say];
+        }
+        let is_quiet = !self.route.is_closed() && self.unanswered.is_empty() && self.put_off.is_none();
+        if is_quiet { self.conversation.tick(now) } else { vec![] }
+    }
+
+    /// When the server has been silent for too long.
+    fn limit(&self) -> Option<Duration> {
+        if self.conversation.is_asking() {
+            return Some(self.ask_until);
+        }
+        let patience = self.conversation.patience(self.connect_timeout);
+        self.unanswered.front().map(|sent| sent.at.saturating_add(patience))
+    }
+
+    fn not_subscribed(&mut self, error: &ServerError) -> Result<(), Trouble> {
+        // A holder does without: the next renewal tells it of a break.
+        if matches!(self.conversation.standing(), Standing::Granted(_)) {
+            return Ok(());
+        }
+        match self.route.judge(Err(error.clone())) {
+            Judged::Trouble(trouble) => Err(trouble),
+            _ => Err(self.route.trouble(What::Closed(Stage::Used))),
+        }
+    }
+
+    fn answer(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Trouble> {
+        let Some(sent) = self.unanswered.pop_front() else {
+            return Err(self.route.trouble(What::NotRedis));
+        };
+        let value = match self.route.judge(reply) {
+            Judged::Answer(value) => value,
+            Judged::NoScript if !sent.whole => {
+                self.say_whole(&sent, now);
+                return Ok(());
+            }
+            Judged::NoScript => return Err(self.route.trouble(What::NotRedis)),
+            Judged::Elsewhere(redirect) => {
+                self.forget_what_was_said();
+                self.route.follow(redirect);
+                return self.connect(now);
+            }
+            Judged::TryAgain => {
+                self.try_again(&sent, now);
+                return Ok(());
+            }
+            Judged::Trouble(trouble) => return Err(trouble),
+        };
+        self.failures = 0;
+        self.trouble = None;
+        let (say, answer) = match sent.what {
+            Said::Say(say @ Say::Replicate(_)) => (say, replicated(&value)),
+            Said::Say(say) => match Reply::read(value) {
+                Ok(Reply::Need(names)) => {
+                    self.resources.extend(names);
+                    self.say(say, false, now);
+                    return Ok(());
+                }
+                reply => (say, reply.ok().and_then(answer_of)),
+            },
+            Said::Alone { last } => match Reply::read(value) {
+                Ok(Reply::Renewed) if !last => return Ok(()),
+                Ok(Reply::Renewed) => (Say::Renew { listening: false }, Some(self.as_before())),
+                reply => (Say::Renew { listening: false }, reply.ok().and_then(answer_of)),
+            },
+        };
+        let answer = answer.ok_or_else(|| self.route.trouble(What::NotRedis))?;
+        let says = self.conversation.answered(say, answer, sent.at, now);
+        self.say_all(says, now);
+        Ok(())
+    }
+
+    fn forget_what_was_said(&mut self) {
+        self.unanswered.clear();
+        self.put_off = None;
+    }
+
+    /// The server doesn't know the script, so it is sent as it is.
+    fn say_whole(&mut self, sent: &Sent, now: Duration) {
+        match sent.what {
+            Said::Say(say) => self.say(say, true, now),
+            Said::Alone { .. } => self.renew_alone(true, now),
+        }
+    }
+
+    /// Some keys are on their way to another node, and until all are there no script gets them together.
+    fn try_again(&mut self, sent: &Sent, now: Duration) {
+        match sent.what {
+            // What keeps the lease alive is a key of its own in each resource.
+            Said::Say(Say::Renew { .. }) if matches!(self.conversation.standing(), Standing::Granted(_)) => {
+                self.renew_alone(false, now);
+            }
+            Said::Say(say) => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say)),
+            Said::Alone { .. } => {}
+        }
+    }
+
+    fn renew_alone(&mut self, whole: bool, now: Duration) {
+        let mut names: Vec<&Resource> = self.request.claims.iter().map(|claim| &claim.resource).collect();
+        names.sort_unstable();
+        names.dedup();
+        let (session, ttl) = (self.request.session, self.ttl);
+        let calls: Vec<_> = names.into_iter().map(|name| Call::renew_alone(session, name.clone(), ttl)).collect();
+        let count = calls.len();
+        for (number, call) in (1..).zip(calls) {
+            self.route.send(if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) });
+            let what = Said::Alone { last: number == count };
+            self.unanswered.push_back(Sent { what, at: now, whole });
+        }
+    }
+
+    /// A lease that was renewed without its other keys: nothing else has changed.
+    fn as_before(&self) -> Answer {
+        match self.conversation.standing() {
+            Standing::Granted(grant) => Answer::Granted(grant.tokens),
+            _ => Answer::Unknown,
+        }
+    }
+
+    /// Whether the trouble says that this is not the server that is meant, as far as a first look tells. Where there are several,
+    /// another one may be.
+    fn is_the_wrong_place(&self, trouble: &Trouble) -> bool {
+        let is_place = matches!(
+            trouble.what(),
+            What::Refused
+                | What::NoSocket
+                | What::Unresolved(_)
+                | What::Unreachable(_)
+                | What::ReadOnly
+                | What::OutOfMemory
+        );
+        is_place && self.route.target().kind == Kind::Single
+    }
+
+    /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
+    fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
+        let held = matches!(self.conversation.standing(), Standing::Granted(_));
+        let is_final =
+            !held && !trouble.is_passing() || self.conversation.is_asking() && self.is_the_wrong_place(&trouble);
+        if is_final || self.conversation.is_asking() && self.ask_until <= now {
+            return Err(trouble.into());
+        }
+        self.route.close();
+        self.forget_what_was_said();
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Some(now.saturating_add(self.conversation.retry_after(self.failures)));
+        self.trouble = Some(trouble);
+        Ok(())
+    }
+}
+
+impl Hold for RedisHold {
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.route.descriptor().into_iter().collect()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.conversation.is_over() {
+            return None;
+        }
+        let put_off = self.put_off.map(|(at, _)| at);
+        let connect = self.route.is_closed().then(|| self.retry_at.unwrap_or_default());
+        let is_quiet = !self.route.is_closed() && self.unanswered.is_empty() && put_off.is_none();
+        let due = if is_quiet { self.conversation.due() } else { None };
+        [put_off, connect, due, self.limit()].into_iter().flatten().min()
+    }
+
+    fn check(&mut self) -> Result<Standing, Error> {
+        let now = now();
+        if let Err(trouble) = self.converse(now) {
+            self.failed(trouble, now)?;
+        }
+        if let Some(answered) = self.conversation.too_few_replicas() {
+            return Err(Error::Unavailable(format!(
+                "{}: {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
+                self.route.target().shown(),
+                self.replicas
+            )));
+        }
+        Ok(self.conversation.standing())
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if !self.conversation.may_be_kept() {
+            return Ok(());
+        }
+        let passed_over = self.unanswered.len();
+        self.unanswered.clear();
+        let mut call = Call::release(self.request.session, self.resources.clone());
+        if self.conversation.is_asking() {
+            // Nobody waits for a server that has not answered yet. Whatever comes of the request there, this comes after it.
+            self.route.send(call.eval(&self.setting));
+            let _ = self.route.advance();
+            return Ok(());
+        }
+        let until = now().saturating_add(self.connect_timeout);
+        let released = Client::new(&mut self.route, until).call(&mut call, &self.setting, passed_over);
+        Ok(released.map(drop)?)
+    }
+
+    fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
+        // Over a connection of its own, for the next answer on the other may be the grant.
+        let mut route = self.route.another();
+        let mut call = Call::inspect(self.resources.clone(), LISTED);
+        let until = now().saturating_add(INSPECT_LIMIT);
+        match Client::new(&mut route, until).call(&mut call, &self.setting, 0)? {
+            Reply::Listing { resources, .. } => Ok(resources),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.as_ref().map(ToString::to_string)
+    }
+}
+
+/// What a script's reply says in the conversation.
+fn answer_of(reply: Reply) -> Option<Answer> {
+    Some(match reply {
+        Reply::Granted(tokens) => Answer::Granted(tokens),
+        Reply::Waiting { seq, position, next } => {
+            Answer::Waiting { place: seq, position, next: next.map(Duration::from_micros) }
+        }
+        Reply::Busy(told) => Answer::Busy(told),
+        Reply::Refused(refusal) => Answer::Refused(refusal),
+        Reply::Unknown => Answer::Unknown,
+        _ => return None,
+    })
+}
+
+/// What WAIT answers.
+fn replicated(value: &Value) -> Option<Answer> {
+    if let Value::Int(count) = value { u32::try_from(*count).ok().map(Answer::Replicated) } else { None }
+}

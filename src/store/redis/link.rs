@@ -1,0 +1,343 @@
+//! One connection to a server for a loop that waits with `poll`: commands go out, replies and pushes come in, nothing blocks.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use redis::{Cmd, Parser, PushKind, ServerError, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::stream::{Received, Stream};
+use super::target::{Kind, Login, Node, Target};
+use super::tls;
+use super::trouble::{Right, Stage, Trouble, What};
+
+/// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a part of a handshake.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
+
+/// Where a server was found.
+pub(super) struct Address {
+    /// As it is named.
+    pub(super) node: Node,
+    /// What a host comes to; tried in turn.
+    pub(super) sockets: Vec<SocketAddr>,
+    /// The connection by which it was found, if that took one.
+    pub(super) open: Option<Box<Link>>,
+}
+
+/// A connection to a server.
+pub(super) struct Link {
+    server: String,
+    stream: Stream,
+    parser: Parser,
+    inbox: Inbox,
+    /// What was sent first, whose replies nobody else sees.
+    login: VecDeque<Step>,
+    /// How many commands of others have no reply yet.
+    unanswered: usize,
+    /// What came while [`call`](Self::call) waited for something else.
+    kept: VecDeque<Incoming>,
+    is_used: bool,
+}
+
+/// Something that has arrived.
+#[derive(Debug, PartialEq)]
+pub(super) enum Incoming {
+    /// The reply to the first command that has none yet.
+    Reply(Result<Value, ServerError>),
+    /// Something that comes by itself, but for the answer to a subscription.
+    Push(Push),
+}
+
+/// What comes by itself, or answers a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Push {
+    /// Somebody has published in the channel.
+    Message {
+        /// The channel.
+        channel: Vec<u8>,
+    },
+    /// The channel is subscribed to now; there is no other reply.
+    Subscribed {
+        /// The channel.
+        channel: Vec<u8>,
+    },
+    /// The channel is no more subscribed to: in a Cluster because its slot has moved.
+    Unsubscribed {
+        /// The channel.
+        channel: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Auth,
+    Select,
+    /// The question that only a node of a Cluster answers.
+    IsCluster,
+}
+
+/// What was received and not yet parsed.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    taken: usize,
+    /// The parser came to the end of it.
+    ran_dry: bool,
+    first: Option<u8>,
+}
+
+impl Link {
+    /// Begins to connect, and queues what a server is told first; the first write goes out as soon as the kernel lets it.
+    pub(super) fn open(target: &Target, address: Address) -> Result<Self, Trouble> {
+        if let Some(link) = address.open {
+            return Ok(*link);
+        }
+        let mut link = Self::begin(target, &address)?;
+        link.log_in(&target.login);
+        if target.db != 0 {
+            link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
+        }
+        if target.kind == Kind::Cluster {
+            // Valkey answers other questions about slots without a Cluster, too.
+            link.first(Step::IsCluster, redis::cmd("CLUSTER").arg("MYID"));
+        }
+        Ok(link)
+    }
+
+    /// The same to a Sentinel.
+    pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Trouble> {
+        let mut link = Self::begin(target, address)?;
+        link.log_in(&target.sentinel_login);
+        Ok(link)
+    }
+
+    fn begin(target: &Target, address: &Address) -> Result<Self, Trouble> {
+        let server = target.shown_node(&address.node);
+        let tls = target.tls.as_ref().map(|files| tls::client(files, &address.node)).transpose();
+        let stream = tls.and_then(|tls| Stream::open(&address.node, &address.sockets, tls));
+        Ok(Self {
+            stream: stream.map_err(|what| what.of(&server))?,
+            server,
+            parser: Parser::new(),
+            inbox: Inbox::default(),
+            login: VecDeque::new(),
+            unanswered: 0,
+            kept: VecDeque::new(),
+            is_used: false,
+        })
+    }
+
+    fn log_in(&mut self, login: &Login) {
+        let Some(password) = &login.password else { return };
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = &login.username {
+            auth.arg(username);
+        }
+        self.first(Step::Auth, auth.arg(password.reveal()));
+    }
+
+    fn first(&mut self, step: Step, command: &Cmd) {
+        self.login.push_back(step);
+        self.queue(command);
+    }
+
+    fn queue(&mut self, command: &Cmd) {
+        command.write_packed_command(self.stream.outgoing());
+    }
+
+    /// How messages name the server.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// What to wait for now. An error or a hang-up counts as well.
+    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+        self.stream.descriptor()
+    }
+
+    /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued, in one write.
+    pub(super) fn send(&mut self, command: &Cmd) {
+        self.unanswered += 1;
+        self.queue(command);
+    }
+
+    /// Does all that can be done without waiting; the next thing that has arrived. `None` means: wait for the descriptor.
+    pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
+        match self.kept.pop_front() {
+            Some(kept) => Ok(Some(kept)),
+            None => self.next(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Incoming>, Trouble> {
+        let wrote = self.stream.write().map_err(|what| self.trouble(what))?;
+        loop {
+            while let Some(value) = self.parse()? {
+                if let Some(incoming) = self.sort(value)? {
+                    return Ok(Some(incoming));
+                }
+            }
+            // What was asked this instant has no answer yet, and what came by itself keeps the descriptor ready.
+            if wrote {
+                return Ok(None);
+            }
+            match self.stream.read(&mut self.inbox.bytes).map_err(|what| self.trouble(what))? {
+                Received::Bytes => {}
+                Received::Nothing => return Ok(None),
+                Received::End => return Err(self.trouble(What::Closed(self.stage()))),
+            }
+        }
+    }
+
+    fn parse(&mut self) -> Result<Option<Value>, Trouble> {
+        self.inbox.ran_dry = false;
+        match self.parser.parse_value(&mut self.inbox) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) if self.inbox.ran_dry => Ok(None),
+            Err(_) if self.inbox.first.is_some_and(|first| TLS_RECORDS.contains(&first)) => {
+                Err(self.trouble(What::IsTls))
+            }
+            Err(_) => Err(self.trouble(What::NotRedis)),
+        }
+    }
+
+    /// Takes what is for the link itself.
+    fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Trouble> {
+        self.is_used = true;
+        let reply = match value {
+            Value::Push { kind, data } => {
+                let push = push(&kind, data);
+                if matches!(push, Some(Push::Subscribed { .. })) {
+                    self.unanswered = self.unanswered.saturating_sub(1);
+                }
+                return Ok(push.map(Incoming::Push));
+            }
+            Value::ServerError(error) => Err(error),
+            value => Ok(value),
+        };
+        match (self.login.pop_front(), reply) {
+            (None, reply) => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                Ok(Some(Incoming::Reply(reply)))
+            }
+            (Some(_), Ok(_)) => Ok(None),
+            (Some(step), Err(error)) => match step.failed(&error) {
+                Some(what) => Err(self.trouble(what)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Sends commands and waits for their replies, until `deadline` on the clock of [`now`]. A subscription is answered by an
+    /// `Okay`. Whatever else comes is kept for [`advance`](Self::advance). Without commands it waits until the server has
+    /// taken the login.
+    pub(super) fn call(
+        &mut self,
+        commands: &[Cmd],
+        deadline: Duration,
+    ) -> Result<Vec<Result<Value, ServerError>>, Trouble> {
+        let mut earlier = self.unanswered;
+        for command in commands {
+            self.send(command);
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        loop {
+            match self.next()? {
+                None if commands.len() == replies.len() && self.login.is_empty() => return Ok(replies),
+                None => self.wait(deadline)?,
+                Some(Incoming::Push(push @ (Push::Message { .. } | Push::Unsubscribed { .. }))) => {
+                    self.kept.push_back(Incoming::Push(push));
+                }
+                Some(answer) if earlier > 0 => {
+                    earlier -= 1;
+                    self.kept.push_back(answer);
+                }
+                Some(Incoming::Reply(reply)) => replies.push(reply),
+                Some(Incoming::Push(Push::Subscribed { .. })) => replies.push(Ok(Value::Okay)),
+            }
+            if !commands.is_empty() && commands.len() == replies.len() {
+                return Ok(replies);
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Duration) -> Result<(), Trouble> {
+        let left = deadline.saturating_sub(now());
+        if left.is_zero() {
+            return Err(self.timed_out());
+        }
+        let (descriptor, flags) = self.descriptor();
+        // A time that the kernel can't express is longer than anybody waits.
+        let left = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(self.trouble(What::from_kernel(error, self.stage()))),
+        }
+    }
+
+    /// What to say when there was no reply in time.
+    pub(super) fn timed_out(&self) -> Trouble {
+        self.trouble(What::TimedOut(self.stage()))
+    }
+
+    fn stage(&self) -> Stage {
+        if self.is_used { Stage::Used } else { self.stream.stage() }
+    }
+
+    fn trouble(&self, what: What) -> Trouble {
+        what.of(&self.server)
+    }
+}
+
+impl Step {
+    /// What the error that the server replied means, if it means anything.
+    fn failed(self, error: &ServerError) -> Option<What> {
+        match (self, What::from_reply(error)) {
+            // The server may have repeated what it was sent.
+            (Self::Auth, What::Other(_)) => Some(What::LoginFailed),
+            // Without the right to ask, what follows tells it.
+            (Self::IsCluster, What::NoRight(Right::Command(_))) => None,
+            (_, what) => Some(what),
+        }
+    }
+}
+
+fn push(kind: &PushKind, data: Vec<Value>) -> Option<Push> {
+    let Some(Value::BulkString(channel)) = data.into_iter().next() else { return None };
+    match kind {
+        PushKind::Message | PushKind::SMessage => Some(Push::Message { channel }),
+        PushKind::Subscribe | PushKind::SSubscribe => Some(Push::Subscribed { channel }),
+        PushKind::Unsubscribe | PushKind::SUnsubscribe => Some(Push::Unsubscribed { channel }),
+        _ => None,
+    }
+}
+
+impl Read for Inbox {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.bytes[self.taken..];
+        if rest.is_empty() {
+            self.bytes.clear();
+            self.taken = 0;
+            self.ran_dry = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.first.get_or_insert(rest[0]);
+        self.taken += count;
+        Ok(count)
+    }
+}
+
+/// The time since the start of the machine, suspend included.
+pub(super) fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+//! A link against servers that the tests play themselves.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Longer than anything takes here on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn target(url: &str) -> Target {
+    Target::parse(url).unwrap().unwrap()
+}
+
+struct Server {
+    dir: TempDir,
+    listener: UnixListener,
+}
+
+impl Server {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+        Self { dir, listener }
+    }
+
+    /// A link to it, and its end of the connection. What the URL has besides the path stands in `userinfo` and `query`.
+    fn link(&self, userinfo: &str, query: &str) -> (Link, UnixStream) {
+        let target = target(&format!("redis+unix://{userinfo}{}/socket{query}", self.dir.path().display()));
+        let link = Link::open(&target, address(&target)).unwrap();
+        (link, self.listener.accept().unwrap().0)
+    }
+}
+
+fn address(target: &Target) -> Address {
+    Address { node: target.nodes[0].clone(), sockets: Vec::new(), open: None }
+}
+
+fn tcp(listener: &TcpListener) -> (Target, Address) {
+    let bound = listener.local_addr().unwrap();
+    let target = target(&format!("redis://127.0.0.1:{}", bound.port()));
+    let address = Address { node: target.nodes[0].clone(), sockets: vec![bound], open: None };
+    (target, address)
+}
+
+/// The next thing that arrives, as the loop would come to see it.
+fn arrival(link: &mut Link) -> Result<Incoming, Trouble> {
+    loop {
+        if let Some(incoming) = link.advance()? {
+            return Ok(incoming);
+        }
+        link.wait(now() + PATIENCE)?;
+    }
+}
+
+fn read_exactly(stream: &mut impl Read, expected: &str) {
+    let mut bytes = vec![0; expected.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+}
+
+fn ping() -> Cmd {
+    redis::cmd("PING")
+}
+
+fn text(value: &str) -> Value {
+    Value::BulkString(value.as_bytes().to_vec())
+}
+
+/// A value as a server sends it.
+fn encoded(value: &Value) -> Vec<u8> {
+    let items = |sign: char, items: &[Value]| {
+        let mut bytes = format!("{sign}{}\r\n", items.len()).into_bytes();
+        items.iter().for_each(|item| bytes.extend(encoded(item)));
+        bytes
+    };
+    match value {
+        Value::Nil => b"$-1\r\n".to_vec(),
+        Value::Int(number) => format!(":{number}\r\n").into_bytes(),
+        Value::BulkString(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
+        Value::Okay => b"+OK\r\n".to_vec(),
+        Value::SimpleString(text) => format!("+{text}\r\n").into_bytes(),
+        Value::Array(array) => items('*', array),
+        Value::Set(array) => items('~', array),
+        Value::Map(pairs) => {
+            let mut bytes = format!("%{}\r\n", pairs.len()).into_bytes();
+            pairs.iter().for_each(|(key, value)| bytes.extend([encoded(key), encoded(value)].concat()));
+            bytes
+        }
+        other => unreachable!("{other:?} is not among those that the tests send"),
+    }
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let simple = prop_oneof![
+        Just(Value::Nil),
+        Just(Value::Okay),
+        any::<i64>().prop_map(Value::Int),
+        proptest::collection::vec(any::<u8>(), 0..40).prop_map(Value::BulkString),
+        "[a-z ]{0,9}".prop_filter("has a value of its own", |text| text != "OK").prop_map(Value::SimpleString),
+    ];
+    simple.prop_recursive(4, 40, 6, |inner| {
+        let several = proptest::collection::vec(inner.clone(), 0..6);
+        prop_oneof![
+            several.clone().prop_map(Value::Array),
+            several.prop_map(Value::Set),
+            proptest::collection::vec((inner.clone(), inner), 0..4).prop_map(Value::Map),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// However the network cuts them, replies come out whole, in order, and as soon as their last byte is there.
+    #[test]
+    fn replies_in_pieces_come_out_whole(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
+        let server = Server::new();
+        let (mut link, mut stream) = server.link("", "");
+        for _ in &replies {
+            link.send(&ping());
+        }
+        prop_assert_eq!(link.advance().unwrap(), None);
+        for (at, reply) in replies.iter().enumerate() {
+            let bytes = encoded(reply);
+            // Byte by byte, or in a few pieces.
+            let piece = if cuts >> (at % 64) & 1 == 0 { 1 } else { 7 };
+            let mut pieces = bytes.chunks(piece).peekable();
+            while let Some(part) = pieces.next() {
+                stream.write_all(part).unwrap();
+                let arrived = link.advance().unwrap();
+                let expected = pieces.peek().is_none().then(|| Incoming::Reply(Ok(reply.clone())));
+                prop_assert_eq!(arrived, expected);
+            }
+        }
+        prop_assert_eq!(link.unanswered, 0);
+    }
+}
+
+#[test]
+fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("me:pass@", "?db=2");
+    link.send(&ping());
+    link.send(&ping());
+    assert_eq!(link.advance().unwrap(), None);
+    let mut bytes = [0; 1000];
+    let count = stream.read(&mut bytes).unwrap();
+    let expected = "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$4\r\npass\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n\
+                    *1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n";
+    assert_eq!(std::str::from_utf8(&bytes[..count]).unwrap(), expected);
+    // The replies to the login are nobody's business.
+    stream.write_all(b"+OK\r\n+OK\r\n+PONG\r\n:7\r\n").unwrap();
+    assert_eq!(arrival(&mut link).unwrap(), Incoming::Reply(Ok(Value::SimpleString("PONG".into()))));
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Reply(Ok(Value::Int(7)))));
+    assert_eq!(link.advance().unwrap(), None);
+}
+
+#[test]
+fn a_login_that_fails_says_why_and_repeats_nothing() {
+    let cases = [
+        ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", What::WrongPassword),
+        ("-ERR max number of clients reached\r\n", What::TooManyClients),
+        ("-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n", What::TooOld),
+        ("-ERR sorry: secret\r\n", What::LoginFailed),
+        ("+OK\r\n-ERR DB index is out of range\r\n", What::NoDatabase),
+    ];
+    for (reply, what) in cases {
+        let server = Server::new();
+        let (mut link, mut stream) = server.link(":secret@", "?db=99");
+        stream.write_all(reply.as_bytes()).unwrap();
+        let trouble = arrival(&mut link).unwrap_err();
+        assert_eq!(trouble.what(), &what);
+        assert!(!trouble.to_string().contains("secret"), "{trouble}");
+    }
+}
+
+#[test]
+fn a_cluster_is_asked_whether_it_is_one() {
+    let cases = [
+        (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(What::NotACluster)),
+        (b"$3\r\nabc\r\n", None),
+        (b"-NOPERM User bob has no permissions to run the 'cluster|myid' command\r\n", None),
+    ];
+    for (reply, what) in cases {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (_, address) = tcp(&listener);
+        let target = target("redis+cluster://node");
+        let mut link = Link::open(&target, address).unwrap();
+        link.send(&ping());
+        let mut stream = listener.accept().unwrap().0;
+        assert_eq!(link.advance().unwrap(), None);
+        read_exactly(&mut stream, "*2\r\n$7\r\nCLUSTER\r\n$4\r\nMYID\r\n*1\r\n$4\r\nPING\r\n");
+        stream.write_all(reply).unwrap();
+        stream.write_all(b"+PONG\r\n").unwrap();
+        match what {
+            None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
+            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+        }
+    }
+}
+
+#[test]
+fn errors_are_replies_and_pushes_stand_between_them() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    link.send(&ping());
+    link.send(&redis::cmd("SUBSCRIBE").arg("c").clone());
+    link.send(&ping());
+    assert_eq!(link.advance().unwrap(), None);
+    let message: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
+    let subscribed: &[u8] = b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+    let shard: &[u8] = b">3\r\n+smessage\r\n$1\r\nc\r\n$2\r\nhi\r\n>3\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n:0\r\n";
+    let other: &[u8] = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+    let noscript: &[u8] = b"-NOSCRIPT No matching script\r\n";
+    stream.write_all(&[message, noscript, subscribed, other, b"+PONG\r\n", shard].concat()).unwrap();
+    let channel = || b"c".to_vec();
+    assert_eq!(arrival(&mut link).unwrap(), Incoming::Push(Push::Message { channel: channel() }));
+    match link.advance().unwrap() {
+        Some(Incoming::Reply(Err(error))) => assert_eq!(error.code(), "NOSCRIPT"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Subscribed { channel: channel() })));
+    assert_eq!(link.unanswered, 1);
+    assert!(matches!(link.advance().unwrap(), Some(Incoming::Reply(Ok(_)))));
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Message { channel: channel() })));
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Unsubscribed { channel: channel() })));
+    assert_eq!((link.advance().unwrap(), link.unanswered), (None, 0));
+}
+
+#[test]
+fn a_call_returns_its_own_replies_and_keeps_the_rest() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    link.send(&ping());
+    stream.write_all(b":1\r\n>3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nd\r\n:1\r\n-NO way\r\n").unwrap();
+    let subscribe = redis::cmd("SUBSCRIBE").arg("d").clone();
+    let replies = link.call(&[subscribe, ping()], now() + PATIENCE).unwrap();
+    assert!(matches!(&replies[..], [Ok(Value::Okay), Err(error)] if error.code() == "NO"), "{replies:?}");
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Reply(Ok(Value::Int(1)))));
+    assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Message { channel: b"c".to_vec() })));
+    assert_eq!(link.advance().unwrap(), None);
+}
+
+#[test]
+fn a_call_ends_at_its_deadline() {
+    let server = Server::new();
+    let (mut link, stream) = server.link("", "");
+    let trouble = link.call(&[ping()], now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(trouble.what(), &What::TimedOut(Stage::Silent));
+    drop(stream);
+}
+
+#[test]
+fn what_the_server_said_before_it_closed_is_heard() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    stream.write_all(b"-ERR max number of clients reached\r\n").unwrap();
+    drop(stream);
+    link.send(&ping());
+    match arrival(&mut link).unwrap() {
+        Incoming::Reply(Err(error)) => assert_eq!(What::from_reply(&error), What::TooManyClients),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(arrival(&mut link).unwrap_err().what(), &What::Closed(Stage::Used));
+}
+
+#[test]
+fn a_close_in_the_middle_is_a_close() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    link.send(&ping());
+    stream.write_all(b"$10\r\nabc").unwrap();
+    drop(stream);
+    let trouble = arrival(&mut link).unwrap_err();
+    assert!(matches!(trouble.what(), What::Closed(_)) && trouble.is_passing(), "{trouble}");
+}
+
+#[test]
+fn other_protocols_are_told_apart() {
+    let cases = [
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], What::NotRedis),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", What::NotRedis),
+        (b"\x15\x03\x03\x00\x02\x02\x28", What::IsTls),
+    ];
+    for (bytes, what) in cases {
+        let server = Server::new();
+        let (mut link, mut stream) = server.link("", "");
+        link.send(&ping());
+        stream.write_all(bytes).unwrap();
+        assert_eq!(arrival(&mut link).unwrap_err().what(), &what);
+    }
+}
+
+/// More than the buffers of the kernel take: what is left goes out when there is room, and nothing blocks until then.
+#[test]
+fn a_slow_reader_holds_nothing_up() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    let long = "x".repeat(4 << 20);
+    link.send(redis::cmd("ECHO").arg(&long));
+    assert_eq!(link.advance().unwrap(), None);
+    assert!(link.descriptor().1.contains(PollFlags::OUT));
+    let expected = encoded(&Value::Array(vec![text("ECHO"), text(&long)]));
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; expected.len()];
+        stream.read_exact(&mut bytes).unwrap();
+        assert!(bytes == expected);
+        stream.write_all(&encoded(&text(&long))).unwrap();
+        long
+    });
+    let arrived = arrival(&mut link).unwrap();
+    assert_eq!(arrived, Incoming::Reply(Ok(text(&reader.join().unwrap()))));
+    assert_eq!(link.descriptor().1, PollFlags::IN);
+}
+
+/// A free port that nobody listens on any more.
+fn deserted() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn addresses_are_tried_in_turn() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (target, mut address) = tcp(&listener);
+    let nowhere = SocketAddr::from((std::net::Ipv6Addr::from_bits(0x100 << 112), 1));
+    address.sockets.splice(0..0, [nowhere, deserted()]);
+    let mut link = Link::open(&target, address).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut stream: TcpStream = listener.accept().unwrap().0;
+        read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
+        stream.write_all(b"+PONG\r\n").unwrap();
+    });
+    let replies = link.call(&[ping()], now() + PATIENCE).unwrap();
+    assert_eq!(replies, [Ok(Value::SimpleString("PONG".into()))]);
+    server.join().unwrap();
+}
+
+#[test]
+fn nobody_there_is_told() {
+    let target = target("redis://127.0.0.1:1");
+    let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
+    let refused = Link::open(&target, address).and_then(|mut link| link.call(&[ping()], now() + PATIENCE));
+    let trouble = refused.unwrap_err();
+    assert_eq!(trouble.what(), &What::Refused);
+    assert!(trouble.to_string().starts_with("redis://127.0.0.1:1 refused"), "{trouble}");
+
+    let server = Server::new();
+    let target = super::tests::target(&format!("redis+unix://{}/none", server.dir.path().display()));
+    assert_eq!(Link::open(&target, address_of(&target)).err().unwrap().what(), &What::NoSocket);
+}
+
+fn address_of(target: &Target) -> Address {
+    address(target)
+}
+
+/// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it has room again.
+#[test]
+fn a_full_queue_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let listener = UnixListener::from(socket);
+    let first = UnixStream::connect(&path).unwrap();
+
+    let target = target(&format!("redis+unix://{}", path.display()));
+    let mut link = Link::open(&target, address(&target)).unwrap();
+    link.send(&ping());
+    assert_eq!(link.advance().unwrap(), None);
+    let trouble = link.call(&[], now() + Duration::from_millis(50)).err();
+    assert!(trouble.is_none_or(|trouble| trouble.what() == &What::TimedOut(Stage::Connecting)));
+
+    drop((listener.accept().unwrap(), first));
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
+        stream.write_all(b"+PONG\r\n").unwrap();
+    });
+    assert!(matches!(arrival(&mut link).unwrap(), Incoming::Reply(Ok(_))));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_connection_that_was_made_to_find_the_server_is_the_one() {
+    let server = Server::new();
+    let (link, mut stream) = server.link("", "");
+    let target = target("redis://elsewhere");
+    let address = Address { node: target.nodes[0].clone(), sockets: Vec::new(), open: Some(Box::new(link)) };
+    let mut link = Link::open(&target, address).unwrap();
+    link.send(&ping());
+    assert_eq!(link.advance().unwrap(), None);
+    read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
+}
+
+#[test]
+fn the_slowest_accept_loses_nothing() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (target, address) = tcp(&listener);
+    let mut link = Link::open(&target, address).unwrap();
+    link.send(&ping());
+    assert_eq!(link.advance().unwrap(), None);
+    let mut stream = listener.accept().unwrap().0;
+    while link.stream.stage() == Stage::Connecting {
+        link.wait(now() + PATIENCE).unwrap();
+        link.advance().unwrap();
+    }
+    read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
+    stream.write_all(b"+PONG\r\n").unwrap();
+    assert!(matches!(arrival(&mut link).unwrap(), Incoming::Reply(Ok(_))));
+}

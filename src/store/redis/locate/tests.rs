@@ -1,0 +1,163 @@
+//! Searches among servers that the tests play themselves.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use rustix::event::{PollFd, poll};
+
+use super::super::link::Incoming;
+use super::*;
+
+/// Longer than anything takes here on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn target(url: &str) -> Arc<Target> {
+    Arc::new(Target::parse(url).unwrap().unwrap())
+}
+
+fn found(url: &str, patience: Duration) -> Result<Address, Trouble> {
+    match locate(&target(url), Seek::Start(0), now() + patience)? {
+        Located::Ready(address) => Ok(address),
+        Located::Looking(locating) => wait(&locating),
+    }
+}
+
+/// As the loop does it: asks only when the descriptor is ready, and then there is a result.
+fn wait(locating: &Locating) -> Result<Address, Trouble> {
+    let (descriptor, flags) = locating.descriptor();
+    assert_eq!(poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None), Ok(1));
+    locating.result().expect("the pipe ends when there is a result")
+}
+
+/// A server that answers each connection by what `replies` says of its first line that is no length.
+fn server(replies: &'static [(&'static str, &'static str)]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || serve(stream.unwrap(), replies));
+        }
+    });
+    port
+}
+
+fn serve(mut stream: TcpStream, replies: &[(&str, &str)]) {
+    let mut seen = String::new();
+    let mut bytes = [0; 1024];
+    let mut answered = 0;
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        for (word, reply) in &replies[answered..] {
+            if !seen.contains(word) {
+                break;
+            }
+            answered += 1;
+            if stream.write_all(reply.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A free port that nobody listens on.
+fn deserted() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn what_is_plain_to_see_takes_no_thread() {
+    for (url, sockets) in [
+        ("redis://127.0.0.1:7", &["127.0.0.1:7"][..]),
+        ("redis://[::1]:7", &["[::1]:7"]),
+        ("redis+cluster://127.0.0.1:7", &["127.0.0.1:7"]),
+        ("redis+unix:///x", &[]),
+    ] {
+        match locate(&target(url), Seek::Start(3), now()) {
+            Ok(Located::Ready(address)) => {
+                let expected: Vec<SocketAddr> = sockets.iter().map(|text| text.parse().unwrap()).collect();
+                assert!(address.sockets == expected && address.open.is_none(), "{url}");
+            }
+            _ => panic!("{url}"),
+        }
+    }
+    let several = target("redis+sentinel://127.0.0.1:7/m");
+    let node = Node::Tcp { host: "10.0.0.1".to_owned(), port: 8 };
+    assert!(matches!(locate(&several, Seek::Node(node), now()), Ok(Located::Ready(_))));
+}
+
+#[test]
+fn names_are_resolved() {
+    let address = found("redis://localhost:7", PATIENCE).unwrap();
+    assert!(address.sockets.iter().all(|socket| socket.ip().is_loopback() && socket.port() == 7));
+    assert!(!address.sockets.is_empty());
+}
+
+#[test]
+fn a_name_that_is_none_is_told() {
+    // Too long for a name, so that nobody has to be asked.
+    let trouble = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
+    assert!(matches!(trouble.what(), What::Unresolved(why) if !why.contains("lookup")), "{trouble}");
+}
+
+#[test]
+fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
+    const MASTER: &[(&str, &str)] = &[("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), ("PING", "+PONG\r\n")];
+    const REPLICA: &[(&str, &str)] = &[("ROLE", "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n")];
+    let says = |port: u16| -> u16 {
+        let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.to_string().len());
+        server(vec![("get-master-addr-by-name\r\n$6\r\nmaster\r\n", &*reply.leak())].leak())
+    };
+    let replica = server(REPLICA);
+    let master = server(MASTER);
+    let lost = says(deserted());
+    let late = says(replica);
+    let right = says(master);
+    let url =
+        format!("redis+sentinel://127.0.0.1:{},127.0.0.1:{lost},127.0.0.1:{late},127.0.0.1:{right}/master", deserted());
+    let mut address = found(&url, PATIENCE).unwrap();
+    assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
+    // The connection is handed over as it is.
+    let mut link = *address.open.take().unwrap();
+    let replies = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap();
+    assert_eq!(replies, [Ok(Value::SimpleString("PONG".into()))]);
+    assert!(matches!(link.advance(), Ok(None::<Incoming>)));
+
+    let url = format!("redis+sentinel://127.0.0.1:{late}/master");
+    let trouble = found(&url, PATIENCE).err().unwrap();
+    assert_eq!((trouble.what(), trouble.is_passing()), (&What::NotTheMaster, true));
+}
+
+#[test]
+fn a_sentinel_of_no_use_says_why() {
+    for (reply, what) in [
+        ("*-1\r\n", What::UnknownMaster("mine".to_owned())),
+        ("-NOAUTH Authentication required.\r\n", What::NoSentinelPassword),
+        (
+            "-ERR unknown command 'SENTINEL', with args beginning with: 'get-master-addr-by-name' 'mine'\r\n",
+            What::NotASentinel,
+        ),
+    ] {
+        let port = server(vec![("SENTINEL", reply)].leak());
+        // What no trying can mend is told, whatever came after it.
+        let url = format!("redis+sentinel://127.0.0.1:{port},127.0.0.1:{}/mine", deserted());
+        assert_eq!(found(&url, PATIENCE).err().unwrap().what(), &what);
+    }
+}
+
+#[test]
+fn a_cluster_begins_at_a_node_that_answers() {
+    const NODE: &[(&str, &str)] = &[("MYID", "$3\r\nabc\r\n")];
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let (one, other) = (server(NODE), server(NODE));
+    let url =
+        format!("redis+cluster://127.0.0.1:{},127.0.0.1:{silent_port},127.0.0.1:{one},127.0.0.1:{other}", deserted());
+    // The silent one takes a third of it.
+    let address = found(&url, Duration::from_secs(3)).unwrap();
+    assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
+    assert!(address.open.is_some());
+
+    let Ok(Located::Looking(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
+    assert_eq!(wait(&locating).unwrap().node, Node::Tcp { host: "127.0.0.1".to_owned(), port: other });
+    drop(silent);
+}

@@ -1,0 +1,204 @@
+-- acquire: session | ancestors | channel | wait | place | listening | ttl | claim | heartbeat | process,
+--   then for each claim: number of its resource | mode | slots | lower | upper | text
+--
+-- Asks for a request to be granted or queued. Asked again, it says how the request stands.
+
+local session, ancestors, channel = argument(1), argument(2), argument(3)
+local wait, place, ttl = argument(4) == '1', tonumber(argument(5)), tonumber(argument(7))
+begin(session)
+look_for_expired()
+local need = needed({}, false)
+if need then
+  return need
+end
+check(resources[1], channel)
+drop_expired()
+local reply = stands(session)
+if reply[1] ~= 'unknown' then
+  return finish(reply)
+end
+
+-- The claims, by resource in the order of first mention.
+local claims, where, at, lists = {}, {}, {}, {}
+local names = {}
+for i = 11, #ARGV - 3 - n, 6 do
+  local r = resources[tonumber(argument(i))]
+  local mode = argument(i + 1)
+  local claim = { #claims, mode, tonumber(argument(i + 2)), argument(i + 3), argument(i + 4), argument(i + 5), 0, 0 }
+  if not lists[r] then
+    lists[r] = {}
+    at[#at + 1], names[#names + 1] = r, r.name
+  end
+  lists[r][#lists[r] + 1] = claim
+  claims[#claims + 1], where[#claims + 1] = claim, r
+end
+
+local kin = kin_of(session, ancestors)
+for i = 1, #claims do
+  local r, claim = where[i], claims[i]
+  local slots_used = r.count.S or r.count.s or r.count.H or r.count.h
+  if claim[MODE] == 's' and slots_used and r.slots ~= claim[SLOTS] then
+    return finish({ 'refused', 'slots', r.name, r.slots, claim[SLOTS] })
+  end
+  local how, what, shares = standing(r, claim, kin)
+  if how == 'refused' then
+    return finish(what)
+  end
+  claim[NESTED] = how == 'ordinary' and 0 or 1
+  if shares then
+    claim[MODE] = 'h'
+  end
+end
+
+-- One that comes back keeps its place, unless the numbers began anew meanwhile and somebody else has it.
+for i = 1, place > 0 and #at or 0 do
+  for nested = 0, 1 do
+    local score = place - nested * AHEAD
+    if call('ZRANGE', at[i].q, score, score, 'BYSCORE', 'LIMIT', 0, 1)[1] then
+      place = 0
+    end
+  end
+end
+
+local in_the_way
+for i = 1, #claims do
+  if blocked(where[i], claims[i], kin, place > 0 and place or nil) then
+    in_the_way = true
+    break
+  end
+end
+
+-- Who is in the way on a resource, some of them: holders, then waiters, and how many wait. What is held may lie around the span without
+-- an end inside it; of such the nearest on either side and the first of all are looked at, which are all where few are held.
+local function listing(r)
+  local reply, seen, left = { r.name, r.count.waiters or 0 }, {}, 16
+  local function tell(id, expiry, place_of)
+    if not kin[id] and not seen[id] then
+      seen[id] = true
+      reply[#reply + 1] = told(id, { r }, expiry, place_of)
+      left = left - 1
+    end
+  end
+  local function in_way_of(claim, mode, lo, hi)
+    local clash = CLASH[claim[MODE]] .. (COLUMN[claim[MODE]] == 4 and 's' or '')
+    return find(clash, mode, 1, true) and overlaps(lo, hi, claim[LO], claim[HI])
+  end
+  local function look(claim, members)
+    for i = 1, #members do
+      local id = owner(members[i])
+      local known = left > 0 and record(r, id)
+      for j = 1, known and #known[CLAIMS] or 0 do
+        local its = known[CLAIMS][j]
+        if known[HELD] == 1 and in_way_of(claim, its[MODE], its[LO], its[HI]) then
+          tell(id, tonumber(call('ZSCORE', r.e, id) or 0))
+          break
+        end
+      end
+    end
+  end
+  for i = 1, #lists[r] do
+    local claim = lists[r][i]
+    local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
+    for j = 1, #modes do
+      local class = capital(sub(modes, j, j))
+      local from, past = '[' .. class, '(' .. char(byte(class) + 1)
+      if r.count[class] then
+        look(claim, call('ZRANGE', r.l, from .. lo, '(' .. class .. hi, 'BYLEX', 'LIMIT', 0, 16 + #kin))
+        look(claim, call('ZRANGE', r.u, '(' .. class .. lo .. '\255', past, 'BYLEX', 'LIMIT', 0, 64))
+        look(claim, call('ZRANGE', r.l, '(' .. class .. lo, from, 'BYLEX', 'REV', 'LIMIT', 0, 64))
+        look(claim, call('ZRANGE', r.l, from, past, 'BYLEX', 'LIMIT', 0, 64))
+      end
+    end
+  end
+  local waiting, walked = {}, 0
+  left = 16
+  local places_ = number_waiters(r, function(entry)
+    local blocks = false
+    for i = 1, #lists[r] do
+      for j = 1, #entry, 3 do
+        blocks = blocks or in_way_of(lists[r][i], entry[j], entry[j + 1], entry[j + 2])
+      end
+    end
+    if blocks then
+      waiting[#waiting + 1] = entry.id
+    end
+    walked = walked + 1
+    return walked < 64
+  end)
+  for i = 1, #waiting do
+    if left > 0 and record(r, waiting[i]) then
+      tell(waiting[i], 0, places_)
+    end
+  end
+  for i = 2, #kin do
+    local known = r.count.waiters and record(r, kin[i])
+    if known and known[HELD] == 0 then
+      reply[2] = reply[2] - 1
+    end
+  end
+  return reply
+end
+
+if in_the_way and not wait then
+  reply = { 'busy' }
+  for i = 1, #at do
+    reply[i + 1] = listing(at[i])
+  end
+  return finish(reply)
+end
+
+local seq = place
+for i = 1, #at do
+  if in_the_way and place == 0 and at[i].seq >= seq then
+    seq = at[i].seq + 1
+  end
+end
+-- HSET is the one command that was not tried yet.
+call('HSET', resources[1].d, '#clock', now)
+for i = 1, #at do
+  local r = at[i]
+  if r.known and not next(r.count) then
+    call('PERSIST', r.d)
+  end
+  for j = 1, #lists[r] do
+    if claims[lists[r][j][INDEX] + 1][SLOTS] > 0 then
+      r.slots = lists[r][j][SLOTS]
+    end
+  end
+  r.records[session] = {
+    0, now, ttl, tonumber(argument(8)), tonumber(argument(9)), seq, tonumber(argument(6)), channel, ancestors, argument(10),
+    #names > 1 and names, lists[r],
+  }
+end
+if not in_the_way then
+  local tokens = grant(session, at, kin, ttl, false)
+  reply = { 'granted' }
+  for i = 1, #tokens do
+    reply[i + 1] = tokens[i]
+  end
+  return finish(reply)
+end
+for i = 1, #at do
+  local r = at[i]
+  local known = r.records[session]
+  if ttl > 0 then
+    call('ZADD', r.e, now + known[HEARTBEAT], session)
+  end
+  for j = 1, #lists[r] do
+    count(r, lists[r][j][MODE], 1)
+    if lists[r][j][NESTED] == 1 then
+      count(r, 'nested', 1)
+    end
+  end
+  count(r, 'waiters', 1)
+  link(r, known[NAMES], 1)
+  if seq > r.seq then
+    r.seq = seq
+  end
+  put(r, session, pack(known), known[NAMES])
+  local los, his = cuts(session, lists[r], false, 0)
+  call('ZADD', r.l, unpack(los))
+  call('ZADD', r.u, unpack(his))
+  call('ZADD', r.q, unpack(queued(session, known)))
+end
+return finish(stands(session))

@@ -1,0 +1,49 @@
+-- break: nothing
+--
+-- Takes away whatever is held of the first resource, with all else that its holders hold, and tells them.
+
+begin()
+look_for_expired()
+local r = resources[1]
+
+local function holders()
+  local found, seen = {}, {}
+  for class = 1, 5 do
+    class = sub('RPWSH', class, class)
+    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+    for i = 1, #members do
+      local id = owner(members[i])
+      if not seen[id] and record(r, id) then
+        found[#found + 1], seen[id] = id, true
+      end
+    end
+  end
+  table.sort(found, before)
+  return found
+end
+
+local held = holders()
+local need = needed(held, #held > 0)
+if need then
+  return need
+end
+if #held + #due == 0 then
+  return { 'broken' }
+end
+make_way()
+check(r, sub(r.d, 1, -2) .. 'w:')
+drop_expired()
+held = holders()
+local reply = told_all(held)
+local channels = {}
+for i = 1, #held do
+  channels[i] = record(r, held[i])[CHANNEL]
+end
+local freed = {}
+leave(held, r, freed)
+settle(freed)
+for i = 1, publish ~= '' and #channels or 0 do
+  call(publish, channels[i], 'broken')
+end
+table.insert(reply, 1, 'broken')
+return finish(reply)

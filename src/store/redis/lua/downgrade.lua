@@ -1,0 +1,61 @@
+-- downgrade: session | mode
+--
+-- Lowers the mode of what is held of the first resource.
+
+local session, mode = argument(1), argument(2)
+begin(session)
+look_for_expired()
+local need = needed({}, #places(session) > 0)
+if need then
+  return need
+end
+local r = resources[1]
+if #places(session) > 0 or #due > 0 then
+  make_way()
+  check(r, sub(r.d, 1, -2) .. 'w:' .. session)
+end
+drop_expired()
+if #places(session) == 0 then
+  return finish({ 'unknown' })
+end
+
+-- What a mode lowers to, and in whose way it is no more then.
+local LOWER = { rr = '', pp = '', ww = '', pr = 'p', wr = 'rpsh', wp = 'rsh' }
+local known = record(r, session)
+local lowered, refusal = {}, { 'refused', 'none', r.name }
+for i = 1, known and known[HELD] == 1 and #known[CLAIMS] or 0 do
+  local claim = known[CLAIMS][i]
+  if LOWER[claim[MODE] .. mode] then
+    lowered[#lowered + 1] = claim
+  else
+    refusal = { 'refused', 'below', r.name, plain(claim[MODE]), mode }
+  end
+end
+if #lowered == 0 then
+  return finish(refusal)
+end
+local function keeps(asked)
+  return below(mode, asked) ~= 'x'
+end
+for i = 1, #lowered do
+  if nested_waits(r, session, lowered[i][LO], lowered[i][HI], keeps) then
+    return finish({ 'refused', 'nested', r.name })
+  end
+end
+local freed = {}
+local los, his = cuts(session, lowered, true)
+for i = 1, #lowered do
+  local claim = lowered[i]
+  freed[i] = { r, claim[LO], claim[HI], LOWER[claim[MODE] .. mode] }
+  count(r, capital(claim[MODE]), -1)
+  count(r, capital(mode), 1)
+  claim[MODE] = mode
+end
+call('ZREM', r.l, unpack(los))
+call('ZREM', r.u, unpack(his))
+put(r, session, pack(known))
+los, his = cuts(session, lowered, true, 0)
+call('ZADD', r.l, unpack(los))
+call('ZADD', r.u, unpack(his))
+settle(freed)
+return finish({ 'done' })

@@ -1,0 +1,47 @@
+-- inspect: limit (0: none) of holders and of waiters told of each resource
+--
+-- Tells who holds and who waits. Changes nothing.
+
+begin()
+local limit = tonumber(argument(1))
+if limit == 0 then
+  limit = math.huge
+end
+local reply = { 'listing', now }
+for i = 1, n do
+  local r = resources[i]
+  local told_of, seen, left = { r.name, r.count.waiters or 0 }, {}, limit
+  local function tell(id, place)
+    if record(r, id) and not seen[id] then
+      seen[id], left = true, left - 1
+      told_of[#told_of + 1] = told(id, { r }, tonumber(call('ZSCORE', r.e, id) or 0), place)
+    end
+  end
+  for class = 1, 5 do
+    class = sub('RPWSH', class, class)
+    local from = 0
+    while r.count[class] and left > 0 do
+      local members = call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', from, 1024)
+      for j = 1, #members do
+        if left > 0 then
+          tell(owner(members[j]))
+        end
+      end
+      from = from + 1024
+      if #members < 1024 then
+        break
+      end
+    end
+  end
+  left = limit
+  local waiting = {}
+  local place = number_waiters(r, function(entry)
+    waiting[#waiting + 1] = entry.id
+    return #waiting < limit
+  end)
+  for j = 1, #waiting do
+    tell(waiting[j], place)
+  end
+  reply[#reply + 1] = told_of
+end
+return reply

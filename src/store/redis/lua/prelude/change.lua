@@ -1,0 +1,136 @@
+-- What becomes of sessions: they are granted, and they leave.
+
+-- Makes a holder of a session whose records are in place, and gives its tokens.
+local function grant(id, at, kin, lease, waited)
+  local tokens = {}
+  for i = 1, #at do
+    local r = at[i]
+    local known = r.records[id]
+    local claims, fresh = known[CLAIMS], nil
+    local old_los, old_his
+    if waited then
+      old_los, old_his = cuts(id, claims, false)
+    end
+    for j = 1, #claims do
+      local claim = claims[j]
+      -- Asked anew, for an ancestor's hold may have ended while this one waited.
+      local how, token = standing(r, claim, kin)
+      if how ~= 'included' then
+        if not fresh then
+          fresh = r.token < now and now or r.token + 1
+          r.token = fresh
+        end
+        token = fresh
+      end
+      claim[TOKEN] = token
+      tokens[claim[INDEX] + 1] = token
+      count(r, capital(claim[MODE]), 1)
+    end
+    local los, his = cuts(id, claims, true, 0)
+    if known[TTL] > 0 then
+      call('ZADD', r.e, now + lease, id)
+    end
+    if waited then
+      unqueue(r, id, known)
+    end
+    known[HELD], known[SINCE] = 1, now
+    put(r, id, pack(known), known[NAMES])
+    call('ZADD', r.l, unpack(los))
+    call('ZADD', r.u, unpack(his))
+    if waited then
+      call('ZREM', r.l, unpack(old_los))
+      call('ZREM', r.u, unpack(old_his))
+    end
+  end
+  return tokens
+end
+
+-- Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of their own.
+local function unshare(r)
+  for class = 1, 2 do
+    class = sub('Hh', class, class)
+    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+    for i = 1, #members do
+      local id = owner(members[i])
+      local known = record(r, id)
+      local kin, shares = kin_of(id, known and known[ANCESTORS] or ''), not known
+      for j = 2, #kin do
+        local above = record(r, kin[j])
+        for k = 1, above and above[HELD] == 1 and #above[CLAIMS] or 0 do
+          shares = shares or COLUMN[above[CLAIMS][k][MODE]] == 4
+        end
+      end
+      if not shares then
+        local held = known[HELD] == 1
+        local los, his = cuts(id, known[CLAIMS], held)
+        local old = not held and queued(id, known) or {}
+        for j = 1, #known[CLAIMS] do
+          local claim = known[CLAIMS][j]
+          if claim[MODE] == 'h' then
+            claim[MODE] = 's'
+            count(r, class, -1)
+            count(r, held and 'S' or 's', 1)
+          end
+        end
+        call('ZREM', r.l, unpack(los))
+        call('ZREM', r.u, unpack(his))
+        put(r, id, pack(known))
+        los, his = cuts(id, known[CLAIMS], held, 0)
+        call('ZADD', r.l, unpack(los))
+        call('ZADD', r.u, unpack(his))
+        if not held then
+          requeue(r, id, old, queued(id, known))
+        end
+      end
+    end
+  end
+end
+
+-- The modes of the waiters in whose way a claim of a mode may be.
+local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
+
+-- Removes sessions, and adds to `freed` what they held or waited for, in the order of sessions and claims.
+local function leave(ids, hint, freed)
+  local slots = {}
+  for i = 1, #ids do
+    local id = ids[i]
+    local at = places(id, hint)
+    local claims, where = claims_of(id, at)
+    for j = 1, #claims do
+      local claim = claims[j]
+      freed[#freed + 1] = { where[j], claim[LO], claim[HI], FREED[claim[MODE]] }
+      if COLUMN[claim[MODE]] == 4 then
+        slots[where[j]] = true
+      end
+    end
+    for j = 1, #at do
+      local r = at[j]
+      local known = r.records[id]
+      local held = known[HELD] == 1
+      local los, his = cuts(id, known[CLAIMS], held)
+      if held then
+        for k = 1, #known[CLAIMS] do
+          count(r, capital(known[CLAIMS][k][MODE]), -1)
+        end
+      else
+        unqueue(r, id, known)
+      end
+      call('ZREM', r.l, unpack(los))
+      call('ZREM', r.u, unpack(his))
+      put(r, id, '', known[NAMES])
+      if next(r.count) then
+        call('HDEL', r.d, id)
+      else
+        call('HDEL', r.d, id, '#count', '#slots', '#with')
+      end
+      if known[TTL] > 0 then
+        call('ZREM', r.e, id)
+      end
+      r.records[id] = false
+      r.changed = true
+    end
+  end
+  for r in pairs(slots) do
+    unshare(r)
+  end
+end

@@ -1,0 +1,71 @@
+-- The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
+
+-- The modes that clash with a mode. Slots clash when all are taken, which is counted; a share takes none.
+local CLASH = { r = 'w', p = 'pw', w = 'rpwsh', s = 'w', h = 'w' }
+
+-- How many claims of a class overlap a span and are neither the session's own nor an ancestor's.
+local function strangers(r, class, lo, hi, kin)
+  local k = overlapping(r, class, lo, hi)
+  for i = 1, k > 0 and #kin or 0 do
+    local known = record(r, kin[i])
+    for j = 1, known and #known[CLAIMS] or 0 do
+      local claim = known[CLAIMS][j]
+      local its = known[HELD] == 1 and capital(claim[MODE]) or claim[MODE]
+      if its == class and overlaps(claim[LO], claim[HI], lo, hi) then
+        k = k - 1
+      end
+    end
+  end
+  return k
+end
+
+-- How many waiting claims of some modes are ahead of a score, overlap a span and are strangers', up to `enough`.
+local function ahead(r, score, modes, lo, hi, kin, enough)
+  local some = false
+  for i = 1, #modes do
+    some = some or r.count[sub(modes, i, i)]
+  end
+  local found, at = 0, first_place(r)
+  while some and found < enough do
+    local entry = waiter(r, at)
+    if not entry or entry.score >= score then
+      break
+    end
+    if not r.left[entry.id] and not kin[entry.id] then
+      for j = 1, #entry, 3 do
+        if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
+          found = found + 1
+        end
+      end
+    end
+    at = at + 1
+  end
+  return found
+end
+
+-- Whether something stands in the way of a claim: what is held and, for an ordinary one, what waits ahead of `score`; all that
+-- waits where there is none.
+local function blocked(r, claim, kin, score)
+  local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
+  local modes, waits = CLASH[mode], claim[NESTED] == 0
+  for i = 1, #modes do
+    local other = sub(modes, i, i)
+    if strangers(r, capital(other), lo, hi, kin) > 0 then
+      return true
+    end
+    if waits and not score and strangers(r, other, lo, hi, kin) > 0 then
+      return true
+    end
+  end
+  if waits and score and ahead(r, score, modes, lo, hi, kin, 1) > 0 then
+    return true
+  end
+  if mode ~= 's' then
+    return false
+  end
+  local taken = strangers(r, 'S', lo, hi, kin)
+  if waits and taken < claim[SLOTS] then
+    taken = taken + (score and ahead(r, score, 's', lo, hi, kin, claim[SLOTS]) or strangers(r, 's', lo, hi, kin))
+  end
+  return taken >= claim[SLOTS]
+end

@@ -1,0 +1,192 @@
+-- The course of an operation: what has expired is dropped first; what more has to be declared is asked for before anything is
+-- changed; and what people are told.
+
+-- The sessions whose leases are over, in the order in which they ended, and when each did.
+local due, ended = {}, {}
+
+local function look_for_expired()
+  for i = 1, n do
+    local from = 0
+    repeat
+      local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', from, 128, 'WITHSCORES')
+      for j = 1, #page, 2 do
+        local id, expiry = page[j], tonumber(page[j + 1])
+        if not ended[id] then
+          due[#due + 1], ended[id] = id, expiry
+        elseif expiry < ended[id] then
+          ended[id] = expiry
+        end
+      end
+      from = from + 128
+    until #page < 256
+  end
+  if n > 1 and #due > 1 then
+    table.sort(due, function(a, b)
+      if ended[a] ~= ended[b] then
+        return ended[a] < ended[b]
+      end
+      return before(a, b)
+    end)
+  end
+end
+
+-- The reply that asks for the other resources of the expired, of the sessions in `ids`, and, where something will be freed, of
+-- whoever waits with several claims; or nil where all are declared.
+local function needed(ids, frees)
+  local reply, asked = { 'need' }, {}
+  local function want(name)
+    if not by_name[name] and not asked[name] then
+      reply[#reply + 1], asked[name] = name, true
+    end
+  end
+  local function want_all_of(id)
+    for i = 1, n do
+      local known = record(resources[i], id)
+      for j = 1, known and known[NAMES] and #known[NAMES] or 0 do
+        want(known[NAMES][j])
+      end
+      if known then
+        return
+      end
+    end
+  end
+  for i = 1, #due do
+    want_all_of(due[i])
+  end
+  for i = 1, #ids do
+    want_all_of(ids[i])
+  end
+  for i = 1, (frees or #due > 0) and n or 0 do
+    for name in pairs(resources[i].with) do
+      want(name)
+    end
+  end
+  return #reply > 1 and reply or nil
+end
+
+-- Does, where it changes nothing, all that some script may have to do, so that a user who lacks a right learns it before anything
+-- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written.
+local function check(r, channel)
+  call('ZADD', r.e, 'XX', 0, '')
+  call('ZREM', r.u, '')
+  call('HDEL', r.d, '')
+  call('ZLEXCOUNT', r.l, '-', '-')
+  call('ZCOUNT', r.q, 0, 0)
+  call('ZSCORE', r.e, '')
+  call('PEXPIRE', r.q, IDLE)
+  call('PERSIST', r.q)
+  if publish ~= '' then
+    call(publish, channel, '')
+  end
+end
+
+-- Begins to write at a server that may be at maxmemory: what follows a write that takes no memory is let through. This one
+-- changes nothing, for q never has a TTL.
+local function make_way()
+  call('PERSIST', resources[1].q)
+end
+
+local function drop_expired()
+  if #due > 0 then
+    local freed = {}
+    for i = 1, #due do
+      -- An expiry without a record is what a script left that ended half-way.
+      if #places(due[i]) == 0 then
+        for j = 1, n do
+          call('ZREM', resources[j].e, due[i])
+        end
+      end
+    end
+    leave(due, nil, freed)
+    settle(freed)
+  end
+end
+
+-- Lets the state of resources go that nobody holds or waits for any more.
+local function finish(reply)
+  for i = 1, n do
+    if resources[i].changed and not next(resources[i].count) then
+      call('PEXPIRE', resources[i].d, IDLE)
+    end
+  end
+  return reply
+end
+
+-- How a session stands: granted with its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
+local function stands(id)
+  local at = places(id)
+  if #at == 0 then
+    return { 'unknown' }
+  end
+  local claims = claims_of(id, at)
+  local known = at[1].records[id]
+  if known[HELD] == 1 then
+    local reply = { 'granted' }
+    for i = 1, #claims do
+      reply[i + 1] = claims[i][TOKEN]
+    end
+    return reply
+  end
+  local soonest
+  for i = 1, n do
+    local expiry = tonumber(call('ZRANGE', resources[i].e, 0, 0, 'WITHSCORES')[2])
+    if expiry and (not soonest or expiry < soonest) then
+      soonest = expiry
+    end
+  end
+  local place = call('ZCOUNT', at[1].q, '-inf', rank(known, claims[1]))
+  return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
+end
+
+-- A session as it is told: of its claims those on the resources in `at`, with their places in the queue where these are known.
+local function told(id, at, expiry, place)
+  local known = at[1].records[id]
+  local reply = {
+    id, expiry or 0, known[HELD], known[SEQ], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT], known[ANCESTORS], known[PROCESS],
+  }
+  for i = 1, #at do
+    for j = 1, #at[i].records[id][CLAIMS] do
+      local claim = at[i].records[id][CLAIMS][j]
+      reply[#reply + 1] = {
+        claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
+        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0,
+      }
+    end
+  end
+  return reply
+end
+
+-- The same, with all claims, for sessions that are about to leave.
+local function told_all(ids)
+  local reply = {}
+  for i = 1, #ids do
+    local at = places(ids[i])
+    if #at > 0 then
+      local expiry = ended[ids[i]] or tonumber(call('ZSCORE', at[1].e, ids[i]) or 0)
+      reply[#reply + 1] = told(ids[i], at, expiry)
+    end
+  end
+  return reply
+end
+
+-- The places in a queue: by session and 0 or 1 for ordinary and nested claims. Calls `visit` with each waiter until it says no.
+local function number_waiters(r, visit)
+  local place, number, last, at = {}, 0, nil, 1
+  while r.count.waiters do
+    local entry = waiter(r, at)
+    if not entry then
+      break
+    end
+    if not r.left[entry.id] then
+      if entry.id ~= last then
+        number, last = number + 1, entry.id
+      end
+      place[entry.id .. (entry.score < 0 and '1' or '0')] = number
+      if not visit(entry) then
+        break
+      end
+    end
+    at = at + 1
+  end
+  return place
+end

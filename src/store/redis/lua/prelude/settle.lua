@@ -1,0 +1,85 @@
+-- Who is let in when something is given up.
+
+-- Grants a waiter's request if nothing is in its way. Answers 'granted', 'waits', or 'absent' for one who listens and can't hear: he
+-- has left the queue then, and what he stood in the way of is added to `freed`.
+local function try(id, hint, freed)
+  local at = places(id, hint)
+  local known = hint.records[id]
+  if not known or #at < (known[NAMES] and #known[NAMES] or 1) then
+    return 'waits'
+  end
+  local kin = kin_of(id, known[ANCESTORS])
+  local claims, where = claims_of(id, at)
+  for i = 1, #claims do
+    if blocked(where[i], claims[i], kin, rank(known, claims[i])) then
+      return 'waits', #claims == 1 and claims[1][MODE] == 's'
+    end
+  end
+  if known[LISTENING] == 1 and publish ~= '' and id ~= caller and call(publish, known[CHANNEL], 'granted') == 0 then
+    leave({ id }, hint, freed)
+    return 'absent'
+  end
+  grant(id, at, kin, known[LEASE], true)
+  return 'granted'
+end
+
+-- Grants to the waiters that something freed lets in, first come, first served. Whoever it lets in overlaps it in one of the modes.
+-- The walk ends when all of those were seen, or at a claim that covers it in a mode that no later one goes with.
+local function settle_one(r, lo, hi, modes, freed)
+  local left, open = 0, 0
+  local closed = {}
+  for i = 1, #modes do
+    local k = overlapping(r, sub(modes, i, i), lo, hi)
+    left = left + k
+    if k > 0 then
+      open = open + 1
+    else
+      closed[sub(modes, i, i)] = true
+    end
+  end
+  local function close(mode)
+    if not closed[mode] and find(modes, mode, 1, true) then
+      open = open - 1
+    end
+    closed[mode] = true
+  end
+  local at = first_place(r)
+  while left > 0 do
+    local entry = waiter(r, at)
+    -- A nested one heeds no waiter, so it is always looked at.
+    local nested = entry and entry.score < 0
+    if not entry or open == 0 and not nested then
+      break
+    end
+    local outcome, slot
+    for i = 1, r.left[entry.id] and 0 or #entry, 3 do
+      local mode = entry[i]
+      if find(modes, mode, 1, true) and overlaps(entry[i + 1], entry[i + 2], lo, hi) then
+        left = left - 1
+        if nested or not closed[mode] then
+          if not outcome then
+            outcome, slot = try(entry.id, r, freed)
+          end
+          if outcome ~= 'absent' and covers(entry[i + 1], entry[i + 2], lo, hi) then
+            for j = 1, #CLASH[mode] do
+              close(sub(CLASH[mode], j, j))
+            end
+            if slot then
+              close('s')
+            end
+          end
+        end
+      end
+    end
+    at = at + 1
+  end
+end
+
+-- `freed` grows while those who can't hear leave.
+local function settle(freed)
+  local i = 1
+  while freed[i] do
+    settle_one(freed[i][1], freed[i][2], freed[i][3], freed[i][4], freed)
+    i = i + 1
+  end
+end

@@ -1,0 +1,54 @@
+-- shrink: session | lower | upper | text
+--
+-- Gives up the part of what is held of the first resource that lies outside a span.
+
+local session, lo, hi, text = argument(1), argument(2), argument(3), argument(4)
+begin(session)
+look_for_expired()
+local need = needed({}, #places(session) > 0)
+if need then
+  return need
+end
+local r = resources[1]
+if #places(session) > 0 or #due > 0 then
+  make_way()
+  check(r, sub(r.d, 1, -2) .. 'w:' .. session)
+end
+drop_expired()
+if #places(session) == 0 then
+  return finish({ 'unknown' })
+end
+local known = record(r, session)
+if not known or known[HELD] == 0 then
+  return finish({ 'refused', 'none', r.name })
+end
+local claim
+for i = 1, #known[CLAIMS] do
+  local held = known[CLAIMS][i]
+  if not claim and covers(held[LO], held[HI], lo, hi) then
+    claim = held
+  end
+end
+if not claim then
+  return finish({ 'refused', 'outside', r.name, text })
+end
+if COLUMN[claim[MODE]] == 4 then
+  return finish({ 'refused', 'whole', r.name })
+end
+local function keeps(_, its_lo, its_hi)
+  return covers(lo, hi, its_lo, its_hi)
+end
+if nested_waits(r, session, claim[LO], claim[HI], keeps) then
+  return finish({ 'refused', 'nested', r.name })
+end
+local freed = { { r, claim[LO], claim[HI], FREED[claim[MODE]] } }
+local los, his = cuts(session, { claim }, true)
+call('ZREM', r.l, unpack(los))
+call('ZREM', r.u, unpack(his))
+claim[LO], claim[HI], claim[TEXT] = lo, hi, text
+put(r, session, pack(known))
+los, his = cuts(session, { claim }, true, 0)
+call('ZADD', r.l, unpack(los))
+call('ZADD', r.u, unpack(his))
+settle(freed)
+return finish({ 'done' })

@@ -1,0 +1,174 @@
+//! The store of many machines: the lock table in a Redis or Valkey, changed by scripts that do there what
+//! [`crate::lock::table::LockTable`] says.
+//!
+//! From the wire upwards: [`target`] says which server is meant, [`trouble`] why it could not be used; [`stream`], [`tls`] and [`link`] are
+//! one connection, [`locate`] finds names and masters, [`route`] leads to whichever node has the resources. [`keys`] and [`scripts`] are the
+//! protocol, [`codec`] its words. Over these, [`client`] asks a question and waits, [`survey`] looks at a whole server, and [`hold`] keeps a
+//! request alive in the loop of `exec`, saying what [`conversation`] decides.
+
+mod client;
+pub mod codec;
+mod conversation;
+mod hold;
+pub mod keys;
+mod link;
+mod locate;
+mod route;
+mod scripts;
+mod secrets;
+mod stream;
+mod survey;
+mod target;
+mod tls;
+mod trouble;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use codec::{Call, Reply, Setting, Wake};
+use hold::RedisHold;
+use keys::Keyspace;
+use link::now;
+use route::Route;
+pub use secrets::Secrets;
+use survey::Survey;
+use target::Kind;
+pub(super) use target::{SCHEMES, Target};
+
+use super::{AcquireOptions, Changed, Error, Hold, Inspection, Store};
+use crate::lock::mode::Mode;
+use crate::lock::records::Session;
+use crate::lock::request::{Request, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+
+/// A server, or several that stand for one.
+pub(super) struct Redis {
+    target: Arc<Target>,
+    namespace: String,
+    connect_timeout: Duration,
+}
+
+impl Redis {
+    /// The store at `target`. Nothing is connected yet.
+    pub(super) fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
+        Self { target: Arc::new(target), namespace: namespace.to_owned(), connect_timeout }
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
+    }
+
+    fn setting(&self) -> Setting {
+        let wake = if self.is_cluster() { Wake::ShardPublish } else { Wake::Publish };
+        Setting { keyspace: Keyspace::new(&self.namespace), wake, now: None }
+    }
+
+    fn until(&self) -> Duration {
+        now().saturating_add(self.connect_timeout)
+    }
+
+    /// Calls one script on a connection of its own.
+    fn call(&self, mut call: Call) -> Result<Reply, Error> {
+        let mut route = Route::new(Arc::clone(&self.target), self.connect_timeout);
+        Ok(Client::new(&mut route, self.until()).call(&mut call, &self.setting(), 0)?)
+    }
+
+    fn changed(&self, call: Call) -> Result<Changed, Error> {
+        match self.call(call)? {
+            Reply::Done => Ok(Changed::Done),
+            Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
+            _ => Ok(Changed::Lost),
+        }
+    }
+
+    fn survey(&self) -> Survey<'_> {
+        Survey::new(&self.target, self.setting(), self.connect_timeout)
+    }
+}
+
+impl Store for Redis {
+    fn url(&self) -> String {
+        self.target.url()
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn leases(&self) -> bool {
+        true
+    }
+
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
+        if self.is_cluster() {
+            one_slot(request.claims.iter().map(|claim| &claim.resource))?;
+        }
+        let route = Route::new(Arc::clone(&self.target), self.connect_timeout);
+        let hold = RedisHold::new(self.setting(), route, request, options.replicas, self.connect_timeout)?;
+        Ok(Box::new(hold))
+    }
+
+    fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {
+        Ok(self.survey().of(resources)?.sessions.remove(&id))
+    }
+
+    fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
+        self.changed(Call::shrink(session, vec![resource.clone()], &span))
+    }
+
+    fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error> {
+        self.changed(Call::downgrade(session, vec![resource.clone()], mode))
+    }
+
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
+        let seen = if resources.is_empty() { self.survey().of_all()? } else { self.survey().of(resources)? };
+        Ok(Inspection { now: seen.now, resources: seen.resources })
+    }
+
+    fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+        let seen = if resources.is_empty() { self.survey().of_all()? } else { self.survey().of(resources)? };
+        let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= seen.now);
+        let over: Vec<_> = seen.sessions.into_iter().filter(|(_, session)| is_over(session)).collect();
+        if dry_run {
+            return Ok(over);
+        }
+        let mut expired = Vec::new();
+        let names: BTreeSet<&Resource> =
+            over.iter().flat_map(|(_, session)| &session.claims).map(|record| &record.claim.resource).collect();
+        for name in names {
+            if let Reply::Expired(sessions) = self.call(Call::expire(vec![name.clone()]))? {
+                expired.extend(sessions);
+            }
+        }
+        Ok(expired)
+    }
+
+    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+        if dry_run {
+            let seen = self.survey().of(std::slice::from_ref(resource))?;
+            let holds = |session: &Session| {
+                session.is_holder() && session.claims.iter().any(|record| record.claim.resource == *resource)
+            };
+            return Ok(seen.sessions.into_iter().filter(|(_, session)| holds(session)).collect());
+        }
+        match self.call(Call::break_grants(resource.clone()))? {
+            Reply::Broken(sessions) => Ok(sessions),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A script runs where all its keys are, and a Cluster keeps those of one slot together, no others.
+fn one_slot<'a>(mut resources: impl Iterator<Item = &'a Resource>) -> Result<(), Error> {
+    let Some(first) = resources.next() else { return Ok(()) };
+    match resources.find(|name| keys::slot(name) != keys::slot(first)) {
+        None => Ok(()),
+        Some(other) => Err(Error::Refused(format!(
+            "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
+             give both names the same {{tag}}, as in '{{tag}}{first}' and '{{tag}}{other}'"
+        ))),
+    }
+}

@@ -1,0 +1,274 @@
+//! The way to the server that has the resources: finds it, connects, follows where it says that they are, and starts anew when the
+//! connection breaks.
+//!
+//! Nothing here blocks, and nothing is said twice of its own accord: what was said over a connection that broke is lost, and whoever
+//! said it asks again.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, ServerErrorKind, Value};
+use rustix::event::PollFlags;
+
+use super::link::{Address, Incoming, Link, Push, now};
+use super::locate::{Located, Locating, Seek, locate};
+use super::target::{Kind, Node, Target};
+use super::trouble::{Stage, Trouble, What};
+
+/// A way to one server.
+pub(super) struct Route {
+    target: Arc<Target>,
+    /// How long looking for the server may take.
+    limit: Duration,
+    /// How often it was looked for in vain.
+    turn: usize,
+    node: Option<Node>,
+    /// Where a node of a Cluster said that the resources are.
+    redirect: Option<Redirect>,
+    state: State,
+    /// What was said while the server is still looked for.
+    outbox: Vec<Cmd>,
+    expected: VecDeque<Expected>,
+}
+
+/// What an answer that is to come is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// What was said.
+    Answer,
+    /// An addition of the way's own.
+    PassedOver,
+    /// A subscription: a push confirms it, and only its failure comes as an answer.
+    Subscription,
+}
+
+/// Something that arrived.
+pub(super) enum Heard {
+    /// An answer, in the order of what was said.
+    Answer(Result<Value, ServerError>),
+    /// The subscription failed.
+    NotSubscribed(ServerError),
+    /// A message on the channel.
+    Message,
+}
+
+enum State {
+    Closed,
+    Locating(Locating),
+    Open(Box<Link>),
+}
+
+/// Where else in a Cluster the resources are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    node: Node,
+    /// The slot is on its way there, and the node answers for it only if it is asked to each time.
+    asking: bool,
+}
+
+/// What an answer means for the way.
+pub(super) enum Judged {
+    /// It is one, of whatever kind.
+    Answer(Value),
+    /// The server doesn't know the script yet.
+    NoScript,
+    /// The resources are elsewhere.
+    Elsewhere(Redirect),
+    /// Some of the keys are on their way to another node.
+    TryAgain,
+    /// The server can't do it.
+    Trouble(Trouble),
+}
+
+impl Route {
+    pub(super) fn new(target: Arc<Target>, limit: Duration) -> Self {
+        Self {
+            target,
+            limit,
+            turn: 0,
+            node: None,
+            redirect: None,
+            state: State::Closed,
+            outbox: Vec::new(),
+            expected: VecDeque::new(),
+        }
+    }
+
+    /// A way of its own to the same place.
+    pub(super) fn another(&self) -> Self {
+        Self { turn: self.turn, redirect: self.redirect.clone(), ..Self::new(Arc::clone(&self.target), self.limit) }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    /// Begins to look for the server or to connect, unless that was done.
+    pub(super) fn open(&mut self) -> Result<(), Trouble> {
+        if !self.is_closed() {
+            return Ok(());
+        }
+        let seek = match &self.redirect {
+            Some(redirect) => Seek::Node(redirect.node.clone()),
+            None => Seek::Start(self.turn),
+        };
+        match locate(&self.target, seek, now().saturating_add(self.limit))? {
+            Located::Ready(address) => self.connect(address),
+            Located::Looking(locating) => {
+                self.state = State::Locating(locating);
+                Ok(())
+            }
+        }
+    }
+
+    fn connect(&mut self, address: Address) -> Result<(), Trouble> {
+        self.node = Some(address.node.clone());
+        let mut link = Link::open(&self.target, address)?;
+        self.outbox.drain(..).for_each(|command| link.send(&command));
+        self.state = State::Open(Box::new(link));
+        Ok(())
+    }
+
+    /// The node that is asked, or was last.
+    fn node(&self) -> &Node {
+        self.node.as_ref().unwrap_or(&self.target.nodes[0])
+    }
+
+    /// What to wait for, if there is anything.
+    pub(super) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.state {
+            State::Closed => None,
+            State::Locating(locating) => Some(locating.descriptor()),
+            State::Open(link) => Some(link.descriptor()),
+        }
+    }
+
+    /// Says something; it leaves with the next [`advance`](Self::advance) that can write.
+    pub(super) fn send(&mut self, command: Cmd) {
+        if self.redirect.as_ref().is_some_and(|redirect| redirect.asking) {
+            self.push(redis::cmd("ASKING"), Expected::PassedOver);
+        }
+        self.push(command, Expected::Answer);
+    }
+
+    /// Subscribes to a channel of the session that the resources belong to.
+    pub(super) fn subscribe(&mut self, channel: &str) {
+        // The protocol in which messages may come between answers.
+        let mut hello = redis::cmd("HELLO");
+        hello.arg(3);
+        self.push(hello, Expected::PassedOver);
+        let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
+        subscribe.arg(channel);
+        self.push(subscribe, Expected::Subscription);
+    }
+
+    fn push(&mut self, command: Cmd, expected: Expected) {
+        self.expected.push_back(expected);
+        match &mut self.state {
+            State::Open(link) => link.send(&command),
+            State::Closed | State::Locating(_) => self.outbox.push(command),
+        }
+    }
+
+    /// Does all that can be done without waiting, and gives the next thing that arrived.
+    pub(super) fn advance(&mut self) -> Result<Option<Heard>, Trouble> {
+        loop {
+            let incoming = match &mut self.state {
+                State::Closed => return Ok(None),
+                State::Locating(locating) => match locating.result() {
+                    None => return Ok(None),
+                    Some(address) => {
+                        let address = address?;
+                        self.connect(address)?;
+                        continue;
+                    }
+                },
+                State::Open(link) => match link.advance()? {
+                    None => return Ok(None),
+                    Some(incoming) => incoming,
+                },
+            };
+            match incoming {
+                Incoming::Push(Push::Message { .. }) => return Ok(Some(Heard::Message)),
+                Incoming::Push(Push::Subscribed { .. }) => {
+                    self.expected.pop_front();
+                }
+                // The slot has moved on, and with it whoever publishes.
+                Incoming::Push(Push::Unsubscribed { .. }) => return Err(self.trouble(What::Closed(Stage::Used))),
+                Incoming::Reply(reply) => match (self.expected.pop_front(), reply) {
+                    (Some(Expected::Subscription), Err(error)) => return Ok(Some(Heard::NotSubscribed(error))),
+                    (Some(Expected::PassedOver), Err(error)) => return Err(self.trouble(What::from_reply(&error))),
+                    (Some(Expected::PassedOver | Expected::Subscription), Ok(_)) => {}
+                    (_, reply) => return Ok(Some(Heard::Answer(reply))),
+                },
+            }
+        }
+    }
+
+    /// What went wrong with the server, in words that name it.
+    pub(super) fn trouble(&self, what: What) -> Trouble {
+        match &self.state {
+            State::Open(link) => what.of(link.server()),
+            State::Closed | State::Locating(_) => what.of(&self.target.shown_node(self.node())),
+        }
+    }
+
+    /// What to say when nothing came in time.
+    pub(super) fn timed_out(&self) -> Trouble {
+        match &self.state {
+            State::Open(link) => link.timed_out(),
+            State::Locating(locating) => locating.timed_out(),
+            State::Closed => self.trouble(What::TimedOut(Stage::Connecting)),
+        }
+    }
+
+    /// Gives up the connection. What was said is lost; the next one goes to another node where there are several.
+    pub(super) fn close(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        self.redirect = None;
+        self.hang_up();
+    }
+
+    /// Goes where the resources are.
+    pub(super) fn follow(&mut self, redirect: Redirect) {
+        self.redirect = Some(redirect);
+        self.hang_up();
+    }
+
+    fn hang_up(&mut self) {
+        self.state = State::Closed;
+        self.outbox.clear();
+        self.expected.clear();
+    }
+
+    /// What an answer means.
+    pub(super) fn judge(&self, reply: Result<Value, ServerError>) -> Judged {
+        let error = match reply {
+            Ok(value) => return Judged::Answer(value),
+            Err(error) => error,
+        };
+        let in_cluster = self.is_cluster();
+        match error.kind() {
+            Some(ServerErrorKind::NoScript) => Judged::NoScript,
+            Some(ServerErrorKind::TryAgain) if in_cluster => Judged::TryAgain,
+            Some(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) if in_cluster => {
+                let node = error.details().and_then(|details| Node::redirected(details, self.node()));
+                match node {
+                    Some(node) => Judged::Elsewhere(Redirect { node, asking: kind == ServerErrorKind::Ask }),
+                    None => Judged::Trouble(self.trouble(What::from_reply(&error))),
+                }
+            }
+            _ => Judged::Trouble(self.trouble(What::from_reply(&error))),
+        }
+    }
+}

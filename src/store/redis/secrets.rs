@@ -1,0 +1,93 @@
+//! The password where the URL has none.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::super::Error;
+use super::target::Password;
+use crate::words::reason;
+
+/// More than any password has; the rest of such a file, which may have no end, is not read.
+const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
+
+/// What the environment says of the password. Nothing shows it, so this has no `Debug`.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// The password itself.
+    pub password: Option<OsString>,
+    /// The file whose first line is the password; not looked at where there is a `password`.
+    pub password_file: Option<PathBuf>,
+}
+
+impl Secrets {
+    /// The password, if there is one.
+    ///
+    /// # Errors
+    /// The file can't be read, or has none.
+    pub(in crate::store) fn read(&self) -> Result<Option<Password>, Error> {
+        match (&self.password, &self.password_file) {
+            (Some(password), _) => Ok(Some(Password::new(password.clone().into_vec()))),
+            (None, Some(path)) => first_line(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn first_line(path: &Path) -> Result<Password, Error> {
+    let shown = path.display();
+    let mut line = Vec::new();
+    File::open(path)
+        .and_then(|file| BufReader::new(file.take(PASSWORD_BYTES_MAX)).read_until(b'\n', &mut line))
+        .map_err(|error| Error::Usage(format!("cannot read the password file '{shown}': {}", reason(&error))))?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    }
+    if line.is_empty() {
+        return Err(Error::Usage(format!("the password file '{shown}' has no password in its first line")));
+    }
+    Ok(Password::new(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_file(content: Option<&[u8]>) -> Result<Vec<u8>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        if let Some(content) = content {
+            std::fs::write(&path, content).unwrap();
+        }
+        let secrets = Secrets { password: None, password_file: Some(path) };
+        secrets.read().map(|password| password.unwrap().reveal().to_vec()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_password_is_the_first_line_without_its_end() {
+        for content in [&b"pa ss"[..], b"pa ss\n", b"pa ss\r\n", b"pa ss\nmore\n"] {
+            assert_eq!(from_file(Some(content)).unwrap(), b"pa ss");
+        }
+        assert_eq!(from_file(Some(b" \xff\r")).unwrap(), b" \xff\r");
+    }
+
+    #[test]
+    fn a_file_without_a_password_is_told() {
+        assert!(from_file(None).unwrap_err().contains("no such file"));
+        for content in [&b""[..], b"\nsecret\n"] {
+            let error = from_file(Some(content)).unwrap_err();
+            assert!(error.contains("no password") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_variable_goes_before_the_file() {
+        let secrets = Secrets { password: Some("one".into()), password_file: Some("/nonexistent".into()) };
+        assert_eq!(secrets.read().unwrap().unwrap().reveal(), b"one");
+    }
+}

@@ -1,0 +1,320 @@
+//! One connection of bytes, plain or by TLS, that never blocks.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+    sockopt,
+};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustls::ClientConnection;
+
+use super::target::Node;
+use super::tls::from_tls;
+use super::trouble::{Stage, What};
+
+/// How much is read at a time; a reply is seldom longer.
+const CHUNK: usize = 16 * 1024;
+
+/// How long to wait where a listener's queue is full. The kernel tells nobody when it has room again.
+const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
+
+/// A connection that is made or being made.
+pub(super) struct Stream {
+    socket: OwnedFd,
+    /// Where to connect to when this fails, first the last.
+    others: Vec<SocketAddr>,
+    /// Runs while a listener's queue is full: the connection is then not even begun.
+    full: Option<(OwnedFd, SocketAddrUnix)>,
+    /// Something was sent or received, so the other side has taken it.
+    is_connected: bool,
+    tls: Option<Box<ClientConnection>>,
+    /// What is to be sent; TLS takes all of it over when it is first written.
+    outgoing: Vec<u8>,
+    sent: usize,
+}
+
+/// What there was to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Received {
+    /// Something.
+    Bytes,
+    /// Nothing for now.
+    Nothing,
+    /// The end.
+    End,
+}
+
+impl Stream {
+    /// Begins to connect: to the socket of a unix node, else to the first of `sockets` that can be connected to.
+    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, What> {
+        let mut others: Vec<_> = sockets.iter().rev().copied().collect();
+        let (socket, full) = match node {
+            Node::Unix(path) => connect_unix(path)?,
+            Node::Tcp { .. } => (connect_next(&mut others)?, None),
+        };
+        let tls = tls.map(|mut tls| {
+            // As without TLS: whoever sends waits for replies, which limits it.
+            tls.set_buffer_limit(None);
+            Box::new(tls)
+        });
+        Ok(Self { socket, others, full, is_connected: false, tls, outgoing: Vec::new(), sent: 0 })
+    }
+
+    /// How far it has come, as long as nothing was answered.
+    pub(super) fn stage(&self) -> Stage {
+        match &self.tls {
+            _ if !self.is_connected => Stage::Connecting,
+            Some(tls) if tls.is_handshaking() => Stage::Handshake,
+            _ => Stage::Silent,
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+        if let Some((timer, _)) = &self.full {
+            return (timer.as_fd(), PollFlags::IN);
+        }
+        let writes = !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        (self.socket.as_fd(), if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+    }
+
+    /// What [`write`](Self::write) sends, to be added to.
+    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.outgoing
+    }
+
+    /// Sends what is queued as far as the kernel takes it; tells whether it took anything.
+    pub(super) fn write(&mut self) -> Result<bool, What> {
+        if !self.has_begun()? {
+            return Ok(false);
+        }
+        if let Some(tls) = &mut self.tls {
+            // Its buffer has no limit, so it takes all.
+            let _ = tls.writer().write_all(&self.outgoing);
+            self.outgoing.clear();
+        }
+        let mut wrote = false;
+        loop {
+            match self.write_once() {
+                Ok(0) => return Ok(wrote),
+                Ok(_) => {
+                    self.is_connected = true;
+                    wrote = true;
+                }
+                Err(Errno::AGAIN) => return Ok(wrote),
+                Err(Errno::INTR) => {}
+                // What the server said before it closed the connection is still to be read, and says why.
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    self.outgoing.clear();
+                    self.sent = 0;
+                    return Ok(false);
+                }
+                Err(error) => self.go_on_after(error)?,
+            }
+        }
+    }
+
+    fn write_once(&mut self) -> Result<usize, Errno> {
+        let mut out = Socket(self.socket.as_fd());
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        match &mut self.tls {
+            Some(tls) if tls.wants_write() => tls.write_tls(&mut out).map_err(errno),
+            None if !self.outgoing.is_empty() => {
+                let count = out.write(&self.outgoing[self.sent..]).map_err(errno)?;
+                self.sent += count;
+                if self.sent == self.outgoing.len() {
+                    self.outgoing.clear();
+                    self.sent = 0;
+                }
+                Ok(count)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Reads what has come, to the end of `into`.
+    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, What> {
+        if self.full.is_some() {
+            return Ok(Received::Nothing);
+        }
+        loop {
+            let received = match &mut self.tls {
+                None => read_plain(self.socket.as_fd(), into),
+                Some(tls) => match read_tls(self.socket.as_fd(), tls, into) {
+                    Ok(received) => Ok(received),
+                    Err(TlsError::Kernel(error)) => Err(error),
+                    Err(TlsError::Protocol(error)) => {
+                        // The alert, so that the server's log says it, too.
+                        let _ = self.write_once();
+                        return Err(from_tls(&error));
+                    }
+                },
+            };
+            match received {
+                Ok(received) => {
+                    self.is_connected |= received == Received::Bytes;
+                    return Ok(received);
+                }
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Ok(Received::End),
+                Err(error) => {
+                    self.go_on_after(error)?;
+                    return Ok(Received::Nothing);
+                }
+            }
+        }
+    }
+
+    /// Connects to the next address if it was the connecting that failed.
+    fn go_on_after(&mut self, error: Errno) -> Result<(), What> {
+        if self.is_connected || self.others.is_empty() {
+            return Err(What::from_kernel(error, self.stage()));
+        }
+        self.socket = connect_next(&mut self.others)?;
+        Ok(())
+    }
+
+    /// Begins anew where a listener's queue was full.
+    fn has_begun(&mut self) -> Result<bool, What> {
+        let Some((timer, address)) = &self.full else { return Ok(true) };
+        match rustix::io::read(timer, &mut [0; 8]) {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(error) => return Err(What::from_kernel(error, Stage::Connecting)),
+            Ok(_) => {}
+        }
+        match connect(&self.socket, address) {
+            Ok(()) => {
+                self.full = None;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => {
+                arm(timer).map(|()| false).map_err(|error| What::from_kernel(error, Stage::Connecting))
+            }
+            Err(error) => Err(What::from_kernel(error, Stage::Connecting)),
+        }
+    }
+}
+
+fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), What> {
+    let connected = || {
+        let address = SocketAddrUnix::new(path)?;
+        let socket = socket(AddressFamily::UNIX)?;
+        match connect(&socket, &address) {
+            Ok(()) => Ok((socket, None)),
+            Err(Errno::AGAIN) => {
+                let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+                arm(&timer)?;
+                Ok((socket, Some((timer, address))))
+            }
+            Err(error) => Err(error),
+        }
+    };
+    connected().map_err(|error| What::from_kernel(error, Stage::Connecting))
+}
+
+fn arm(timer: &OwnedFd) -> Result<(), Errno> {
+    let once = Itimerspec {
+        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: Timespec { tv_sec: 0, tv_nsec: i64::from(QUEUE_IS_FULL.subsec_nanos()) },
+    };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map(drop)
+}
+
+/// Begins to connect to the last of the addresses that takes it, and takes it and those behind it away.
+fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, What> {
+    let mut trouble = What::Unresolved("it has no address".to_owned());
+    while let Some(address) = addresses.pop() {
+        match connect_tcp(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => trouble = What::from_kernel(error, Stage::Connecting),
+        }
+    }
+    Err(trouble)
+}
+
+fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    // What is sent is sent at once: it is a whole request, and somebody waits for the reply.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Errno> {
+    let mut total = 0;
+    loop {
+        into.reserve(CHUNK);
+        let room = into.capacity() - into.len();
+        let count = match recv(socket, spare_capacity(into), RecvFlags::empty()) {
+            Ok((_, count)) => count,
+            // The rest of what has come; a failure comes again next time.
+            Err(_) if total > 0 => return Ok(Received::Bytes),
+            Err(error) => return Err(error),
+        };
+        total += count;
+        match count {
+            0 if total > 0 => return Ok(Received::Bytes),
+            0 => return Ok(Received::End),
+            // Less than there is room for is all that there is.
+            _ if count < room => return Ok(Received::Bytes),
+            _ => {}
+        }
+    }
+}
+
+enum TlsError {
+    Kernel(Errno),
+    Protocol(rustls::Error),
+}
+
+fn read_tls(socket: BorrowedFd<'_>, tls: &mut ClientConnection, into: &mut Vec<u8>) -> Result<Received, TlsError> {
+    let before = into.len();
+    let ended = match tls.read_tls(&mut Socket(socket)) {
+        Ok(count) => count == 0,
+        Err(error) => return Err(TlsError::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+    };
+    let state = tls.process_new_packets().map_err(TlsError::Protocol)?;
+    into.resize(before + state.plaintext_bytes_to_read(), 0);
+    if tls.reader().read_exact(&mut into[before..]).is_err() {
+        return Err(TlsError::Kernel(Errno::IO));
+    }
+    Ok(match into.len() - before {
+        0 if ended || state.peer_has_closed() => Received::End,
+        // A part of the handshake or of a record; more may have come behind it.
+        _ => Received::Bytes,
+    })
+}
+
+/// The socket as rustls reads and writes it.
+struct Socket<'a>(BorrowedFd<'a>);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0, buffer, RecvFlags::empty())?.1)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

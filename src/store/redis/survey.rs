@@ -1,0 +1,144 @@
+//! Who holds and who waits on a whole server, or on all the masters of a Cluster.
+//!
+//! The keys are found by SCAN, a step at a time: no step takes the server long, however many foreign keys it has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value, from_redis_value_ref};
+
+use super::client::Client;
+use super::codec::{Call, Reply, Setting};
+use super::link::now;
+use super::route::Route;
+use super::target::{Kind, Node, Target};
+use super::trouble::{Trouble, What};
+use crate::lock::op::ResourceListing;
+use crate::lock::records::Session;
+use crate::lock::request::{Micros, SessionId};
+use crate::lock::resource::Resource;
+
+/// How many keys the server looks at in a step: a fraction of a millisecond.
+const SCAN_COUNT: u32 = 1_000;
+
+/// What was seen.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The latest instant on the clock of a server.
+    pub(super) now: Micros,
+    pub(super) resources: Vec<ResourceListing>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+}
+
+/// Looks at what is held of the resources of a store.
+pub(super) struct Survey<'t> {
+    target: &'t Arc<Target>,
+    setting: Setting,
+    /// How long one answer may take.
+    limit: Duration,
+}
+
+impl<'t> Survey<'t> {
+    pub(super) fn new(target: &'t Arc<Target>, setting: Setting, limit: Duration) -> Self {
+        Self { target, setting, limit }
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
+    }
+
+    /// What is to be seen of these resources, in their order.
+    pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Trouble> {
+        let mut seen = Seen::default();
+        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        if !self.is_cluster() {
+            self.look(&mut route, resources, &mut seen)?;
+            return Ok(seen);
+        }
+        for resource in resources {
+            self.look(&mut route, std::slice::from_ref(resource), &mut seen)?;
+        }
+        Ok(seen)
+    }
+
+    /// All that is held or waited for, by name.
+    pub(super) fn of_all(&self) -> Result<Seen, Trouble> {
+        let mut seen = Seen::default();
+        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        if self.is_cluster() {
+            for master in self.masters(&mut route)? {
+                let mut alone = Target::clone(self.target);
+                alone.nodes = vec![master];
+                let mut route = Route::new(Arc::new(alone), self.limit);
+                self.scan(&mut route, &mut seen)?;
+            }
+        } else {
+            self.scan(&mut route, &mut seen)?;
+        }
+        seen.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+        seen.resources.sort_by(|a, b| a.name.cmp(&b.name));
+        // A scan may come across a key twice while the server rearranges its table.
+        seen.resources.dedup_by(|a, b| a.name == b.name);
+        Ok(seen)
+    }
+
+    fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
+        let mut call = Call::inspect(resources.to_vec(), 0);
+        let reply = Client::new(route, now().saturating_add(self.limit)).call(&mut call, &self.setting, 0)?;
+        if let Reply::Listing { now, resources, sessions } = reply {
+            seen.now = seen.now.max(now);
+            seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
+            seen.sessions.extend(sessions);
+        }
+        Ok(())
+    }
+
+    fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
+        let pattern = self.setting.keyspace.pattern();
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.ask(route, scan)?;
+            let names: Vec<_> = keys.iter().filter_map(|key| self.setting.keyspace.resource(key)).collect();
+            if self.is_cluster() {
+                names.iter().try_for_each(|name| self.look(route, std::slice::from_ref(name), seen))?;
+            } else if !names.is_empty() {
+                self.look(route, &names, seen)?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The nodes of a Cluster that have slots.
+    fn masters(&self, route: &mut Route) -> Result<Vec<Node>, Trouble> {
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
+        let ranges: Vec<Vec<Value>> = self.ask(route, slots)?;
+        let mut masters = Vec::new();
+        for range in &ranges {
+            // The first slot, the last slot, the master and its replicas, each as its address, its port and more.
+            let Some(Value::Array(master)) = range.get(2) else { continue };
+            let [host, port, ..] = master.as_slice() else { continue };
+            let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));
+            let (Ok(host), Ok(port)) = address else { continue };
+            // A node that doesn't know its own address means the one at which it was asked.
+            let node = host
+                .filter(|host| !host.is_empty())
+                .map_or_else(|| self.target.nodes[0].clone(), |host| Node::Tcp { host, port });
+            if !masters.contains(&node) {
+                masters.push(node);
+            }
+        }
+        Ok(masters)
+    }
+
+    fn ask<T: redis::FromRedisValue>(&self, route: &mut Route, command: Cmd) -> Result<T, Trouble> {
+        let value = Client::new(route, now().saturating_add(self.limit)).command(command)?;
+        redis::from_redis_value(value).map_err(|_| route.trouble(What::NotRedis))
+    }
+}

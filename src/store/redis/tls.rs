@@ -1,0 +1,146 @@
+//! TLS to a server: what is trusted, who we are, and what may go wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
+
+use super::target::{Node, TlsFiles};
+use super::trouble::What;
+use crate::words::reason;
+
+/// The state of a connection that is about to be made.
+pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, What> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| from_tls(&error))?
+        .with_root_certificates(trusted(files.ca.as_deref())?);
+    let config = match &files.identity {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate)?;
+            let key_read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "key", &error))?;
+            config.with_client_auth_cert(chain, key_read).map_err(|_| {
+                What::TlsFile(format!(
+                    "the key in '{}' does not fit the certificate: give both of one pair",
+                    key.display()
+                ))
+            })?
+        }
+    };
+    ClientConnection::new(Arc::new(config), name(files, node)?).map_err(|error| from_tls(&error))
+}
+
+fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, What> {
+    let host = match (node, &files.server_name) {
+        (_, Some(name)) => name,
+        (Node::Tcp { host, .. }, None) => host,
+        (Node::Unix(_), None) => "localhost",
+    };
+    let without_zone = host.split_once('%').map_or(host, |(address, _zone)| address);
+    let without_zone = without_zone.strip_suffix('.').unwrap_or(without_zone);
+    ServerName::try_from(without_zone.to_owned()).map_err(|_| {
+        What::TlsFile("the host has a name that no certificate can have: give another by ?server-name=".into())
+    })
+}
+
+fn trusted(ca: Option<&Path>) -> Result<RootCertStore, What> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|_| {
+                    What::TlsFile(format!(
+                        "'{}' has a certificate that is no authority's: give another",
+                        path.display()
+                    ))
+                })?;
+            }
+        }
+        None => {
+            let system = rustls_native_certs::load_native_certs();
+            // Systems come with a few that no one can read; what matters is that there are others.
+            roots.add_parsable_certificates(system.certs);
+            if roots.is_empty() {
+                return Err(What::TlsFile(
+                    "this system trusts no authority: install ca-certificates, or name a file by ?ca=FILE".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, What> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| unusable(path, "certificate", &error))?;
+    if certificates.is_empty() {
+        return Err(unusable(path, "certificate", &PemError::NoItemsFound));
+    }
+    Ok(certificates)
+}
+
+fn unusable(path: &Path, kind: &str, error: &PemError) -> What {
+    let shown = path.display();
+    What::TlsFile(match error {
+        PemError::Io(error) => format!("cannot read the {kind} file '{shown}': {}: correct the path", reason(error)),
+        _ => format!("there is no {kind} in '{shown}': give a PEM file that has one"),
+    })
+}
+
+/// What an error of the TLS protocol comes to.
+pub(super) fn from_tls(error: &Error) -> What {
+    use CertificateError as Bad;
+    match error {
+        Error::InvalidCertificate(Bad::UnknownIssuer) => What::UnknownAuthority,
+        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => What::WrongName,
+        Error::InvalidCertificate(
+            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. },
+        ) => What::Expired,
+        Error::InvalidMessage(_) => What::IsPlain,
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::AccessDenied,
+        ) => What::WantsCertificate,
+        other => What::Tls(in_words(other).to_owned()),
+    }
+}
+
+/// The rest, in words that don't come from the library's own code.
+fn in_words(error: &Error) -> &'static str {
+    match error {
+        Error::InvalidCertificate(CertificateError::Revoked) => "its certificate is revoked: give it another",
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => "its certificate is not one for servers: give it another",
+        // Those that the library has no name for are known by their text alone.
+        Error::InvalidCertificate(bad) => match bad.to_string() {
+            text if text.contains("CaUsedAsEndEntity") => {
+                "its certificate is an authority's own: give it one that the authority has signed"
+            }
+            text if text.contains("UnsupportedCertVersion") => {
+                "its certificate is not of version 3: give it one with a subjectAltName"
+            }
+            _ => "its certificate can't be checked: give it another",
+        },
+        Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "it offers neither TLS 1.2 nor 1.3 as rlock speaks them: see its TLS settings"
+        }
+        Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+            "it broke off, as one does that wants a certificate of the client: name it by ?cert=FILE&key=FILE"
+        }
+        _ => "it broke off, or does not keep to the protocol: see its log",
+    }
+}
+
+#[cfg(test)]
+mod tests;

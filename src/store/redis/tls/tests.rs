@@ -1,0 +1,230 @@
+//! TLS against servers that the tests play themselves, with certificates that openssl makes for each run.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use redis::Value;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tempfile::TempDir;
+
+use super::super::link::{Address, Link, now};
+use super::super::target::Target;
+use super::super::trouble::{Stage, Trouble};
+use super::*;
+
+/// Longer than anything takes here on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Certificates that are their own authority, each in a file named after its host, with its key beside it.
+struct Certificates(TempDir);
+
+impl Certificates {
+    /// Those of all tests; the folder is the operating system's to remove.
+    fn get() -> &'static Self {
+        static MADE: OnceLock<Certificates> = OnceLock::new();
+        MADE.get_or_init(|| {
+            let made = Self(tempfile::tempdir().unwrap());
+            made.make("localhost");
+            made.make("elsewhere");
+            made
+        })
+    }
+
+    fn make(&self, host: &str) {
+        let config = format!(
+            "[req]\ndistinguished_name = name\nprompt = no\nx509_extensions = rest\n[name]\nCN = {host}\n\
+             [rest]\nbasicConstraints = CA:FALSE\nsubjectAltName = DNS:{host}\n"
+        );
+        std::fs::write(self.0.path().join("config"), config).unwrap();
+        let output = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-days", "2", "-config", "config"])
+            .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+            .args(["-out", &format!("{host}.pem"), "-keyout", &format!("{host}.key")])
+            .current_dir(self.0.path())
+            .output()
+            .expect("openssl makes the certificates of this test: install it, or run the tests by tests/run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A server that has the certificate of `host`, and wants one of its clients if told to.
+    fn server(&self, host: &str, wants_certificate: bool) -> Arc<ServerConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = certificates(&self.file(&format!("{host}.pem"))).ok().unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{host}.key"))).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+        let builder = match wants_certificate {
+            false => builder.unwrap().with_no_client_auth(),
+            true => {
+                let trusted = Arc::new(trusted(Some(&self.file("elsewhere.pem"))).ok().unwrap());
+                let verifier = WebPkiClientVerifier::builder_with_provider(trusted, provider).build().unwrap();
+                builder.unwrap().with_client_cert_verifier(verifier)
+            }
+        };
+        Arc::new(builder.with_single_cert(chain, key).unwrap())
+    }
+}
+
+/// Serves one connection.
+fn serve<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static) -> (SocketAddr, JoinHandle<T>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (listener.local_addr().unwrap(), thread::spawn(move || serve(listener.accept().unwrap().0)))
+}
+
+fn link(server: SocketAddr, query: &str) -> Result<Link, Trouble> {
+    let target = Target::parse(&format!("rediss://localhost:{}?{query}", server.port())).unwrap().unwrap();
+    Link::open(&target, Address { node: target.nodes[0].clone(), sockets: vec![server], open: None })
+}
+
+fn ping(server: SocketAddr, query: &str) -> Result<Value, Trouble> {
+    let replies = link(server, query)?.call(&[redis::cmd("PING")], now() + PATIENCE)?;
+    Ok(replies.into_iter().next().unwrap().unwrap())
+}
+
+/// Answers one PING.
+fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
+    move |stream| {
+        let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+        let mut bytes = [0; 14];
+        // One that the client doesn't trust hears nothing.
+        if stream.read_exact(&mut bytes).is_ok() {
+            assert_eq!(&bytes, b"*1\r\n$4\r\nPING\r\n");
+            stream.write_all(b"+PONG\r\n").unwrap();
+        }
+    }
+}
+
+fn trusting(host: &str) -> String {
+    format!("ca={}", Certificates::get().file(&format!("{host}.pem")).display())
+}
+
+/// What comes of asking a server that has the certificate of `host`.
+fn asked(host: &str, wants_certificate: bool, query: &str) -> Result<Value, What> {
+    let (address, server) = serve(pong(Certificates::get().server(host, wants_certificate)));
+    let reply = ping(address, query).map_err(|trouble| trouble.what().clone());
+    server.join().unwrap();
+    reply
+}
+
+#[test]
+fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
+    let pong = || Ok(Value::SimpleString("PONG".to_owned()));
+    assert_eq!(asked("localhost", false, &trusting("localhost")), pong());
+    assert_eq!(asked("localhost", false, &trusting("elsewhere")), Err(What::UnknownAuthority));
+    assert_eq!(asked("elsewhere", false, &trusting("elsewhere")), Err(What::WrongName));
+    assert_eq!(asked("elsewhere", false, &format!("{}&server-name=elsewhere", trusting("elsewhere"))), pong());
+}
+
+#[test]
+fn a_client_shows_the_certificate_that_it_has() {
+    let file = |name| Certificates::get().file(name);
+    let ours = format!(
+        "{}&cert={}&key={}",
+        trusting("localhost"),
+        file("elsewhere.pem").display(),
+        file("elsewhere.key").display()
+    );
+    assert_eq!(asked("localhost", true, &ours), Ok(Value::SimpleString("PONG".to_owned())));
+    assert_eq!(asked("localhost", true, &trusting("localhost")), Err(What::WantsCertificate));
+}
+
+#[test]
+fn files_of_no_use_are_told() {
+    let certificates = Certificates::get();
+    let file = |name| certificates.file(name).display().to_string();
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let cases = [
+        (format!("ca={}", file("none.pem")), "none.pem': no such file"),
+        (format!("ca={}", file("localhost.key")), "no certificate in"),
+        (format!("ca={0}&cert={0}&key={0}", file("localhost.pem")), "no key in"),
+        (format!("ca={0}&cert={0}&key={1}", file("localhost.pem"), file("elsewhere.key")), "does not fit"),
+        (format!("ca={}&server-name=a%20b", file("localhost.pem")), "server-name"),
+    ];
+    for (query, expected) in cases {
+        let trouble = link(nowhere, &query).err().unwrap();
+        assert!(trouble.to_string().contains(expected) && !trouble.is_passing(), "{trouble}");
+    }
+}
+
+/// Each byte in a record of its own, and more than a record takes in either direction.
+#[test]
+fn bytes_come_through_however_they_are_cut() {
+    let long = vec![b'x'; 1 << 20];
+    let config = Certificates::get().server("localhost", false);
+    let expected = long.clone();
+    let (address, server) = serve(move |stream| {
+        stream.set_nodelay(true).unwrap();
+        let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+        let head = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", expected.len());
+        let mut bytes = vec![0; head.len() + expected.len() + 2];
+        stream.read_exact(&mut bytes).unwrap();
+        assert!(bytes.ends_with(b"x\r\n") && bytes.starts_with(head.as_bytes()));
+        for byte in b":12345\r\n" {
+            stream.write_all(&[*byte]).unwrap();
+        }
+        let reply = [format!("${}\r\n", expected.len()).as_bytes(), &expected, b"\r\n"].concat();
+        stream.write_all(&reply).unwrap();
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+        // What comes for a socket that is closed already takes with it what was sent last.
+        stream.read_exact(&mut [0; 28]).unwrap();
+    });
+    let mut link = link(address, &trusting("localhost")).unwrap();
+    let echo = redis::cmd("ECHO").arg(&long).clone();
+    let replies = link.call(&[echo], now() + PATIENCE).unwrap();
+    assert_eq!(replies, [Ok(Value::Int(12345))]);
+    let replies = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap();
+    assert!(replies == [Ok(Value::BulkString(long))]);
+    let trouble = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap_err();
+    assert_eq!(trouble.what(), &What::Closed(Stage::Used));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_speaks_no_tls_is_told() {
+    let (address, server) = serve(|mut stream| {
+        stream.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").unwrap();
+        stream
+    });
+    assert_eq!(ping(address, &trusting("localhost")).unwrap_err().what(), &What::IsPlain);
+    drop(server.join().unwrap());
+
+    let (address, server) = serve(|mut stream| stream.read(&mut [0; 10_000]).unwrap());
+    let trouble = ping(address, &trusting("localhost")).unwrap_err();
+    assert_eq!(trouble.what(), &What::Closed(Stage::Handshake));
+    server.join().unwrap();
+
+    // It waits for the end of a line that doesn't come.
+    let (address, server) = serve(|stream| stream);
+    let mut link = link(address, &trusting("localhost")).unwrap();
+    let silent = server.join().unwrap();
+    let trouble = link.call(&[redis::cmd("PING")], now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(trouble.what(), &What::TimedOut(Stage::Handshake));
+    drop(silent);
+}
+
+#[test]
+fn what_the_library_says_is_said_in_our_words() {
+    let certificate = |error| from_tls(&Error::InvalidCertificate(error));
+    assert_eq!(certificate(CertificateError::Expired), What::Expired);
+    assert_eq!(certificate(CertificateError::NotValidYet), What::Expired);
+    for error in [
+        Error::InvalidCertificate(CertificateError::Revoked),
+        Error::InvalidCertificate(CertificateError::BadEncoding),
+        Error::AlertReceived(AlertDescription::ProtocolVersion),
+        Error::AlertReceived(AlertDescription::HandshakeFailure),
+        Error::DecryptError,
+    ] {
+        let What::Tls(text) = from_tls(&error) else { panic!("{error}") };
+        assert!(text.contains(": ") && !text.contains("Error") && !text.contains(&format!("{error:?}")), "{text}");
+    }
+}

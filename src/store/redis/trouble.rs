@@ -1,0 +1,421 @@
+//! Why a server can't be used, in words.
+//!
+//! Servers say it in many ways, which differ between versions and between a command and the same command in a script. Some repeat
+//! the arguments of a command, which may be a password: what is not known is shown only where that can't be.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use redis::ServerError;
+use rustix::io::Errno;
+
+use super::super::Error;
+use crate::words::reason;
+
+/// Why a server could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// As [`Target::shown_node`](super::target::Target::shown_node) says it.
+    server: String,
+    what: What,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The name of the host leads nowhere; the reason.
+    Unresolved(String),
+    /// Nobody listens there.
+    Refused,
+    /// The socket in the file system does not exist.
+    NoSocket,
+    /// The socket in the file system is for others.
+    NotAllowed,
+    /// The network leads nowhere; the reason.
+    Unreachable(String),
+    /// Nothing came in time.
+    TimedOut(Stage),
+    /// The server closed the connection.
+    Closed(Stage),
+    /// The connection failed otherwise; the reason.
+    Broken(String),
+    /// A file that TLS needs can't be used; which, why, and what to do.
+    TlsFile(String),
+    /// The certificate comes from an authority that is not trusted.
+    UnknownAuthority,
+    /// The certificate is another host's.
+    WrongName,
+    /// The certificate is too old, or not valid yet.
+    Expired,
+    /// The server wants a certificate of the client, or another one.
+    WantsCertificate,
+    /// TLS fails otherwise; the reason, and what to do.
+    Tls(String),
+    /// The server does not speak TLS.
+    IsPlain,
+    /// The server speaks TLS, and was spoken to without.
+    IsTls,
+    /// The server speaks another protocol.
+    NotRedis,
+    /// The server asks for a password, and there is none.
+    NoPassword,
+    /// The password is wrong.
+    WrongPassword,
+    /// The server has no password, and was given one.
+    NeedlessPassword,
+    /// The server did not take the password for another reason, which it may not be asked to repeat.
+    LoginFailed,
+    /// The user lacks a right.
+    NoRight(Right),
+    /// The server lacks what rlock needs.
+    TooOld,
+    /// The server may not be written to.
+    ReadOnly,
+    /// The server reads its data.
+    Loading,
+    /// The Cluster does not serve.
+    ClusterDown,
+    /// The server is no node of a Cluster.
+    NotACluster,
+    /// The server is a node of a Cluster, and was spoken to as a single one.
+    IsACluster,
+    /// A Cluster moves the data just now.
+    Migrating,
+    /// The server has no memory left.
+    OutOfMemory,
+    /// The server runs somebody's script.
+    Busy,
+    /// The server is a replica that has lost its master.
+    MasterDown,
+    /// The server can't save its data.
+    CannotSave,
+    /// The server has fewer replicas than it is told to have.
+    TooFewReplicas,
+    /// The server takes no more clients.
+    TooManyClients,
+    /// The server takes only clients of its own machine.
+    Protected,
+    /// The database does not exist.
+    NoDatabase,
+    /// The Sentinels know no such master.
+    UnknownMaster(String),
+    /// A Sentinel asks for a password, and there is none.
+    NoSentinelPassword,
+    /// What should be a Sentinel is none.
+    NotASentinel,
+    /// What the Sentinels call the master is none.
+    NotTheMaster,
+    /// Another error, in the server's words.
+    Other(String),
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The other side has not taken it.
+    Connecting,
+    /// The TLS handshake is not over.
+    Handshake,
+    /// The server has not answered anything yet.
+    Silent,
+    /// The server has answered before.
+    Used,
+}
+
+/// A right that a user may lack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// To run a command; its name if the server says it.
+    Command(Option<String>),
+    /// To touch the keys.
+    Keys,
+    /// To publish or subscribe to the channels.
+    Channels,
+}
+
+impl What {
+    /// Says it of a server.
+    pub(super) fn of(self, server: &str) -> Trouble {
+        Trouble { server: server.to_owned(), what: self }
+    }
+
+    /// What the kernel says of a connection.
+    pub(super) fn from_kernel(error: Errno, stage: Stage) -> Self {
+        match error {
+            Errno::CONNREFUSED => Self::Refused,
+            Errno::NOENT => Self::NoSocket,
+            Errno::ACCESS | Errno::PERM => Self::NotAllowed,
+            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN | Errno::HOSTDOWN | Errno::ADDRNOTAVAIL => {
+                Self::Unreachable(reason(&error))
+            }
+            Errno::TIMEDOUT => Self::TimedOut(stage),
+            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
+            error => Self::Broken(reason(&error)),
+        }
+    }
+
+    /// What an error that the server replied comes to.
+    pub(super) fn from_reply(error: &ServerError) -> Self {
+        let text = match error.details() {
+            Some(details) => format!("{} {details}", error.code()),
+            None => error.code().to_owned(),
+        };
+        let text = outside_of_script(&text);
+        let (code, details) = text.split_once(' ').unwrap_or((text, ""));
+        match code {
+            "NOAUTH" => Self::NoPassword,
+            "WRONGPASS" => Self::WrongPassword,
+            "NOPERM" => Self::NoRight(Right::in_words(details)),
+            "READONLY" => Self::ReadOnly,
+            "LOADING" => Self::Loading,
+            "CLUSTERDOWN" => Self::ClusterDown,
+            "MOVED" | "ASK" => Self::IsACluster,
+            "TRYAGAIN" => Self::Migrating,
+            "OOM" => Self::OutOfMemory,
+            "BUSY" => Self::Busy,
+            "MASTERDOWN" => Self::MasterDown,
+            "MISCONF" => Self::CannotSave,
+            "NOREPLICAS" => Self::TooFewReplicas,
+            "DENIED" => Self::Protected,
+            _ => Self::from_words(text),
+        }
+    }
+
+    /// Errors that have no code of their own.
+    fn from_words(text: &str) -> Self {
+        let text = text.strip_prefix("ERR ").unwrap_or(text);
+        let has = |words: &str| text.contains(words);
+        if text.starts_with("ACL failure in script") || text.starts_with("The user executing the script can't") {
+            Self::NoRight(Right::in_words(text))
+        } else if has("invalid password") {
+            Self::WrongPassword
+        } else if has("called without any password configured") || has("AUTH, but no password is set") {
+            Self::NeedlessPassword
+        } else if has("DB index is out of range")
+            || has("invalid DB index")
+            || has("SELECT is not allowed in cluster mode")
+        {
+            Self::NoDatabase
+        } else if has("cluster support disabled") {
+            Self::NotACluster
+        } else if has("max number of clients") {
+            Self::TooManyClients
+        } else if text.to_ascii_lowercase().starts_with("unknown ") || has("wrong number of arguments for 'auth'") {
+            Self::TooOld
+        } else if has("No such master with that name") {
+            Self::UnknownMaster(String::new())
+        } else {
+            let shown = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect();
+            Self::Other(shown)
+        }
+    }
+
+    /// Whether it may be over soon, so that trying again makes sense.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unresolved(_)
+            | Self::Refused
+            | Self::NoSocket
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Closed(_)
+            | Self::Broken(_)
+            | Self::ReadOnly
+            | Self::Loading
+            | Self::ClusterDown
+            | Self::Migrating
+            | Self::OutOfMemory
+            | Self::Busy
+            | Self::MasterDown
+            | Self::CannotSave
+            | Self::TooFewReplicas
+            | Self::TooManyClients
+            | Self::NotTheMaster => true,
+            Self::NotAllowed
+            | Self::TlsFile(_)
+            | Self::UnknownAuthority
+            | Self::WrongName
+            | Self::Expired
+            | Self::WantsCertificate
+            | Self::Tls(_)
+            | Self::IsPlain
+            | Self::IsTls
+            | Self::NotRedis
+            | Self::NoPassword
+            | Self::WrongPassword
+            | Self::NeedlessPassword
+            | Self::LoginFailed
+            | Self::NoRight(_)
+            | Self::TooOld
+            | Self::NotACluster
+            | Self::IsACluster
+            | Self::Protected
+            | Self::NoDatabase
+            | Self::UnknownMaster(_)
+            | Self::NoSentinelPassword
+            | Self::NotASentinel
+            | Self::Other(_) => false,
+        }
+    }
+
+    /// What follows the name of the server: what it did, and what to do.
+    fn words(&self) -> Cow<'_, str> {
+        let words = match self {
+            Self::Unresolved(why) => return format!("cannot be found: {why}: check the name of the host").into(),
+            Self::Refused => "refused the connection: start the server, or correct the address",
+            Self::NoSocket => "cannot be reached: there is no such socket: start the server, or correct the path",
+            Self::NotAllowed => {
+                "cannot be reached: permission denied: see the server's unixsocketperm, or use another user"
+            }
+            Self::Unreachable(why) => {
+                return format!("cannot be reached: {why}: check the address and the network").into();
+            }
+            Self::TimedOut(Stage::Connecting) => {
+                "did not answer in time: check the address and the network, or give it longer by --connect-timeout"
+            }
+            Self::TimedOut(Stage::Handshake) => {
+                "did not answer in time when asked for TLS: without TLS its URL begins with redis:// or valkey://"
+            }
+            Self::TimedOut(Stage::Silent | Stage::Used) => {
+                "took the connection but did not answer in time: see whether it is stopped or overloaded"
+            }
+            Self::Closed(Stage::Connecting) => "closed the connection at once: see its log",
+            Self::Closed(Stage::Handshake) => {
+                "closed the connection when asked for TLS: without TLS its URL begins with redis:// or valkey://"
+            }
+            Self::Closed(Stage::Silent) => {
+                "closed the connection without an answer: with TLS its URL begins with rediss:// or valkeys://, else see its log"
+            }
+            Self::Closed(Stage::Used) => "closed the connection: see its log, and whether it was restarted",
+            Self::Broken(why) => return format!("cannot be spoken to: {why}: check the network").into(),
+            Self::UnknownAuthority => {
+                "shows a certificate of an authority that is not trusted: name the authority's file by ?ca=FILE"
+            }
+            Self::WrongName => {
+                "shows a certificate whose subjectAltName has not this host: correct the host, or give ?server-name=NAME"
+            }
+            Self::Expired => {
+                "shows a certificate that is not valid now: renew it, or correct the clock of this machine"
+            }
+            Self::WantsCertificate => {
+                "does not take this client without another certificate: name it by ?cert=FILE&key=FILE"
+            }
+            Self::TlsFile(why) | Self::Tls(why) => return format!("cannot be spoken to by TLS: {why}").into(),
+            Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
+            Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
+            Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
+            Self::NoPassword => {
+                "asks for a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put it into the URL in RLOCK_STORE"
+            }
+            Self::WrongPassword => "refused the password, or the user: correct the one that rlock was given",
+            Self::NeedlessPassword => "has no password but was given one: leave it out, or set one at the server",
+            Self::LoginFailed => "refused the password for a reason of its own: see its log and its ACL",
+            Self::NoRight(right) => return right.words().into(),
+            Self::TooOld => {
+                "lacks a command that rlock needs: it takes Redis 6.2 or Valkey 7.2 or newer, with no command renamed"
+            }
+            Self::ReadOnly => "is a replica, which can't be written to: name the master, or use redis+sentinel://",
+            Self::Loading => "still reads its data: try again soon",
+            Self::ClusterDown => "is in a Cluster that does not serve now: see 'cluster info' there",
+            Self::NotACluster => "is no node of a Cluster: write redis:// in place of redis+cluster://",
+            Self::IsACluster => "is a node of a Cluster: write redis+cluster:// in place of redis://",
+            Self::Migrating => "is moving the data to another node of its Cluster: try again soon",
+            Self::OutOfMemory => "has no memory left: raise its maxmemory, or remove what is not needed",
+            Self::Busy => "is busy running somebody's script: wait for it, or end it by 'script kill' there",
+            Self::MasterDown => "is a replica that has lost its master: name the master, or bring it back",
+            Self::CannotSave => "takes no writes because it can't save its data: see its log and its disk",
+            Self::TooFewReplicas => {
+                "takes no writes because it has fewer replicas than min-replicas-to-write: bring them back"
+            }
+            Self::TooManyClients => "takes no more clients: raise its maxclients",
+            Self::Protected => {
+                "takes only clients of its own machine: set a password there, or turn protected-mode off"
+            }
+            Self::NoDatabase => "has no database of that number: give a smaller one",
+            Self::UnknownMaster(name) => {
+                return format!("knows no master of the name '{name}': correct it, see 'sentinel masters' there")
+                    .into();
+            }
+            Self::NoSentinelPassword => {
+                "is a Sentinel that asks for a password: put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE"
+            }
+            Self::NotASentinel => {
+                "is no Sentinel: correct the host and the port, or write redis:// for a single server"
+            }
+            Self::NotTheMaster => "is named as the master by a Sentinel but is none: wait for the failover to end",
+            Self::Other(text) => return format!("replied an error that rlock does not know: {text}").into(),
+        };
+        words.into()
+    }
+}
+
+impl Right {
+    fn in_words(text: &str) -> Self {
+        let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
+        if text.contains("channel") {
+            Self::Channels
+        } else if text.contains(" key") {
+            Self::Keys
+        } else {
+            Self::Command(between("run the '", "'"))
+        }
+    }
+
+    fn words(&self) -> String {
+        let lacking = match self {
+            Self::Command(Some(name)) => format!("does not let this user run the command '{name}'"),
+            Self::Command(None) => "does not let this user run a command that rlock needs".to_owned(),
+            Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
+            Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
+        };
+        format!("{lacking}: give it the rights that rlock(1) lists")
+    }
+}
+
+impl Trouble {
+    /// Whether it may be over soon, so that trying again makes sense.
+    pub(super) fn is_passing(&self) -> bool {
+        self.what.is_passing()
+    }
+
+    /// What went wrong.
+    pub(super) fn what(&self) -> &What {
+        &self.what
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.server, self.what.words())
+    }
+}
+
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Self {
+        Self::Unavailable(trouble.to_string())
+    }
+}
+
+/// The error of a command in a script as it would be outside of one.
+///
+/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -` before it, all newer ones and
+/// Valkey put ` script: …, on @user_script:1.` behind it.
+fn outside_of_script(text: &str) -> &str {
+    let text = match text.strip_prefix("ERR Error running script (call to ") {
+        None => text,
+        Some(rest) => {
+            let mut inner = rest.split_once("): ").map_or(rest, |(_, inner)| inner);
+            while let Some(rest) = inner.strip_prefix("@user_script:") {
+                inner = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).trim_start_matches(": ");
+            }
+            inner.strip_prefix('-').unwrap_or(inner)
+        }
+    };
+    match text.rsplit_once(" script: ") {
+        Some((inner, place)) if place.contains("@user_script") => inner,
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

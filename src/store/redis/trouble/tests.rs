@@ -1,0 +1,156 @@
+//! What servers say, word for word as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 said it, and what is made of it.
+
+use redis::Value;
+
+use super::*;
+
+fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
+        Ok(Value::ServerError(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn command(name: &str) -> What {
+    What::NoRight(Right::Command(Some(name.to_owned())))
+}
+
+#[test]
+fn errors_mean_the_same_in_all_versions() {
+    let some_command = || What::NoRight(Right::Command(None));
+    let keys = || What::NoRight(Right::Keys);
+    let channels = || What::NoRight(Right::Channels);
+    let cases = [
+        ("NOAUTH Authentication required.", What::NoPassword),
+        ("NOAUTH HELLO must be called with the client already authenticated, otherwise …", What::NoPassword),
+        ("WRONGPASS invalid username-password pair or user is disabled.", What::WrongPassword),
+        ("ERR invalid password", What::WrongPassword),
+        (
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+            What::NeedlessPassword,
+        ),
+        ("ERR Client sent AUTH, but no password is set", What::NeedlessPassword),
+        ("NOPERM this user has no permissions to run the 'zadd' command or its subcommand", command("zadd")),
+        ("NOPERM this user has no permissions to run the 'zadd' command", command("zadd")),
+        ("NOPERM User bob has no permissions to run the 'zadd' command", command("zadd")),
+        ("NOPERM this user has no permissions to access one of the keys used as arguments", keys()),
+        ("NOPERM No permissions to access a key", keys()),
+        ("NOPERM this user has no permissions to access one of the channels used as arguments", channels()),
+        ("NOPERM No permissions to access a channel", channels()),
+        ("READONLY You can't write against a read only replica.", What::ReadOnly),
+        ("LOADING Redis is loading the dataset in memory", What::Loading),
+        ("CLUSTERDOWN Hash slot not served", What::ClusterDown),
+        ("MOVED 3999 127.0.0.1:6381", What::IsACluster),
+        ("OOM command not allowed when used memory > 'maxmemory'.", What::OutOfMemory),
+        ("BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", What::Busy),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", What::MasterDown),
+        (
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+            What::CannotSave,
+        ),
+        ("NOREPLICAS Not enough good replicas to write.", What::TooFewReplicas),
+        ("DENIED Redis is running in protected mode because protected mode is enabled", What::Protected),
+        ("ERR max number of clients reached", What::TooManyClients),
+        ("ERR DB index is out of range", What::NoDatabase),
+        ("ERR SELECT is not allowed in cluster mode", What::NoDatabase),
+        ("ERR This instance has cluster support disabled", What::NotACluster),
+        ("ERR unknown command `HELLO`, with args beginning with: `3`, ", What::TooOld),
+        ("ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ", What::TooOld),
+        ("ERR Unknown subcommand or wrong number of arguments for 'MYID'. Try CLUSTER HELP.", What::TooOld),
+        ("ERR wrong number of arguments for 'auth' command", What::TooOld),
+        ("WRONGTYPE Operation against a key", What::Other("WRONGTYPE Operation against a key".to_owned())),
+        ("ERR syntax\u{7}error", What::Other("syntax?error".to_owned())),
+    ];
+    for (text, what) in cases {
+        assert_eq!(What::from_reply(&error(text)), what, "{text}");
+    }
+
+    let old = "ERR Error running script (call to f_0523826e14637c1cc9153c8506277da7a8456298): @user_script:1:";
+    let seven = "script: 0523826e14637c1cc9153c8506277da7a8456298, on @user_script:1.";
+    let valkey = "script: on @user_script:1.";
+    let in_scripts = [
+        (
+            format!("{old} @user_script: 1: The user executing the script can't run this command or subcommand"),
+            some_command(),
+        ),
+        (format!("ERR The user executing the script can't run this command or subcommand {seven}"), some_command()),
+        (
+            format!("ERR ACL failure in script: User bob has no permissions to run the 'zadd' command {valkey}"),
+            command("zadd"),
+        ),
+        (
+            format!(
+                "{old} @user_script: 1: The user executing the script can't access at least one of the keys mentioned in the \
+                 command arguments"
+            ),
+            keys(),
+        ),
+        (format!("ERR ACL failure in script: No permissions to access a key {seven}"), keys()),
+        (
+            format!("ERR The user executing the script can't publish to the channel mentioned in the command {seven}"),
+            channels(),
+        ),
+        (format!("ERR ACL failure in script: No permissions to access a channel {valkey}"), channels()),
+        (format!("{old} @user_script: 1: Unknown Redis command called from Lua script"), What::TooOld),
+        (format!("ERR Unknown Redis command called from script {seven}"), What::TooOld),
+        (format!("ERR Unknown command called from script {valkey}"), What::TooOld),
+        (format!("{old} @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'."), What::OutOfMemory),
+        (format!("OOM command not allowed when used memory > 'maxmemory'. {seven}"), What::OutOfMemory),
+        (format!("{old} @user_script: 1: -READONLY You can't write against a read only replica."), What::ReadOnly),
+        (format!("READONLY You can't write against a read only replica. {valkey}"), What::ReadOnly),
+        (format!("NOREPLICAS Not enough good replicas to write. {seven}"), What::TooFewReplicas),
+        (format!("{old} ERR syntax error"), What::Other("syntax error".to_owned())),
+        (format!("ERR syntax error {valkey}"), What::Other("syntax error".to_owned())),
+        (
+            format!("{old} user_script:1: attempt to perform arithmetic on a nil value"),
+            What::Other("user_script:1: attempt to perform arithmetic on a nil value".to_owned()),
+        ),
+    ];
+    for (text, what) in in_scripts {
+        assert_eq!(What::from_reply(&error(&text)), what, "{text}");
+    }
+}
+
+/// Among the errors that came with a command are the arguments that it came with.
+#[test]
+fn arguments_are_not_repeated() {
+    for text in [
+        "ERR unknown command 'EVALSHA', with args beginning with: 'S3CRET'",
+        "ERR unknown command `AUTH`, with args: S3CRET",
+    ] {
+        assert!(!What::from_reply(&error(text)).of("redis://h:1").to_string().contains("S3CRET"));
+    }
+}
+
+#[test]
+fn what_time_mends_is_tried_again() {
+    for text in ["LOADING x", "READONLY x", "CLUSTERDOWN x", "TRYAGAIN x", "BUSY x", "MASTERDOWN x", "OOM x"] {
+        assert!(What::from_reply(&error(text)).is_passing(), "{text}");
+    }
+    for text in
+        ["NOAUTH x", "WRONGPASS x", "NOPERM x", "ERR unknown command 'x'", "MOVED 1 h:1", "DENIED x", "ERR what"]
+    {
+        assert!(!What::from_reply(&error(text)).is_passing(), "{text}");
+    }
+    for errno in [Errno::CONNREFUSED, Errno::NOENT, Errno::HOSTUNREACH, Errno::CONNRESET, Errno::TIMEDOUT, Errno::IO] {
+        assert!(What::from_kernel(errno, Stage::Connecting).is_passing(), "{errno}");
+    }
+    assert!(!What::from_kernel(Errno::ACCESS, Stage::Connecting).is_passing());
+}
+
+#[test]
+fn it_says_which_server_and_what_to_do() {
+    let said = |what: What| what.of("redis://h:1").to_string();
+    assert_eq!(said(What::Refused), "redis://h:1 refused the connection: start the server, or correct the address");
+    assert_eq!(
+        said(What::from_kernel(Errno::NETUNREACH, Stage::Connecting)),
+        "redis://h:1 cannot be reached: network is unreachable: check the address and the network"
+    );
+    assert_eq!(
+        said(command("zadd")),
+        "redis://h:1 does not let this user run the command 'zadd': give it the rights that rlock(1) lists"
+    );
+    assert!(
+        matches!(Error::from(What::Loading.of("x")), Error::Unavailable(text) if text.starts_with("x still reads"))
+    );
+}

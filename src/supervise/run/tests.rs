@@ -1,0 +1,387 @@
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, pipe};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::process::{getpid, kill_process};
+
+use super::super::event::Signal;
+use super::super::signals::one_test_at_a_time;
+use super::*;
+
+/// A store that says `first` how a request stands, and then what a test writes into a pipe: `w`aiting, `g`ranted,
+/// `l`ost; the end of the pipe is its failure.
+struct Fake {
+    first: Option<Standing>,
+    news: PipeReader,
+    releases: usize,
+    release_fails: bool,
+    lease: Option<Lease>,
+}
+
+/// A lease of the fake store.
+struct Lease {
+    ttl: Duration,
+    /// When it wants to renew, and how often it still can.
+    renew_at: Duration,
+    renewals: u32,
+}
+
+impl Fake {
+    fn new(first: Standing) -> (Self, PipeWriter) {
+        let (news, writer) = pipe().unwrap();
+        (Self { first: Some(first), news, releases: 0, release_fails: false, lease: None }, writer)
+    }
+
+    /// With a grant for `ttl` that it renews so often, each time when a third of it is over.
+    fn leased(ttl: Duration, renewals: u32) -> (Self, PipeWriter) {
+        let (mut fake, writer) = Self::new(Standing::Asking);
+        fake.lease = Some(Lease { ttl, renew_at: now() + ttl / 3, renewals });
+        fake.first = Some(fake.renewed().unwrap());
+        (fake, writer)
+    }
+
+    /// What a renewal at this instant brings.
+    fn renewed(&mut self) -> Option<Standing> {
+        let lease = self.lease.as_mut()?;
+        lease.renew_at = now() + lease.ttl / 3;
+        Some(Standing::Granted { tokens: vec![7, 9], deadline: Some(now() + lease.ttl) })
+    }
+}
+
+impl Hold for Fake {
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        vec![(self.news.as_fd(), PollFlags::IN)]
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.lease.as_ref().filter(|lease| lease.renewals > 0).map(|lease| lease.renew_at)
+    }
+
+    fn check(&mut self) -> anyhow::Result<Standing> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
+        if let Some(lease) = self.lease.as_mut().filter(|lease| lease.renewals > 0 && lease.renew_at <= now()) {
+            lease.renewals -= 1;
+            return Ok(self.renewed().unwrap());
+        }
+        let mut byte = [0];
+        anyhow::ensure!(self.news.read(&mut byte)? == 1, "the table is\nunreadable");
+        Ok(match &byte {
+            b"w" => Standing::Waiting,
+            b"g" => granted(),
+            _ => Standing::Lost("the grant on 'k' was broken by an operator".to_owned()),
+        })
+    }
+
+    fn release(&mut self) -> anyhow::Result<()> {
+        self.releases += 1;
+        anyhow::ensure!(!self.release_fails, "could not release: the table is full");
+        Ok(())
+    }
+
+    fn blocked_by(&mut self) -> anyhow::Result<String> {
+        Ok("'k' is held by somebody".to_owned())
+    }
+
+    fn overdue(&self) -> String {
+        "lost: the lease on 'k' was not renewed in time: the server is\nsilent (os error 110)".to_owned()
+    }
+}
+
+const OPTIONS: Options =
+    Options { grace: Duration::from_secs(3_600), wait: None, busy_code: 75, notice: false, quiet: false };
+
+fn supervised(hold: &mut Fake, script: &str, options: Options, signals: Signals) -> (anyhow::Result<u8>, String) {
+    let argv = ["sh", "-c", script].map(OsString::from).to_vec();
+    let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
+    let mut messages = Vec::new();
+    let command = CommandSpec { argv };
+    let code = supervise(hold, command, tokens, options, signals, Group::Own, &mut messages);
+    (code, String::from_utf8(messages).unwrap())
+}
+
+fn granted() -> Standing {
+    Standing::Granted { tokens: vec![7, 9], deadline: None }
+}
+
+/// The script that the supervised shell runs says that it got there by opening a FIFO; opening it here waits for that.
+fn fifo(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("ready");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    path
+}
+
+#[test]
+fn a_granted_command_runs_silently_and_is_released_once() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
+    let (code, messages) = supervised(&mut hold, script, OPTIONS, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (3, "", 1));
+}
+
+#[test]
+fn a_waiter_runs_when_it_is_granted() {
+    let _one = one_test_at_a_time();
+    for first in [Standing::Asking, Standing::Waiting] {
+        let (mut hold, mut news) = Fake::new(first);
+        news.write_all(b"wg").unwrap();
+        let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_says_who_holds_unless_quiet() {
+    let _one = one_test_at_a_time();
+    for (quiet, said) in [(false, "rlock: busy: 'k' is held by somebody\n"), (true, "")] {
+        let (mut hold, _news) = Fake::new(Standing::Waiting);
+        let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..OPTIONS };
+        let signals = Signals::install().unwrap();
+        let (code, messages) = supervised(&mut hold, "exit 5", options, signals);
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
+    }
+}
+
+#[test]
+fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
+    let _one = one_test_at_a_time();
+    for first in [Standing::Asking, granted(), Standing::Waiting] {
+        let (mut hold, mut news) = Fake::new(first);
+        news.write_all(b"g").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("started");
+        let signals = Signals::install().unwrap();
+        // To this very thread, so that it is noted when this returns.
+        signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
+        let script = format!("touch {}", mark.display());
+        let (code, messages) = supervised(&mut hold, &script, OPTIONS, signals);
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (129, "", 1));
+        assert!(!mark.exists());
+    }
+}
+
+#[test]
+fn each_signal_is_passed_on() {
+    let _one = one_test_at_a_time();
+    for (signal, name) in [
+        (Signal::Term, "TERM"),
+        (Signal::Int, "INT"),
+        (Signal::Hup, "HUP"),
+        (Signal::Quit, "QUIT"),
+        (Signal::Usr1, "USR1"),
+        (Signal::Usr2, "USR2"),
+        (Signal::Winch, "WINCH"),
+        (Signal::Cont, "CONT"),
+    ] {
+        let (mut hold, _news) = Fake::new(granted());
+        let dir = tempfile::tempdir().unwrap();
+        let ready = fifo(dir.path());
+        let script = format!("trap 'exit 40' {name}; : > {}; while :; do sleep 0.01; done", ready.display());
+        let sender = std::thread::spawn(move || {
+            File::open(ready).unwrap();
+            kill_process(getpid(), signal.kernel()).unwrap();
+        });
+        let (code, messages) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+        sender.join().unwrap();
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (40, "", 1), "{name}");
+    }
+}
+
+/// `sh -c 'a; b'` that dies by a passed signal takes `a` with it.
+#[test]
+fn a_passed_signal_that_kills_leaves_nobody_behind() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    let dir = tempfile::tempdir().unwrap();
+    let ready = fifo(dir.path());
+    // The pipe ends when the last that inherited it is gone.
+    let (mut alive, held) = pipe().unwrap();
+    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
+    let script = format!("sleep 1000 & : > {}; wait", ready.display());
+    let sender = std::thread::spawn(move || {
+        File::open(ready).unwrap();
+        drop(held);
+        kill_process(getpid(), Signal::Term.kernel()).unwrap();
+    });
+    let (code, _) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+    sender.join().unwrap();
+    assert_eq!((code.unwrap(), hold.releases), (143, 1));
+    assert_eq!(alive.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
+    let _one = one_test_at_a_time();
+    let lost = "rlock: the grant on 'k' was broken by an operator; the command is stopped\n";
+    let cases = [("trap 'exit 0' TERM", Duration::from_secs(3_600)), ("trap '' TERM", Duration::from_millis(1))];
+    for (trap, grace) in cases {
+        let (mut hold, mut news) = Fake::new(granted());
+        let dir = tempfile::tempdir().unwrap();
+        let ready = fifo(dir.path());
+        let script = format!("{trap}; : > {}; while :; do sleep 0.01; done", ready.display());
+        let breaker = std::thread::spawn(move || {
+            File::open(ready).unwrap();
+            news.write_all(b"l").unwrap();
+            news
+        });
+        let options = Options { grace, ..OPTIONS };
+        let (code, messages) = supervised(&mut hold, &script, options, Signals::install().unwrap());
+        drop(breaker.join().unwrap());
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 1), "{trap}");
+    }
+}
+
+#[test]
+fn a_store_that_fails_ends_a_wait_but_no_command() {
+    let _one = one_test_at_a_time();
+    let (mut hold, news) = Fake::new(Standing::Waiting);
+    drop(news);
+    let signals = Signals::install().unwrap();
+    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (69, "rlock: the table is?unreadable\n", 1));
+
+    let (mut hold, news) = Fake::new(granted());
+    drop(news);
+    let signals = Signals::install().unwrap();
+    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
+    let warning = "rlock: warning: the table is?unreadable\n";
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
+}
+
+#[test]
+fn a_failed_release_keeps_the_exit_code_and_warns() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    hold.release_fails = true;
+    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str()), (5, "rlock: warning: could not release: the table is full\n"));
+}
+
+#[test]
+fn a_command_that_cannot_run_is_told_and_released() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    let command = CommandSpec { argv: vec!["rlock-no-such-program".into()] };
+    let mut messages = Vec::new();
+    let signals = Signals::install().unwrap();
+    let none = |_: &[u64]| vec![];
+    let code = supervise(&mut hold, command, none, OPTIONS, signals, Group::Own, &mut messages).unwrap();
+    let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
+    assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
+}
+
+#[test]
+fn a_denied_request_starts_nothing_and_has_nothing_to_release() {
+    let _one = one_test_at_a_time();
+    for (text, said) in [(Some("refused: no".to_owned()), "rlock: refused: no\n"), (None, "")] {
+        let (mut hold, _news) = Fake::new(Standing::Denied { code: 65, text });
+        let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (65, said, 0));
+    }
+}
+
+const OVERDUE: &str = "rlock: lost: the lease on 'k' was not renewed in time: the server is?silent; the command";
+
+#[test]
+fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
+    let _one = one_test_at_a_time();
+    let (ttl, grace) = (Duration::from_millis(600), Duration::from_millis(200));
+    // A command that ignores SIGTERM ends by nothing but SIGKILL.
+    for (trap, at_least) in [("trap 'exit 0' TERM", ttl - grace), ("trap '' TERM", ttl)] {
+        let start = now();
+        let (mut hold, _news) = Fake::leased(ttl, 0);
+        let script = format!("{trap}; while :; do sleep 0.01; done");
+        let options = Options { grace, ..OPTIONS };
+        let (code, messages) = supervised(&mut hold, &script, options, Signals::install().unwrap());
+        let said = format!("{OVERDUE} is stopped\n");
+        assert_eq!((code.unwrap(), messages, hold.releases), (76, said, 1), "{trap}");
+        assert!(now() >= start + at_least, "{trap}");
+    }
+}
+
+/// Standard error that nobody reads must not keep rlock from stopping the command.
+#[test]
+fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
+    /// Finds out whether the command is there when it is written to: it holds the other end of the pipe.
+    struct Late(PipeReader, Vec<u8>);
+
+    impl Write for Late {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let mut alive = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+            poll(&mut alive, Some(&Timespec::default()))?;
+            assert_eq!(alive[0].revents(), PollFlags::HUP, "the command is there when rlock speaks");
+            self.1.write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let _one = one_test_at_a_time();
+    let dir = tempfile::tempdir().unwrap();
+    let ready = fifo(dir.path());
+    let (alive, held) = pipe().unwrap();
+    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
+    let script = format!("trap '' TERM; : > {}; while :; do sleep 0.01; done", ready.display());
+    let (mut hold, mut news) = Fake::new(granted());
+    let breaker = std::thread::spawn(move || {
+        File::open(ready).unwrap();
+        drop(held);
+        news.write_all(b"l").unwrap();
+        news
+    });
+    let command = CommandSpec { argv: ["sh", "-c", &script].map(OsString::from).to_vec() };
+    let options = Options { grace: Duration::from_millis(100), ..OPTIONS };
+    let mut messages = Late(alive, Vec::new());
+    let signals = Signals::install().unwrap();
+    let code = supervise(&mut hold, command, |_: &[u64]| vec![], options, signals, Group::Own, &mut messages);
+    drop(breaker.join().unwrap());
+    assert_eq!((code.unwrap(), hold.releases), (76, 1));
+    assert!(messages.1.starts_with(b"rlock: the grant on 'k' was broken"));
+}
+
+/// Nothing else wakes the loop here until the wait is over.
+#[test]
+fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
+    let _one = one_test_at_a_time();
+    let start = now();
+    let (mut hold, _news) = Fake::leased(Duration::from_millis(300), u32::MAX);
+    hold.first = Some(Standing::Waiting);
+    let options = Options { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..OPTIONS };
+    let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+    assert!(now() < start + Duration::from_secs(60));
+}
+
+#[test]
+fn a_renewal_moves_the_deadline() {
+    let _one = one_test_at_a_time();
+    let (ttl, grace) = (Duration::from_millis(600), Duration::from_millis(200));
+    let options = Options { grace, ..OPTIONS };
+    let (mut hold, _news) = Fake::leased(ttl, u32::MAX);
+    let (code, messages) = supervised(&mut hold, "sleep 1; exit 5", options, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+
+    let start = now();
+    let (mut hold, _news) = Fake::leased(ttl, 2);
+    let (code, messages) = supervised(&mut hold, "exec sleep 1000", options, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages), (76, format!("{OVERDUE} is stopped\n")));
+    assert!(now() >= start + ttl / 3 * 2 + ttl - grace);
+}
+
+#[test]
+fn a_lease_that_may_not_last_starts_nothing() {
+    let _one = one_test_at_a_time();
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("started");
+    let (mut hold, _news) = Fake::leased(OPTIONS.grace, 0);
+    let script = format!("touch {}", mark.display());
+    let (code, messages) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages, hold.releases), (76, format!("{OVERDUE} was not started\n"), 1));
+    assert!(!mark.exists());
+}

@@ -1,0 +1,83 @@
+//! The scripts against the model: random histories are played on a lock table in memory and on a real server, and must give equal
+//! replies and equal tables, step by step. Then what only a server can show.
+//!
+//! A history is a seed and the numbers of its steps. One that fails is made as short as possible, and told with the command that
+//! plays it again.
+
+#[path = "differential/both.rs"]
+mod both;
+#[path = "differential/directed.rs"]
+mod directed;
+#[path = "differential/history.rs"]
+mod history;
+#[path = "differential/numbers.rs"]
+mod numbers;
+#[path = "differential/raw.rs"]
+mod raw;
+#[path = "differential/side.rs"]
+mod side;
+mod support;
+
+use std::sync::Once;
+
+use history::History;
+use support::servers::{Kind, Server};
+
+/// How many histories each kind of server is given, and how long they are.
+const HISTORIES: u64 = 60;
+const STEPS: u32 = 90;
+
+#[test]
+fn on_redis_6() {
+    agree(Kind::Redis6, "on_redis_6");
+}
+
+#[test]
+fn on_redis_7() {
+    agree(Kind::Redis7, "on_redis_7");
+}
+
+#[test]
+fn on_redis_8() {
+    agree(Kind::Redis8, "on_redis_8");
+}
+
+#[test]
+fn on_valkey_9() {
+    agree(Kind::Valkey9, "on_valkey_9");
+}
+
+fn agree(kind: Kind, test: &str) {
+    let server = Server::shared(kind);
+    if let Some(history) = asked_for() {
+        history.play(&server).unwrap_or_else(|difference| panic!("{difference}"));
+        return;
+    }
+    // Other seeds for each server, and new ones with each day of the year would be no test that can be trusted: these are fixed.
+    let histories = variable("RLOCK_HISTORIES").map_or(HISTORIES, |histories| histories.parse().expect("a number"));
+    for number in 0..histories {
+        let history = History::new(1000 * (kind as u64 + 1) + number, (0..STEPS).collect());
+        if let Err(difference) = history.play(&server) {
+            let (shortest, difference) = history.shortened(&server, difference);
+            panic!(
+                "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={} tests/run --test differential {test} -- --nocapture",
+                shortest.seed,
+                shortest.steps.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+            );
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The history that the environment names.
+fn asked_for() -> Option<History> {
+    let seed = variable("RLOCK_SEED")?.parse().expect("RLOCK_SEED is a number");
+    let steps = variable("RLOCK_STEPS").expect("RLOCK_STEPS are the numbers of the steps, separated by commas");
+    let steps = steps.split(',').map(|step| step.parse().expect("RLOCK_STEPS are numbers")).collect();
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| println!("seed {seed}"));
+    Some(History::new(seed, steps))
+}

@@ -1,0 +1,1 @@
+//! What only a server can show, on each kind of server.

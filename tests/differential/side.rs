@@ -1,0 +1,58 @@
+//! The server's side: calls are sent, asked again where they need more, and their answers read.
+
+use redis::Connection;
+use rlock::lock::request::Micros;
+use rlock::lock::resource::Resource;
+use rlock::store::redis::codec::{Call, Reply, ReplyError, Setting, Wake};
+use rlock::store::redis::keys::Keyspace;
+
+use crate::support::servers::Server;
+
+/// A namespace on a server.
+pub(crate) struct Side {
+    pub(crate) connection: Connection,
+    pub(crate) setting: Setting,
+}
+
+impl Side {
+    pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
+        let setting = Setting { keyspace: Keyspace::new(namespace), wake, now: None };
+        Self { connection: server.client(), setting }
+    }
+
+    /// Carries out a call at an instant.
+    pub(crate) fn at(&mut self, now: Micros, call: Call) -> Reply {
+        self.setting.now = Some(now);
+        self.call(call)
+    }
+
+    pub(crate) fn call(&mut self, call: Call) -> Reply {
+        self.try_call(call).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Carries out a call as the store does: by name, by its text where the server doesn't know it, and again where it needs more.
+    pub(crate) fn try_call(&mut self, mut call: Call) -> Result<Reply, ReplyError> {
+        loop {
+            let reply = match self.sent(&call.evalsha(&self.setting)) {
+                Err(ReplyError::Server(error)) if error.code() == "NOSCRIPT" => self.sent(&call.eval(&self.setting)),
+                reply => reply,
+            }?;
+            let Reply::Need(more) = reply else { return Ok(reply) };
+            let known = call.resources().len();
+            call.extend(more.iter().cloned());
+            assert!(call.resources().len() > known, "it needs {more:?}, which it was given");
+        }
+    }
+
+    fn sent(&mut self, command: &redis::Cmd) -> Result<Reply, ReplyError> {
+        use redis::ConnectionLike as _;
+
+        let value = self.connection.req_packed_command(&command.get_packed_command());
+        Reply::read(value.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// The keys of a resource.
+    pub(crate) fn keys(&self, resource: &Resource) -> [String; 5] {
+        self.setting.keyspace.keys(resource)
+    }
+}

@@ -1,0 +1,197 @@
+//! "The ACL rule with the fewest rights that works (tested: a user with just it passes, one right fewer gives a clear error and no
+//! half-done state)." The rule is the one that the man page has.
+
+use std::collections::BTreeMap;
+
+use crate::support::servers::cluster::Cluster;
+use crate::support::servers::{Kind, Server, ask};
+use crate::support::{Lab, RLOCK, Ran};
+use crate::world::each;
+
+/// The man page about the store on a server.
+const PAGE: &str = include_str!("../../src/cli/pages/redis.txt");
+
+/// The rules for users that the man page has, each as the words behind the name of the user.
+fn rules() -> Vec<Vec<&'static str>> {
+    let rest = PAGE.split("ACL SETUSER rlock ").skip(1);
+    let end = |text: &'static str| text.find('`').into_iter().chain(text.find("\n\n")).min().unwrap_or(text.len());
+    rest.map(|text| text[..end(text)].split_whitespace().collect()).collect()
+}
+
+/// The rule that the man page gives first.
+fn rule() -> Vec<&'static str> {
+    let rule = rules().into_iter().next().expect("the man page has a rule");
+    assert!(rule.contains(&"~rlock:*") && rule.contains(&"&rlock:*"), "{rule:?}");
+    rule
+}
+
+/// The rule that adds this right.
+fn more(right: &str) -> Vec<&'static str> {
+    let adds = |rule: &Vec<&str>| !rule.contains(&"reset") && rule.contains(&right);
+    rules().into_iter().find(adds).unwrap_or_else(|| panic!("no rule of the man page adds {right}"))
+}
+
+/// Makes the user, or gives him more.
+fn set_user(connection: &mut redis::Connection, rule: &[&str]) {
+    let words: Vec<_> =
+        rule.iter().map(|word| if *word == ">PASSWORD" { ">sesame".to_owned() } else { (*word).to_owned() }).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    ask::<()>(connection, &[&["ACL", "SETUSER", "rlock"], &words[..]].concat());
+}
+
+/// A server, and the namespace that the rule is for: once as the default user and once as the user of the rule.
+fn labs(kind: Kind) -> (Server, Lab, Lab) {
+    let server = Server::on_tcp(kind);
+    let lab = |url: String| Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
+    let (all, few) = (lab(server.url()), lab(server.url().replace("//", "//rlock:sesame@")));
+    (server, all, few)
+}
+
+/// Everything that names its KEYs.
+fn everything(lab: &Lab) {
+    lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
+    lab.run(["exec", "--read", "{k}a", "--prewrite", "{k}b", "--slot", "{k}c=2", "--", "true"]).silently(0);
+    let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "1s", "--grace", "300ms"]);
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    lab.run(["exec", "-qw", "1500ms", "k", "--", "true"]).silently(75);
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    lab.run(["cleanup", "k"]).printed("");
+    holder.end().silently(0);
+    waiter.expect_held();
+    assert!(lab.run(["inspect", "k"]).stdout.contains("holds"));
+    assert!(lab.run(["cleanup", "--break", "k"]).stdout.starts_with("broke the hold"));
+    let mut broken = waiter;
+    crate::support::wait_until("the holder ends though its input is open", || !broken.runs());
+    assert_eq!(broken.end().code(), Some(76));
+    let script = format!("'{RLOCK}' shrink 1 1.5 && '{RLOCK}' downgrade read");
+    lab.run(["range-write", "k", "1", "2", "-c", &script]).silently(0);
+}
+
+/// "a user with just it passes"
+#[test]
+fn a_user_with_just_the_rule_can_do_all_that_names_its_keys() {
+    each(|kind| {
+        let (server, all, few) = labs(kind);
+        set_user(&mut server.client(), &rule());
+        everything(&few);
+        all.assert_idle();
+    });
+}
+
+/// What needs more works with the rule that the man page has for it, and not without.
+#[test]
+fn what_needs_more_is_said_and_works_with_it() {
+    each(|kind| {
+        let (server, _all, few) = labs(kind);
+        let mut admin = server.client();
+        set_user(&mut admin, &rule());
+        let denied = |ran: &Ran, command: &str| {
+            let said = ran.failed(69);
+            assert!(said.starts_with(&server.url()) && said.contains("does not let this user"), "{kind:?}: {said}");
+            assert!(said.contains(command), "{kind:?}: {said}");
+        };
+        let database = few.url() + "/2";
+        for (right, words) in [
+            ("+scan", &["inspect"][..]),
+            ("+scan", &["cleanup"]),
+            ("+wait", &["exec", "--replicas", "1", "--connect-timeout", "1s", "k", "--", "true"]),
+            ("+select", &["exec", "--store", &database, "-q", "k", "--", "true"]),
+        ] {
+            let run = || few.run(words);
+            denied(&run(), &right[1..]);
+            set_user(&mut admin, &more(right));
+            let ran = run();
+            // There is no replica: that much it gets to say.
+            let replicas = right == "+wait" && ran.code() == Some(69) && !ran.stderr.contains("does not let");
+            assert!(replicas || ran.code() == Some(0), "{kind:?}, {right}: {ran:?}");
+            set_user(&mut admin, &rule());
+        }
+    });
+}
+
+/// Every key and what it has.
+fn dump(server: &Server) -> BTreeMap<String, Vec<u8>> {
+    let mut client = server.client();
+    let keys: Vec<String> = ask(&mut client, &["KEYS", "*"]);
+    keys.into_iter().map(|key| (key.clone(), ask(&mut client, &["DUMP", &key]))).collect()
+}
+
+/// "one right fewer gives a clear error and no half-done state"
+#[test]
+fn each_right_is_needed_and_its_lack_changes_nothing() {
+    each(|kind| {
+        let rule = rule();
+        let needless = |word: &&&str| ["reset", "resetchannels", "on", ">PASSWORD"].contains(*word);
+        for right in rule.iter().filter(|word| !needless(word)) {
+            lacking(kind, &rule, right);
+        }
+    });
+}
+
+fn lacking(kind: Kind, rule: &[&str], right: &str) {
+    let (server, all, few) = labs(kind);
+    let fewer: Vec<_> = rule.iter().copied().filter(|word| *word != right).collect();
+    set_user(&mut server.client(), &fewer);
+    // No renewal comes in between, and no script is known.
+    let holder = all.hold_by(["range-write", "held", "1", "2", "--ttl", "1h"]);
+    let waiter = all.wait_by(["exec", "held", "--ttl", "1h"]);
+    all.until_waiting("held", 1);
+    let session = all.inspect(["held"])["resources"][0]["holders"][0]["session"].as_str().expect("an id").to_owned();
+    let started = few.folder().join("started");
+    let touch = started.to_str().expect("the folder's name is plain");
+    let mut denied = 0;
+    for words in [
+        &["exec", "free", "--", "touch", touch][..],
+        &["exec", "held", "-qw", "500ms", "--", "touch", touch],
+        &["inspect", "held"],
+        &["cleanup", "held"],
+        &["downgrade", "prewrite", "--resource", "held"],
+        &["shrink", "1", "1.5", "--resource", "held"],
+        &["cleanup", "--break", "held"],
+    ] {
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        let before = dump(&server);
+        let ran = Ran::of(few.rlock(words).env("RLOCK_SESSION", &session));
+        if ran.code() != Some(69) {
+            continue;
+        }
+        denied += 1;
+        let said = ran.failed(69);
+        assert!(
+            said.starts_with(&server.url()) && said.contains("does not let this user"),
+            "{kind:?}, {right}: {said}"
+        );
+        if right == "+subscribe" {
+            // One learns of that only when one is queued already: the place is given back.
+            assert_eq!(all.counts("held"), (1, 1), "{kind:?}, {right}: {words:?}");
+        } else {
+            assert_eq!(dump(&server), before, "{kind:?}, {right}: {words:?} left something half done");
+        }
+        assert!(!started.exists(), "{kind:?}, {right}: the command was started");
+    }
+    assert!(denied > 0, "{kind:?}: nothing needs {right}");
+    drop(waiter);
+    drop(holder);
+}
+
+/// The rule for a Cluster: the first one and what it adds.
+#[test]
+fn a_cluster_needs_no_more_than_the_man_page_says() {
+    each(|kind| {
+        if kind == Kind::Redis6 {
+            // Its Cluster is too old.
+            return;
+        }
+        let cluster = Cluster::start(kind, 3);
+        for node in 0..3 {
+            let mut admin = cluster.node(node).client();
+            set_user(&mut admin, &rule());
+            set_user(&mut admin, &more("+asking"));
+        }
+        let url = cluster.url().replace("//", "//rlock:sesame@");
+        let few = Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
+        everything(&few);
+        few.assert_idle();
+    });
+}

@@ -1,0 +1,148 @@
+//! "Cluster (redirects, migrating slots, SPUBLISH)": three nodes.
+
+use crate::support::servers::Kind;
+use crate::support::servers::cluster::Cluster;
+use crate::support::{Lab, RLOCK, wait_until};
+use crate::world::each;
+
+/// Runs a test on each kind of server whose Cluster has sharded channels.
+fn each_new(test: impl Fn(Kind) + Sync) {
+    each(|kind| {
+        if kind != Kind::Redis6 {
+            test(kind);
+        }
+    });
+}
+
+/// A name in the slots of each of the nodes.
+fn names(cluster: &Cluster) -> Vec<String> {
+    let on = |node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(cluster.slot(name)) == node);
+    (0..3).map(|node| on(node).expect("each node has slots")).collect()
+}
+
+/// exec, ranges, queueing and hand-over, wherever the slot is and whichever node is asked first
+#[test]
+fn locks_are_found_on_all_nodes() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let names = names(&cluster);
+        for name in &names {
+            lab.run(["exec", name, "--", RLOCK, "exec", "--read", name, "--", "echo", "in"]).printed("in\n");
+            let holder = lab.hold_by(["range-write", name, "1", "2"]);
+            lab.run(["range-read", name, "2", "3", "-nq", "--", "true"]).silently(75);
+            lab.run(["range-read", name, "(2,3]", "-nq", "--", "true"]).silently(0);
+            let mut waiter = lab.wait_by(["exec", name]);
+            lab.until_waiting(name, 1);
+            holder.end().silently(0);
+            waiter.expect_held();
+            waiter.end().silently(0);
+        }
+        // "in Cluster on all nodes"
+        let holders: Vec<_> = names.iter().map(|name| lab.hold(name)).collect();
+        assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(3));
+        assert_eq!(lab.inspect(&names)["resources"].as_array().map(Vec::len), Some(3));
+        holders.into_iter().for_each(|holder| holder.end().silently(0));
+        lab.assert_idle();
+        let ran = lab.run(["cleanup", "--break", &names[0]]);
+        ran.printed("");
+    });
+}
+
+/// "in Cluster, resources of different slots are refused with the advice to give them one `{tag}`"
+#[test]
+fn several_claims_need_one_tag() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let names = names(&cluster);
+        let ran = lab.run(["exec", &names[0], &names[1], "--", "true"]);
+        assert!(ran.failed(65).contains("{tag}"), "{kind:?}: {ran:?}");
+        let holder = lab.hold_by(["exec", "{k}a", "{k}b"]);
+        lab.run(["exec", "-nq", "{k}b", "--", "true"]).silently(75);
+        holder.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "a slot migrating under a held and a queued lock" (G1, G2): renewed all the while, handed over in between and afterwards
+#[test]
+fn a_slot_may_move_under_a_lock() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let from = cluster.owner(slot);
+        let to = (from + 1) % 3;
+        let exec = ["exec", "k", "--ttl", "3s", "--grace", "1s"];
+        let mut holder = lab.hold_by(exec);
+        let mut first = lab.wait_by(exec);
+        lab.until_waiting("k", 1);
+        let mut second = lab.wait_by(exec);
+        lab.until_waiting("k", 2);
+        let migration = cluster.migrate(slot, from, to);
+        let keys = migration.keys();
+        assert!(keys.len() > 1, "{kind:?}: {keys:?}");
+        for key in &keys {
+            migration.move_key(key);
+            // Longer than a lease in all: with keys on either side the scripts can't run, and what is held is renewed nevertheless.
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
+        }
+        // All keys are there, but the slot is still on its way.
+        holder.end().silently(0);
+        first.expect_held();
+        migration.finish();
+        assert_eq!(cluster.owner(slot), to);
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        first.end().silently(0);
+        second.expect_held();
+        second.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// A replica takes over in mid-run: the holder renews there, and the waiter is woken from there.
+#[test]
+fn a_failover_in_mid_run_is_followed() {
+    each_new(|kind| {
+        let mut cluster = Cluster::start(kind, 3);
+        let owner = cluster.owner(cluster.slot("k"));
+        let replica = cluster.add_replica(owner);
+        let lab = Lab::at(cluster.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        cluster.promote(replica);
+        wait_until("the new master has them", || {
+            lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1)
+        });
+        assert!(holder.runs());
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// Any node that answers will do to begin with.
+#[test]
+fn a_node_that_is_down_is_passed_over() {
+    let cluster = Cluster::start(Kind::Redis7, 3);
+    let port = crate::fakes::Fake::silent().port();
+    let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
+    let lab = Lab::at(url);
+    for name in names(&cluster) {
+        lab.run(["exec", &name, "--", "true"]).silently(0);
+    }
+}
+
+/// "a Cluster is Redis 7.0 or later": an older one is refused, with the reason.
+#[test]
+fn a_cluster_of_redis_6_is_too_old() {
+    let cluster = Cluster::start(Kind::Redis6, 3);
+    let lab = Lab::at(cluster.url());
+    let ran = lab.run(["exec", "k", "--", "true"]);
+    assert!(ran.failed(69).contains("7.0"), "{ran:?}");
+    lab.assert_idle();
+}

@@ -1,0 +1,258 @@
+//! `rlock exec` and `rlock range-*`: on a server they are what they are on one machine.
+
+use serde_json::Value;
+
+use crate::support::servers::{Kind, Server};
+use crate::support::{Lab, RLOCK, Ran};
+use crate::world::{on_each, shell};
+
+/// "rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty"
+#[test]
+fn a_normal_run_says_nothing_even_after_a_wait() {
+    on_each(|lab| {
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        lab.run(["exec", "k", "--read", "{k}j", "--slot", "{k}s=2", "--", "echo", "out"]).printed("out\n");
+        let holder = lab.hold("k");
+        let waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.end().printed("held\n");
+        lab.assert_idle();
+    });
+}
+
+/// "the command's own: it ran; 128+n if signal n ended it", "126, 127: the command cannot be executed, was not found"
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    on_each(|lab| {
+        for code in [0, 1, 75, 255] {
+            lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
+        }
+        lab.run(["exec", "k", "-c", "kill -15 $$"]).silently(128 + 15);
+        lab.run(["exec", "k", "--", "/nowhere/program"]).said(127, "cannot run '/nowhere/program': not found");
+        lab.assert_idle();
+    });
+}
+
+/// "75: busy: not granted within the wait; the command was not started (-E changes it)"; "when busy, one line: what, held by whom
+/// (user@host, pid, command), since when, how many wait; -q silences it"
+#[test]
+fn busy_is_one_line_and_75() {
+    on_each(|lab| {
+        let _holder = lab.hold("k");
+        let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        let text = |name: &str| held[name].as_str().expect("text");
+        let line = |waiting: &str| {
+            let command = "sh -c echo held; exec cat >/dev/null";
+            let (user, host, pid, since) = (text("user"), text("host"), &held["pid"], text("since"));
+            format!("busy: 'k' is held for write by {user}@{host}, pid {pid}, '{command}', since {since}; {waiting}")
+        };
+        let started = lab.folder().join("started");
+        let touch = started.to_str().expect("the folder's name is plain");
+        lab.run(["exec", "-n", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
+        lab.run(["exec", "-w", "100ms", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
+        let _waiter = lab.wait_by(["exec", "--read", "k"]);
+        lab.until_waiting("k", 1);
+        lab.run(["exec", "-n", "-E", "3", "k", "--", "touch", touch]).said(3, &line("1 waits"));
+        lab.run(["exec", "-nq", "-E", "0", "k", "--", "touch", touch]).silently(0);
+        assert!(!started.exists(), "the command was started");
+        assert_eq!(lab.counts("k"), (1, 1), "somebody stayed in the queue");
+    });
+}
+
+/// "a request is granted when it conflicts with no holder and with no earlier waiter", which gives "FIFO order"
+#[test]
+fn those_who_wait_are_served_in_their_order() {
+    on_each(|lab| {
+        let holder = lab.hold("k");
+        let waiters: Vec<_> = (1..=5)
+            .map(|place| {
+                let waiter = lab.wait_by(["exec", "k"]);
+                lab.until_waiting("k", place);
+                waiter
+            })
+            .collect();
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        holder.end().silently(0);
+        for (place, mut waiter) in waiters.into_iter().enumerate() {
+            waiter.expect_held();
+            assert_eq!(lab.counts("k"), (1, 4 - place));
+            waiter.end().silently(0);
+        }
+        lab.assert_idle();
+    });
+}
+
+/// "`LO HI` is the closed interval (touching ends overlap)"; ends are exact
+#[test]
+fn intervals_exclude_each_other_where_they_overlap() {
+    on_each(|lab| {
+        let _held = lab.hold_by(["range-write", "k", "-3e-9", "22/7"]);
+        let _reader = lab.hold_by(["range-read", "k", "[9007199254740993,inf)"]);
+        for (words, code) in [
+            (&["range-read", "k", "22/7", "4"][..], 75),
+            (&["range-read", "k", "(22/7,4]"], 0),
+            (&["range-read", "k", "-1", "-0.000000003"], 75),
+            (&["range-read", "k", "-1", "-0.0000000030000000000000000001"], 0),
+            (&["range-write", "k", "9007199254740992", "9007199254740992.999"], 0),
+            (&["range-write", "k", "9007199254740993", "9007199254740993"], 75),
+            (&["range-read", "k", "9007199254740993", "9007199254740993"], 0),
+            (&["exec", "--read", "k"], 75),
+        ] {
+            lab.run([words, &["-nq", "--", "true"]].concat()).silently(code);
+        }
+    });
+}
+
+/// "At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused, naming the N in force"
+#[test]
+fn slots_are_counted_and_their_number_stands() {
+    on_each(|lab| {
+        let first = lab.hold_by(["exec", "--slot", "k=2"]);
+        let second = lab.hold_by(["exec", "--slot", "k=2"]);
+        lab.run(["exec", "-nq", "--slot", "k=2", "--", "true"]).silently(75);
+        let text = "refused: 'k' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for k=2";
+        lab.run(["exec", "--slot", "k=3", "--", "true"]).said(65, text);
+        first.end().silently(0);
+        lab.run(["exec", "-nq", "--slot", "k=2", "--", "true"]).silently(0);
+        second.end().silently(0);
+        lab.run(["exec", "--slot", "k=3", "--", "true"]).silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "nothing is held while waiting, so two such requests can't deadlock each other"
+#[test]
+fn several_claims_are_granted_together_or_not_at_all() {
+    on_each(|lab| {
+        let holder = lab.hold("{k}b");
+        let mut waiter = lab.wait_by(["exec", "{k}a", "{k}b", "{k}c"]);
+        lab.until_waiting("{k}b", 1);
+        assert_eq!((lab.counts("{k}a"), lab.counts("{k}c")), ((0, 1), (0, 1)));
+        holder.end().silently(0);
+        waiter.expect_held();
+        assert_eq!((lab.counts("{k}a"), lab.counts("{k}b"), lab.counts("{k}c")), ((1, 0), (1, 0), (1, 0)));
+        waiter.end().silently(0);
+        // Without a Cluster a common tag is not needed.
+        lab.run(["exec", "one", "two", "--", "true"]).silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// Section 3: what an ancestor holds is no obstacle, and a read is no write.
+#[test]
+fn nested_claims_are_granted_or_refused_at_once() {
+    on_each(|lab| {
+        let nested = |outer: &[&str], inner: &[&str]| lab.run([outer, &["--", RLOCK], inner, &["--", "true"]].concat());
+        nested(&["exec", "k"], &["exec", "k"]).silently(0);
+        nested(&["range-write", "k", "1", "2"], &["range-read", "k", "1", "1.5"]).silently(0);
+        nested(&["exec", "--prewrite", "k"], &["exec", "--write", "k"]).silently(0);
+        let refusal = nested(&["exec", "--read", "k"], &["exec", "k"]);
+        assert!(refusal.failed(65).starts_with("refused: an enclosing rlock holds 'k' for read"));
+        lab.assert_idle();
+    });
+}
+
+/// "Upgrade. … It waits only for the readers that overlap it, goes ahead of every ordinary waiter"
+#[test]
+fn an_upgrade_waits_for_readers_only() {
+    on_each(|lab| {
+        let reader = lab.hold_by(["exec", "--read", "k"]);
+        let script = format!("echo outer; read line; exec '{RLOCK}' exec k -- echo upgraded");
+        let mut planner = shell(&lab, &["exec", "--prewrite", "k"], &script);
+        assert_eq!(planner.line(), "outer");
+        let mut writer = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        planner.write("\n");
+        lab.until_waiting("k", 2);
+        reader.end().silently(0);
+        assert_eq!(planner.line(), "upgraded");
+        planner.end();
+        writer.expect_held();
+        writer.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "A holder can give up part of a span or lower its mode without a gap; those it frees are granted at once"
+#[test]
+fn shrink_and_downgrade_let_others_in() {
+    on_each(|lab| {
+        let script =
+            format!("echo held; read line; '{RLOCK}' shrink 0 1; read line; '{RLOCK}' downgrade read; exec cat");
+        let mut holder = shell(&lab, &["range-write", "k", "0", "2"], &script);
+        holder.expect_held();
+        let mut beyond = lab.wait_by(["range-write", "k", "(1,2]"]);
+        lab.until_waiting("k", 1);
+        holder.write("\n");
+        beyond.expect_held();
+        let mut reader = lab.wait_by(["range-read", "k", "0", "1"]);
+        lab.until_waiting("k", 1);
+        holder.write("\n");
+        reader.expect_held();
+        holder.end().silently(0);
+        [beyond, reader].into_iter().for_each(|other| other.end().silently(0));
+        lab.assert_idle();
+    });
+}
+
+/// Prints what the command gets, a line for each variable.
+const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PASSWORD; do
+    eval "value=\${RLOCK_$name-unset}"; printf '%s\n' "$value"; done"#;
+
+/// "The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that nested calls meet the same store"
+#[test]
+fn the_command_is_told_what_it_holds() {
+    on_each(|lab| {
+        let mut last = 0;
+        for _ in 0..3 {
+            let ran = lab.run(["exec", "k", "-c", SHOW]);
+            let told: Vec<_> = ran.stdout.lines().collect();
+            assert_eq!((ran.code(), told.len()), (Some(0), 7), "{ran:?}");
+            assert_eq!(told[0].len(), 32, "{ran:?}");
+            let token: u64 = told[1].parse().expect("a token is a number");
+            assert!(token > last && token > 1_500_000_000_000_000, "{token} after {last}");
+            last = token;
+            assert_eq!(told[2..], ["k", "write", &lab.url(), lab.namespace(), "unset"]);
+        }
+    });
+}
+
+/// "Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in `--store` is accepted with a warning
+/// that ps shows it, and rlock adds it to nobody's environment. No message, log or inspect shows one."
+#[test]
+fn a_password_reaches_nobody_who_did_not_have_it() {
+    let server = Server::on_tcp(Kind::Redis7);
+    server.ask::<()>(&["CONFIG", "SET", "requirepass", "se:cr@t%"]);
+    let with = |userinfo: &str| format!("redis://{userinfo}127.0.0.1:{}", server.port());
+    let (bare, full) = (with(""), with(":se%3Acr%40t%25@"));
+    let shown = |ran: Ran| ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>();
+    let nested = format!("{SHOW}; '{RLOCK}' exec {{k}}other -- true || echo \"nested: $?\"");
+
+    // In the environment already: it stays there as it was, so that a nested rlock gets in.
+    let told = shown(Lab::at(&full).run(["exec", "k", "-c", &nested]));
+    assert_eq!((told[4].as_str(), told[6].as_str(), told.len()), (full.as_str(), "unset", 7));
+
+    // Apart from the URL.
+    let told = shown(Lab::at(&bare).with("RLOCK_PASSWORD", "se:cr@t%").run(["exec", "k", "-c", &nested]));
+    assert_eq!((told[4].as_str(), told[6].as_str(), told.len()), (bare.as_str(), "se:cr@t%", 7));
+
+    // On the command line.
+    let ran = Lab::at(&bare).run(["exec", "--store", &full, "k", "-c", SHOW]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    assert!(ran.stderr.starts_with("rlock: warning: ps shows everybody the password in --store"), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    assert!(!format!("{ran:?}").contains("cr%40t") && !ran.stdout.contains("cr@t"), "{ran:?}");
+    assert_eq!(ran.stdout.lines().nth(4), Some(bare.as_str()));
+    let quiet = Lab::at(&bare).run(["exec", "-q", "--store", &full, "k", "--", "true"]);
+    quiet.silently(0);
+
+    for words in [&["inspect", "--json"][..], &["inspect"], &["cleanup"], &["exec", "-v", "k", "--", "true"]] {
+        let ran = Lab::at(&full).run(words);
+        assert_eq!(ran.code(), Some(0), "{ran:?}");
+        assert!(!format!("{ran:?}").contains("cr%40t"), "{ran:?}");
+    }
+    let json = Lab::at(&full).run(["inspect", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).expect("inspect --json prints JSON");
+    assert_eq!(json["store"], bare);
+}

@@ -1,0 +1,150 @@
+//! "Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and password, database number, …, IPv6."
+
+use crate::support::servers::certificates::Certificates;
+use crate::support::servers::{Kind, Server, Setup};
+use crate::support::{Lab, RLOCK, Running};
+use crate::world::{each, keys};
+
+/// Fails unless a lock works there: alone, queued, nested and handed over.
+fn works(lab: &Lab) {
+    lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
+    let holder = lab.hold("k");
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    let mut waiter = lab.wait_by(["range-write", "k", "1", "2"]);
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    waiter.expect_held();
+    waiter.end().silently(0);
+    lab.assert_idle();
+}
+
+/// TCP by IPv4, by IPv6 and by a name, and a unix socket, with either spelling of the scheme
+#[test]
+fn tcp_and_unix_sockets() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let (port, socket) = (server.port(), server.socket());
+        for url in [
+            format!("redis://127.0.0.1:{port}"),
+            format!("valkey://127.0.0.1:{port}/"),
+            format!("redis://[::1]:{port}/0"),
+            format!("redis://localhost:{port}"),
+            format!("redis+unix://{}", socket.display()),
+            format!("valkey+unix://{}", socket.display()),
+        ] {
+            works(&Lab::at(url));
+        }
+    });
+}
+
+/// "database number"
+#[test]
+fn databases_are_apart() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(format!("{}/3", server.url()));
+        works(&lab);
+        let _holder = lab.hold("k");
+        let space = lab.namespace();
+        assert!(keys(&server, space).is_empty(), "database 0 has a part of it");
+        let unix = format!("{}?db=3", server.unix_url());
+        lab.run(["exec", "--store", &unix, "-nq", "k", "--", "true"]).silently(75);
+        lab.run(["exec", "--store", &server.url(), "-nq", "k", "--", "true"]).silently(0);
+        let far = format!("{}/99", server.url());
+        let ran = lab.run(["exec", "--store", &far, "k", "--", "true"]);
+        assert!(ran.failed(69).contains("has no database of that number"), "{ran:?}");
+    });
+}
+
+/// "ACL user and password", in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE names
+#[test]
+fn users_and_passwords() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let odd = "p:a@s/s%w?o#rd";
+        server.ask::<()>(&["ACL", "SETUSER", "al@ice", "on", &format!(">{odd}"), "~*", "&*", "+@all"]);
+        let port = server.port();
+        works(&Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}")));
+        let url = format!("redis://al%40ice@127.0.0.1:{port}");
+        works(&Lab::at(&url).with("RLOCK_PASSWORD", odd));
+        let lab = Lab::at(&url);
+        let file = lab.folder().join("password").display().to_string();
+        std::fs::write(&file, format!("{odd}\nnot this\n")).expect("a file");
+        let lab = lab.with("RLOCK_PASSWORD_FILE", &file);
+        works(&lab);
+        // The URL's own wins.
+        works(
+            &Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}"))
+                .with("RLOCK_PASSWORD", "no"),
+        );
+        std::fs::remove_file(&file).expect("it is there");
+        let ran = lab.run(["exec", "k", "--", "true"]);
+        assert!(ran.failed(64).contains(&file), "{ran:?}");
+
+        server.ask::<()>(&["CONFIG", "SET", "requirepass", odd]);
+        works(&Lab::at(format!("redis://127.0.0.1:{port}")).with("RLOCK_PASSWORD", odd));
+        works(&Lab::at(server.unix_url()).with("RLOCK_PASSWORD", odd));
+    });
+}
+
+/// "TLS with CA file and client certificate"
+#[test]
+fn tls() {
+    let certificates = Certificates::new();
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let (ca, cert, key) =
+        (path(certificates.authority()), path(certificates.certificate("client")), path(certificates.key("client")));
+    let server = Setup::new(Kind::Redis7).tls(&certificates, "server", false).start();
+    let port = server.tls_port();
+    for host in ["127.0.0.1", "[::1]", "localhost"] {
+        works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
+    }
+    works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
+
+    let strict = Setup::new(Kind::Redis7).tls(&certificates, "server", true).start();
+    let port = strict.tls_port();
+    works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
+    // A relative path means the directory in which rlock is started, for what it starts elsewhere as well.
+    let lab = Lab::at(format!("rediss://127.0.0.1:{port}?ca=ca.crt&cert=client.crt&key=client.key"));
+    let nested = format!("cd / && '{RLOCK}' exec --read k -- echo in");
+    let mut rlock = lab.rlock(["exec", "k", "-c", &nested]);
+    Running::start(rlock.current_dir(certificates.folder())).end().printed("in\n");
+}
+
+/// "`--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't answer"
+#[test]
+fn replicas_are_waited_for() {
+    each(|kind| {
+        let master = Server::on_tcp(kind);
+        let lab = Lab::at(master.url());
+        let with = |n: &str| lab.run(["exec", "--replicas", n, "--connect-timeout", "1s", "k", "--", "echo", "held"]);
+        with("0").printed("held\n");
+        let none = with("1");
+        assert!(none.failed(69).starts_with(&master.url()), "{kind:?}: {none:?}");
+        lab.assert_idle();
+
+        let port = master.port().to_string();
+        let replica = Setup::new(kind).options(&["--replicaof", "127.0.0.1", &port]).start();
+        replica.until_replicated();
+        with("1").printed("held\n");
+        let few = with("2");
+        assert!(few.failed(69).starts_with(&master.url()), "{kind:?}: {few:?}");
+        lab.assert_idle();
+        // G8: a grant from the queue was written by another's connection, and is waited for as well.
+        let holder = lab.hold("k");
+        let mut waiter = lab.wait_by(["exec", "--replicas", "1", "k"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        let holder = lab.hold("k");
+        let waiter = lab.wait_by(["exec", "--replicas", "1", "--connect-timeout", "1s", "k"]);
+        lab.until_waiting("k", 1);
+        replica.stop();
+        holder.end().silently(0);
+        let stopped = waiter.end();
+        assert!(stopped.failed(69).starts_with(&master.url()), "{kind:?}: {stopped:?}");
+        lab.assert_idle();
+        replica.cont();
+    });
+}

@@ -1,0 +1,216 @@
+//! "Leases": renewed as long as the command runs, lost before the server may grant another.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::servers::proxy::Proxy;
+use crate::support::servers::{Kind, Server};
+use crate::support::{Lab, wait_until};
+use crate::world::{Stubborn, each, expiry, now, on_each};
+
+/// Waits until a lease has just been renewed, so that the next renewal is a third of it away, and gives its end.
+fn just_renewed(server: &Server, lab: &Lab) -> u64 {
+    let before = expiry(server, lab, "k");
+    wait_until("the lease is renewed", || expiry(server, lab, "k") > before);
+    expiry(server, lab, "k").expect("it was renewed")
+}
+
+fn exec(ttl: &'static str, grace: &'static str) -> [&'static str; 6] {
+    ["exec", "k", "--ttl", ttl, "--grace", grace]
+}
+
+/// "Renew at ttl/3": a hold outlives its lease many times, and its token stays.
+#[test]
+fn a_lease_is_renewed_as_long_as_the_command_runs() {
+    on_each(|lab| {
+        let mut holder = lab.hold_by(exec("1s", "300ms"));
+        let first = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(6) {
+            lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+            // Half a second apart.
+            lab.run(["exec", "-q", "-w", "500ms", "k", "--", "true"]).silently(75);
+        }
+        assert!(holder.runs());
+        let last = &lab.inspect(["k"])["resources"][0]["holders"][0];
+        assert_eq!([&last["token"], &last["session"]], [&first["token"], &first["session"]]);
+        holder.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "a server stopped (SIGSTOP) under a holder: the command is gone before the lease ends, measured"
+#[test]
+fn a_stopped_server_ends_the_command_before_the_lease() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let lab = Lab::at(server.url());
+        // One lives through a few renewals first, and one never comes to its first.
+        for renewals in [2, 0] {
+            let mut holder = Stubborn::start(&lab, &exec("3s", "500ms"));
+            let mut end = expiry(&server, &lab, "k").expect("it holds");
+            for _ in 0..renewals {
+                end = just_renewed(&server, &lab);
+            }
+            server.stop();
+            let gone = holder.gone();
+            assert!(gone < end, "{kind:?}: the command lived {} µs longer than its lease", gone - end);
+            wait_until("rlock ends", || !holder.rlock.runs());
+            let ran = holder.rlock.end();
+            let said = ran.stderr.lines().find(|line| line.starts_with("rlock: lost: ")).unwrap_or_default();
+            assert!(ran.code() == Some(76) && said.contains("'k'"), "{kind:?}: {ran:?}");
+            server.cont();
+            wait_until("nobody holds", || {
+                lab.run(["cleanup"]);
+                lab.counts("k") == (0, 0)
+            });
+        }
+    });
+}
+
+/// "Silence is not loss, only the deadline is": the server may be away for less than the lease. A4: "cut the link for 0.5/1.5/2.9
+/// renew periods, heal"; the last one here a little shorter, since a part of the lease is for ending the command.
+#[test]
+fn a_cut_shorter_than_the_lease_is_survived() {
+    let cut = |away: Duration, cuts: fn(&Proxy)| {
+        let server = Server::start(Kind::Redis7);
+        let proxy = Proxy::new(&server);
+        let lab = Lab::at(proxy.url());
+        let mut holder = lab.hold_by(exec("6s", "200ms"));
+        let direct = Lab::at(server.url()).with("RLOCK_NAMESPACE", lab.namespace());
+        just_renewed(&server, &lab);
+        let token = direct.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
+        cuts(&proxy);
+        std::thread::sleep(away);
+        proxy.pass();
+        // Ten leases would take a minute: two show that renewing goes on.
+        for _ in 0..6 {
+            just_renewed(&server, &lab);
+        }
+        assert!(holder.runs(), "cut for {away:?}");
+        assert_eq!(direct.inspect(["k"])["resources"][0]["holders"][0]["token"], token);
+        holder.end().silently(0);
+        direct.assert_idle();
+    };
+    let hold: fn(&Proxy) = Proxy::hold;
+    let cut_and_refuse: fn(&Proxy) = |proxy| {
+        proxy.refuse();
+        proxy.cut();
+    };
+    // The renew period is two seconds.
+    std::thread::scope(|scope| {
+        for cuts in [hold, cut_and_refuse] {
+            for away in [1, 3, 5] {
+                scope.spawn(move || cut(Duration::from_secs(away), cuts));
+            }
+        }
+    });
+}
+
+/// "cut for > lease, assert child dead before takeover"; "exit 76"
+#[test]
+fn a_cut_longer_than_the_lease_ends_the_command_first() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let proxy = Proxy::new(&server);
+        let far = Lab::at(proxy.url());
+        let near = Lab::at(server.url()).with("RLOCK_NAMESPACE", far.namespace());
+        let mut holder = Stubborn::start(&far, &exec("2s", "500ms"));
+        let mut next = near.wait_by(["exec", "k"]);
+        near.until_waiting("k", 1);
+        proxy.refuse();
+        proxy.cut();
+        let end = holder.gone();
+        next.expect_held();
+        let since = near.inspect(["k"])["resources"][0]["holders"][0]["since"].clone();
+        let granted: humantime::Timestamp =
+            since.as_str().expect("a time").parse().expect("a time as RFC 3339 writes it");
+        let granted = std::time::SystemTime::from(granted).duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        // What is shown is cut to milliseconds.
+        assert!(u128::from(end) < granted.as_micros() + 1000, "{kind:?}: {end} {granted:?}");
+        wait_until("rlock ends", || !holder.rlock.runs());
+        assert_eq!(holder.rlock.end().code(), Some(76));
+        next.end().silently(0);
+    });
+}
+
+/// "kill -9 of rlock: next within lease": and not before
+#[test]
+fn a_killed_holder_is_followed_when_its_lease_ends() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let lab = Lab::at(server.url());
+        let holder = Stubborn::start(&lab, &exec("3s", "500ms"));
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let Stubborn { rlock, .. } = holder;
+        rlock.kill();
+        let end = lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_u64().expect("a lease");
+        let end = now() + end * 1000;
+        next.expect_held();
+        // It was granted when the lease ended, some moments before or after which it was shown.
+        assert!(now() + 5_000 >= end, "{kind:?}: the next one came {} µs too early", end - now());
+        next.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// A11: "SIGSTOP the waiter across grant + claim window; on SIGCONT it must not run the child", and its turn comes nevertheless
+#[test]
+fn a_stopped_waiter_is_passed_over_and_comes_back() {
+    on_each(|lab| {
+        let holder = lab.hold("k");
+        let mut stopped = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 2);
+        stopped.signal(Signal::STOP);
+        holder.end().silently(0);
+        // It was granted the lock, for as long as a grant waits to be claimed.
+        next.expect_held();
+        stopped.signal(Signal::CONT);
+        lab.until_waiting("k", 1);
+        let found = lab.inspect(["k"]);
+        assert_eq!(found["resources"][0]["holders"][0]["pid"], next.pid());
+        assert_eq!(found["resources"][0]["waiters"][0]["pid"], stopped.pid());
+        next.end().silently(0);
+        stopped.expect_held();
+        stopped.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is killed, not continued"
+#[test]
+fn a_holder_that_was_stopped_for_too_long_is_lost() {
+    on_each(|lab| {
+        let mut holder = Stubborn::start(&lab, &exec("1s", "300ms"));
+        holder.rlock.signal(Signal::TSTP);
+        let mut next = lab.wait_by(["exec", "k"]);
+        next.expect_held();
+        assert!(holder.runs(), "it is stopped, not gone");
+        let token = lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
+        holder.rlock.signal(Signal::CONT);
+        holder.gone();
+        wait_until("rlock ends", || !holder.rlock.runs());
+        assert_eq!(holder.rlock.end().code(), Some(76));
+        // A2: "A releases: exit code says LOST, B unaffected"
+        assert_eq!(lab.inspect(["k"])["resources"][0]["holders"][0]["token"], token);
+        next.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "grace above ttl/3 is a usage error that names both"
+#[test]
+fn a_lease_must_leave_time_to_end_the_command() {
+    let lab = Lab::at("redis://127.0.0.1:1");
+    let ran = lab.run(["exec", "k", "--ttl", "3s", "--grace", "1100ms", "--", "true"]);
+    let said = ran.failed(64);
+    assert!(said.contains("3s") && said.contains("1s 100ms"), "{said}");
+    // A8: "extend/reacquire with TTL 0 deletes the lock and returns true"
+    for ttl in ["0", "0s"] {
+        lab.run(["exec", "k", "--ttl", ttl, "--", "true"]).failed(64);
+    }
+}

@@ -1,0 +1,85 @@
+//! "Sentinel (follows a failover)": one master, one replica, three Sentinels.
+
+use crate::support::servers::Kind;
+use crate::support::servers::sentinels::Sentinels;
+use crate::support::{Lab, RLOCK, wait_until};
+use crate::world::each;
+
+/// exec, ranges, queueing and hand-over go to the master.
+#[test]
+fn locks_are_found_through_the_sentinels() {
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
+        let holder = lab.hold_by(["range-write", "k", "1", "2"]);
+        let direct = Lab::at(sentinels.master().url()).with("RLOCK_NAMESPACE", lab.namespace());
+        assert_eq!(direct.counts("k"), (1, 0));
+        assert_eq!(lab.inspect(["k"])["store"], sentinels.url());
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        lab.assert_idle();
+        // The database stands behind the name, and one Sentinel may be down.
+        sentinels.sentinel_mut(0).kill();
+        Lab::at(format!("{}/2", sentinels.url())).run(["exec", "k", "--", "true"]).silently(0);
+    });
+}
+
+/// A failover in mid-run: the holder renews and the waiter waits at the new master, which has the state.
+#[test]
+fn a_failover_in_mid_run_is_followed() {
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let token = lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
+        sentinels.switch();
+        wait_until("the new master has them", || {
+            lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1)
+        });
+        assert!(holder.runs());
+        assert_eq!(lab.inspect(["k"])["resources"][0]["holders"][0]["token"], token);
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// The same where the master dies: what it had told its replica is there still, and the token of the next one is larger.
+#[test]
+fn a_dead_master_is_left() {
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s", "--replicas", "1"]);
+        let token = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["token"].as_u64();
+        let first = token(&lab);
+        sentinels.failover();
+        wait_until("the new master answers", || lab.run(["inspect", "k"]).code() == Some(0));
+        assert_eq!((lab.counts("k"), token(&lab)), ((1, 0), first), "{kind:?}");
+        assert!(holder.runs());
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        next.expect_held();
+        assert!(token(&lab) > first, "{kind:?}");
+        next.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// A name that the Sentinels don't know is said with its name, and so is a master that is none.
+#[test]
+fn an_unknown_master_is_said() {
+    let sentinels = Sentinels::start(Kind::Redis7);
+    let url = sentinels.url().replace("/rlock", "/nobody");
+    let ran = Lab::at(url).run(["exec", "k", "--", "true"]);
+    assert!(ran.failed(69).contains("knows no master of the name 'nobody'"), "{ran:?}");
+}

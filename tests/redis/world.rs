@@ -1,0 +1,87 @@
+//! What the tests share: all servers at once, the raw keys, and the instant at which a command is gone.
+
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::support::servers::{Kind, Server};
+use crate::support::{DEADLINE, Lab, Running};
+
+/// Runs a test on each kind of server, at the same time. A thread that fails has the name of its server.
+pub(crate) fn on_each(test: impl Fn(Lab) + Sync) {
+    each(|kind| test(Lab::on(kind)));
+}
+
+/// The same for a test that starts its own servers.
+pub(crate) fn each(test: impl Fn(Kind) + Sync) {
+    let test = &test;
+    thread::scope(|scope| {
+        for kind in Kind::ALL {
+            let named = thread::Builder::new().name(format!("{kind:?}"));
+            named.spawn_scoped(scope, move || test(kind)).expect("a thread can be started");
+        }
+    });
+}
+
+/// Starts `rlock` with these words and a script, whose input stays open.
+pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
+    Running::start(lab.rlock(words).args(["-c", script]).stdin(Stdio::piped()))
+}
+
+/// The time on the clock of this machine, which all servers share, in microseconds.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    u64::try_from(since.as_micros()).expect("it is earlier than the year 500000")
+}
+
+/// The keys of a namespace, sorted.
+pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
+    let mut keys: Vec<String> = server.ask(&["KEYS", &format!("{namespace}:*")]);
+    keys.sort();
+    keys
+}
+
+/// The last instant at which anybody's lease on a resource ends, in microseconds, as the server has it; none if nobody has one.
+pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
+    let key = format!("{}:1:{{{resource}}}:e", lab.namespace());
+    let last: Vec<(String, f64)> = server.ask(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]);
+    // A time in microseconds is far below what a double can count.
+    last.first().map(|(_, score)| *score as u64)
+}
+
+/// An `rlock` whose command ignores TERM, and tells the instant at which it is gone.
+pub(crate) struct Stubborn {
+    /// The `rlock`.
+    pub(crate) rlock: Running,
+    command: OwnedFd,
+}
+
+impl Stubborn {
+    /// Starts one with these words before the `--`, and waits until the command runs.
+    pub(crate) fn start(lab: &Lab, words: &[&str]) -> Self {
+        let script = "trap '' TERM; echo $$; while read -r line; do :; done";
+        let mut rlock = shell(lab, words, script);
+        let pid = rlock.line().parse().ok().and_then(Pid::from_raw).expect("the command tells its process id");
+        let command = pidfd_open(pid, PidfdFlags::empty()).expect("the command runs");
+        Self { rlock, command }
+    }
+
+    /// Waits until the command is gone and tells when that was seen, in microseconds.
+    pub(crate) fn gone(&self) -> u64 {
+        let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
+        let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
+        let now = now();
+        assert!(ready > 0, "the command runs on");
+        now
+    }
+
+    /// Whether the command still runs.
+    pub(crate) fn runs(&self) -> bool {
+        let at_once = Timespec::try_from(Duration::ZERO).expect("nothing is not too long");
+        poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&at_once)).expect("it can be polled") == 0
+    }
+}

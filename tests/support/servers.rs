@@ -1,0 +1,390 @@
+//! Redis and Valkey servers of a test's own: started in a temporary folder, gone with the test, also where it is killed.
+//!
+//! The programs are those that tests/run names in the environment. No server listens on a known port: a unix socket it has always,
+//! TCP and TLS where the test asks for them, on ports that were free. Nothing is written to the disk unless the test asks for it.
+//!
+//! [`cluster`] and [`sentinels`] put several together, [`proxy`] stands between one and its clients and loses what it is told to.
+
+pub(crate) mod certificates;
+pub(crate) mod cluster;
+pub(crate) mod proxy;
+pub(crate) mod sentinels;
+
+mod keeper;
+mod ports;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use self::certificates::Certificates;
+use super::{DEADLINE, wait_until};
+
+/// A server that rlock is tested with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Redis 6.2, the oldest that rlock takes.
+    Redis6,
+    /// What Debian has: Redis 7.0 or newer. It alone was built with TLS.
+    Redis7,
+    /// Redis 8.
+    Redis8,
+    /// Valkey 9.
+    Valkey9,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Redis6, Self::Redis7, Self::Redis8, Self::Valkey9];
+
+    /// The path of the program.
+    ///
+    /// # Panics
+    /// Where the environment does not name it.
+    pub(crate) fn program(self) -> OsString {
+        let variable = match self {
+            Self::Redis6 => "RLOCK_REDIS_6",
+            Self::Redis7 => "RLOCK_REDIS_7",
+            Self::Redis8 => "RLOCK_REDIS_8",
+            Self::Valkey9 => "RLOCK_VALKEY_9",
+        };
+        std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set: run the tests by tests/run"))
+    }
+}
+
+/// How a server is to be started.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    kind: Kind,
+    options: Vec<String>,
+    environment: Vec<(String, OsString)>,
+    tcp: bool,
+    tls: bool,
+    role: Role,
+}
+
+/// What a server does.
+#[derive(Clone)]
+enum Role {
+    /// It keeps data.
+    Plain,
+    /// It keeps a part of the data of a Cluster.
+    Node,
+    /// It watches others, as this configuration file says.
+    Sentinel(String),
+}
+
+impl Setup {
+    /// A server on a unix socket.
+    pub(crate) fn new(kind: Kind) -> Self {
+        let (options, environment) = (Vec::new(), Vec::new());
+        Self { kind, options, environment, tcp: false, tls: false, role: Role::Plain }
+    }
+
+    /// More words for its command line, such as `["--maxmemory", "1mb"]`; they win over those that every server gets.
+    pub(crate) fn options(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(|&option| option.to_owned()));
+        self
+    }
+
+    /// A variable of its environment.
+    pub(crate) fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Listens on a TCP port of 127.0.0.1 and of ::1 too.
+    pub(crate) fn tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
+    /// Listens for TLS too, with the certificate of this name; asks clients for theirs if `clients` is set.
+    pub(crate) fn tls(mut self, certificates: &Certificates, name: &str, clients: bool) -> Self {
+        self.tls = true;
+        let path = |path: PathBuf| path.to_str().expect("folders for tests have plain names").to_owned();
+        for (option, value) in [
+            ("--tls-cert-file", path(certificates.certificate(name))),
+            ("--tls-key-file", path(certificates.key(name))),
+            ("--tls-ca-cert-file", path(certificates.authority())),
+            ("--tls-auth-clients", if clients { "yes" } else { "no" }.to_owned()),
+        ] {
+            self.options.extend([option.to_owned(), value]);
+        }
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    /// Where it does not come up, with what it says about that.
+    pub(crate) fn start(self) -> Server {
+        let folder = tempfile::Builder::new().prefix("rlock-server-").tempdir().expect("a folder can be made");
+        // A port that was free a moment ago can be taken by now.
+        for _ in 0..20 {
+            let ports = Ports {
+                tcp: self.tcp.then(if matches!(self.role, Role::Node) { ports::free_with_bus } else { ports::free }),
+                tls: self.tls.then(ports::free),
+            };
+            match run(&self, ports, folder.path()) {
+                Ok(child) => return Server { setup: self, ports, child, folder },
+                Err(log) if log.contains("Address already in use") => {}
+                Err(log) => panic!("{:?} ends instead of serving:\n{log}", self.kind),
+            }
+        }
+        panic!("{:?} finds no free port", self.kind)
+    }
+}
+
+/// Where a server listens, beside its unix socket.
+#[derive(Clone, Copy)]
+struct Ports {
+    tcp: Option<u16>,
+    tls: Option<u16>,
+}
+
+/// A server that runs; killed when this is dropped.
+pub(crate) struct Server {
+    setup: Setup,
+    ports: Ports,
+    child: Child,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts one on a unix socket.
+    pub(crate) fn start(kind: Kind) -> Self {
+        Setup::new(kind).start()
+    }
+
+    /// The same with more words for its command line, such as `["--maxmemory", "1mb"]`.
+    pub(crate) fn with(kind: Kind, options: &[&str]) -> Self {
+        Setup::new(kind).options(options).start()
+    }
+
+    /// Starts one on a unix socket and on a TCP port.
+    pub(crate) fn on_tcp(kind: Kind) -> Self {
+        Setup::new(kind).tcp().start()
+    }
+
+    /// The server of this kind that tests of one program share while any of them uses it; each needs a namespace of its own.
+    pub(crate) fn shared(kind: Kind) -> Arc<Self> {
+        static SHARED: [Mutex<Weak<Server>>; 4] = [const { Mutex::new(Weak::new()) }; 4];
+        // A test that failed while it started one has said so, and the next may try.
+        let mut shared = SHARED[kind as usize].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start(kind));
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    /// Which one it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
+    /// A folder for files that go with the server.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The unix socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        socket(self.folder.path())
+    }
+
+    /// The TCP port.
+    pub(crate) fn port(&self) -> u16 {
+        self.ports.tcp.expect("it was started with a TCP port")
+    }
+
+    /// The port for TLS.
+    pub(crate) fn tls_port(&self) -> u16 {
+        self.ports.tls.expect("it was started with TLS")
+    }
+
+    /// The URL of a store on it: by TCP if it listens there, else by its unix socket.
+    pub(crate) fn url(&self) -> String {
+        match self.ports.tcp {
+            Some(port) => format!("redis://127.0.0.1:{port}"),
+            None => self.unix_url(),
+        }
+    }
+
+    /// The URL of a store on it by its unix socket.
+    pub(crate) fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// A connection for the test itself.
+    ///
+    /// # Panics
+    /// Where it does not answer.
+    pub(crate) fn client(&self) -> redis::Connection {
+        connect(self.folder.path()).unwrap_or_else(|error| panic!("{:?}: {error}", self.kind()))
+    }
+
+    /// Sends one command, such as `["CONFIG", "SET", "maxmemory", "1"]`, on a connection of its own.
+    ///
+    /// # Panics
+    /// Where the server refuses it, or answers something else than a `T`.
+    #[track_caller]
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        ask(&mut self.client(), words)
+    }
+
+    /// Whether the answer to a command, such as `["INFO", "replication"]`, has this text in it; one that can't answer now has not.
+    pub(crate) fn says(&self, words: &[&str], text: &str) -> bool {
+        let answer = connect(self.folder.path())
+            .and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut connection));
+        answer.is_ok_and(|answer| answer.contains(text))
+    }
+
+    /// Waits until it has what its master has.
+    pub(crate) fn until_replicated(&self) {
+        wait_until("the replica has what its master has", || {
+            self.says(&["INFO", "replication"], "master_link_status:up")
+        });
+    }
+
+    /// Waits until it is a master.
+    pub(crate) fn until_master(&self) {
+        wait_until("the replica is a master", || self.says(&["INFO", "replication"], "role:master"));
+    }
+
+    /// What it wrote to its log.
+    pub(crate) fn log(&self) -> String {
+        log(self.folder.path())
+    }
+
+    /// Stops it as SIGSTOP does: connections stay, nothing is answered.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after [`Server::stop`].
+    pub(crate) fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it as `kill -9` does. What it did not write to the disk is lost.
+    pub(crate) fn kill(&mut self) {
+        // Fails only where it was killed before.
+        let _ = self.child.kill();
+        self.child.wait().expect("it is a child");
+    }
+
+    /// Starts it again in the same folder and on the same ports, and waits until it answers; kills it before if it runs.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        // The old one leaves its socket, and a port can be in the way for a moment.
+        let _ = fs::remove_file(self.socket());
+        wait_until("the server starts again", || match run(&self.setup, self.ports, self.folder.path()) {
+            Ok(child) => {
+                self.child = child;
+                true
+            }
+            Err(log) if log.contains("Address already in use") => false,
+            Err(log) => panic!("{:?} does not start again:\n{log}", self.setup.kind),
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it was not reaped");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sends one command.
+///
+/// # Panics
+/// Where the server refuses it, or answers something else than a `T`.
+#[track_caller]
+pub(crate) fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: &[&str]) -> T {
+    let answer = redis::cmd(words[0]).arg(&words[1..]).query(connection);
+    answer.unwrap_or_else(|error| panic!("{}: {error}", words.join(" ")))
+}
+
+/// Runs a server until it answers, or gives what it wrote to its log before it ended.
+fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
+    let _ = fs::remove_file(folder.join(LOG));
+    // Whatever happens to the test, the server ends: the kernel kills it with the thread that started it.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(setup.kind.program());
+    let own = match &setup.role {
+        Role::Plain => COPIES.to_vec(),
+        Role::Node => [&COPIES[..], &["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"]].concat(),
+        Role::Sentinel(text) => {
+            let file = folder.join("sentinel.conf");
+            // One that is started again has written there what it knows.
+            if !file.exists() {
+                fs::write(&file, text).expect("a file can be made in a fresh folder");
+            }
+            command.arg(file);
+            vec!["--sentinel"]
+        }
+    };
+    command.args(own).arg("--dir").arg(folder).args(["--logfile", LOG, "--daemonize", "no"]);
+    command.arg("--unixsocket").arg(socket(folder));
+    command.args(["--port", &ports.tcp.unwrap_or(0).to_string()]);
+    if ports.tcp.is_some() || ports.tls.is_some() {
+        command.args(["--bind", "127.0.0.1", "-::1"]);
+    }
+    if let Some(port) = ports.tls {
+        command.args(["--tls-port", &port.to_string()]);
+    }
+    command.args(&setup.options).envs(setup.environment.iter().map(|(name, value)| (name, value)));
+    // Options that it does not understand are told before the log is open.
+    let output = File::create(folder.join(OUTPUT)).expect("the folder can be written");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    let mut child = keeper::spawn(command);
+    let mut ended = false;
+    wait_until("the server answers", || {
+        ended = child.try_wait().expect("a child can be waited for").is_some();
+        ended || answers(folder)
+    });
+    if ended { Err(log(folder)) } else { Ok(child) }
+}
+
+/// Nothing on the disk; and a replica gets its copy at once, not after a wait for others that may come.
+const COPIES: [&str; 6] = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
+
+/// The file of the log, in the server's folder.
+const LOG: &str = "log";
+
+/// What it says on standard error.
+const OUTPUT: &str = "output";
+
+fn log(folder: &Path) -> String {
+    [OUTPUT, LOG].map(|name| fs::read_to_string(folder.join(name)).unwrap_or_default()).concat()
+}
+
+fn socket(folder: &Path) -> PathBuf {
+    folder.join("socket")
+}
+
+fn connect(folder: &Path) -> redis::RedisResult<redis::Connection> {
+    let connection = redis::Client::open(format!("redis+unix://{}", socket(folder).display()))?.get_connection()?;
+    connection.set_read_timeout(Some(DEADLINE))?;
+    Ok(connection)
+}
+
+/// Whether a server serves: one that wants a password does, one that still loads does not.
+fn answers(folder: &Path) -> bool {
+    let pong = connect(folder).and_then(|mut connection| redis::cmd("PING").query::<()>(&mut connection));
+    match pong {
+        Ok(()) => true,
+        Err(error) => error.code() == Some("NOAUTH"),
+    }
+}

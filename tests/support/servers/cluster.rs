@@ -1,0 +1,177 @@
+//! A Redis Cluster of the test's own, and slots that move in it step by step.
+
+use super::{Kind, Role, Server, Setup, ask, wait_until};
+
+/// How many slots a Cluster has.
+const SLOTS: usize = 16384;
+
+/// Some nodes that share the slots evenly, in order.
+pub(crate) struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// Starts so many nodes and waits until each of them says that the Cluster is whole.
+    pub(crate) fn start(kind: Kind, nodes: usize) -> Self {
+        let nodes: Vec<_> = (0..nodes).map(|_| node(kind)).collect();
+        for (index, node) in nodes.iter().enumerate() {
+            let mut client = node.client();
+            // Else two nodes may claim the same epoch, and take time to agree.
+            ask::<()>(&mut client, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+            let slots = (SLOTS * index / nodes.len())..(SLOTS * (index + 1) / nodes.len());
+            let mut command = redis::cmd("CLUSTER");
+            command.arg("ADDSLOTS").arg(slots.collect::<Vec<_>>());
+            command.query::<()>(&mut client).expect("a new node has no slots");
+            if index > 0 {
+                let first = nodes[0].port().to_string();
+                ask::<()>(&mut client, &["CLUSTER", "MEET", "127.0.0.1", &first]);
+            }
+        }
+        let cluster = Self { nodes };
+        cluster.until_whole();
+        cluster
+    }
+
+    /// Adds a node that copies the node `of`, and waits until it has all of it; gives its number.
+    pub(crate) fn add_replica(&mut self, of: usize) -> usize {
+        let replica = node(self.nodes[of].kind());
+        let first = self.nodes[0].port().to_string();
+        replica.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &first]);
+        self.nodes.push(replica);
+        self.until_whole();
+        let (replica, id) = (self.nodes.len() - 1, self.id(of));
+        self.nodes[replica].ask::<()>(&["CLUSTER", "REPLICATE", &id]);
+        self.nodes[replica].until_replicated();
+        // Those who don't know it as a replica yet would not vote for it.
+        wait_until("all nodes know the replica as one", || {
+            self.nodes.iter().all(|node| !node.ask::<Vec<String>>(&["CLUSTER", "REPLICAS", &id]).is_empty())
+        });
+        replica
+    }
+
+    /// Makes a replica the master in place of its own, which becomes a replica; both live on.
+    pub(crate) fn promote(&self, replica: usize) {
+        self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]);
+        self.nodes[replica].until_master();
+        self.until_whole();
+    }
+
+    /// The URL of a store on it.
+    pub(crate) fn url(&self) -> String {
+        let nodes: Vec<_> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}", nodes.join(","))
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, index: usize) -> &Server {
+        &self.nodes[index]
+    }
+
+    /// A node, to be killed or started again.
+    pub(crate) fn node_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.nodes[index]
+    }
+
+    /// The slot of a key or of a tag.
+    pub(crate) fn slot(&self, key: &str) -> usize {
+        self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The node that serves a slot.
+    pub(crate) fn owner(&self, slot: usize) -> usize {
+        let serves = |node: &Server| {
+            let slots: Vec<(usize, usize, (String, u16))> = shards(node);
+            slots.iter().any(|(from, to, (_, port))| (*from..=*to).contains(&slot) && *port == node.port())
+        };
+        self.nodes.iter().position(serves).expect("somebody serves each slot")
+    }
+
+    /// Begins to move a slot: from now on keys that `from` does not have are asked for at `to`.
+    pub(crate) fn migrate(&self, slot: usize, from: usize, to: usize) -> Migration<'_> {
+        let number = slot.to_string();
+        self.nodes[to].ask::<()>(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &self.id(from)]);
+        self.nodes[from].ask::<()>(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &self.id(to)]);
+        Migration { cluster: self, slot: number, from, to }
+    }
+
+    fn id(&self, node: usize) -> String {
+        self.nodes[node].ask(&["CLUSTER", "MYID"])
+    }
+
+    /// Waits until each node knows all others and that every slot is served.
+    fn until_whole(&self) {
+        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
+        wait_until("the cluster is whole", || {
+            self.nodes.iter().all(|node| {
+                let info = node.ask::<String>(&["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok\r\n") && info.contains(&known)
+            })
+        });
+    }
+}
+
+/// A slot on its way from one node to another.
+pub(crate) struct Migration<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: usize,
+    to: usize,
+}
+
+impl Migration<'_> {
+    /// The keys that have not been moved yet.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.cluster.node(self.from).ask(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "1000"])
+    }
+
+    /// Moves one key.
+    pub(crate) fn move_key(&self, key: &str) {
+        let port = self.cluster.node(self.to).port().to_string();
+        self.cluster.node(self.from).ask::<()>(&["MIGRATE", "127.0.0.1", &port, key, "0", "60000"]);
+    }
+
+    /// Moves all keys that are left.
+    pub(crate) fn move_keys(&self) {
+        loop {
+            let keys = self.keys();
+            if keys.is_empty() {
+                return;
+            }
+            keys.iter().for_each(|key| self.move_key(key));
+        }
+    }
+
+    /// Ends it: all nodes learn that `to` serves the slot.
+    pub(crate) fn finish(self) {
+        self.move_keys();
+        let id = self.cluster.id(self.to);
+        let nodes = [self.to, self.from].into_iter().chain(0..self.cluster.nodes.len());
+        // The new owner first: one that gave a slot away too early would send clients round in circles.
+        for node in nodes {
+            let node = self.cluster.node(node);
+            let replica = node.says(&["INFO", "replication"], "role:slave");
+            if !replica {
+                node.ask::<()>(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+            }
+        }
+    }
+}
+
+fn node(kind: Kind) -> Server {
+    let mut setup = Setup::new(kind).tcp();
+    setup.role = Role::Node;
+    setup.start()
+}
+
+/// From which slot to which, and who serves them; replicas come after and are left out.
+fn shards(node: &Server) -> Vec<(usize, usize, (String, u16))> {
+    let rows: Vec<Vec<redis::Value>> = node.ask(&["CLUSTER", "SLOTS"]);
+    let number = |value: &redis::Value| redis::from_redis_value_ref::<usize>(value).expect("a slot is a number");
+    let row = |row: Vec<redis::Value>| {
+        let master: Vec<redis::Value> = redis::from_redis_value_ref(&row[2]).expect("a node is a list");
+        let host = redis::from_redis_value_ref(&master[0]).expect("a host is a text");
+        let port = redis::from_redis_value_ref(&master[1]).expect("a port is a number");
+        (number(&row[0]), number(&row[1]), (host, port))
+    };
+    rows.into_iter().map(row).collect()
+}

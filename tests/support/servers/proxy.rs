@@ -1,0 +1,237 @@
+//! A proxy between a server and its clients, which delays and loses what the test tells it to.
+//!
+//! It knows nothing of the protocol: a request is what a client wrote at once, and what the server then writes is its reply. rlock
+//! writes each of its requests at once and waits for the reply, so the count of requests tells them apart.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Server, wait_until};
+
+/// A proxy on a unix socket of its own; its connections end when this is dropped.
+pub(crate) struct Proxy {
+    shared: Arc<Shared>,
+    folder: TempDir,
+}
+
+struct Shared {
+    server: PathBuf,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many requests came since the proxy was started.
+    requests: u64,
+    /// The numbers of the requests whose replies are lost, after they were executed.
+    lose_replies: Vec<u64>,
+    /// The numbers of the requests that the server never sees.
+    lose_requests: Vec<u64>,
+    /// The number of the request before which everything stops, as by [`Proxy::hold`].
+    hold_at: Option<u64>,
+    /// How long each reply takes.
+    delay: Duration,
+    /// Whether nothing passes, either way.
+    held: bool,
+    /// Whether who connects is turned away.
+    refuses: bool,
+    closed: bool,
+    /// Both ends of all connections there ever were, to cut them.
+    connections: Vec<UnixStream>,
+}
+
+impl Proxy {
+    /// Stands in front of a server.
+    pub(crate) fn new(server: &Server) -> Self {
+        let folder = tempfile::Builder::new().prefix("rlock-proxy-").tempdir().expect("a folder can be made");
+        let shared = Shared { server: server.socket(), state: Mutex::default(), changed: Condvar::new() };
+        let proxy = Self { shared: Arc::new(shared), folder };
+        let listener = UnixListener::bind(proxy.socket()).expect("the folder is new");
+        let shared = Arc::clone(&proxy.shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let state = shared.state();
+                if state.closed {
+                    return;
+                }
+                if !state.refuses {
+                    drop(state);
+                    // A client that went away while it waited, or a server that is down: the client's end is closed either way.
+                    let _ = client.and_then(|client| shared.connect(client));
+                }
+            }
+        });
+        proxy
+    }
+
+    /// The URL of a store on the server behind it.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// How many requests have come since it was started.
+    pub(crate) fn requests(&self) -> u64 {
+        self.shared.state().requests
+    }
+
+    /// Loses the reply to a request, after the server carried it out, and closes the connection; the first request has the number 1.
+    pub(crate) fn lose_reply(&self, request: u64) {
+        self.shared.state().lose_replies.push(request);
+    }
+
+    /// Loses a request on its way to the server, and closes the connection.
+    pub(crate) fn lose_request(&self, request: u64) {
+        self.shared.state().lose_requests.push(request);
+    }
+
+    /// Makes each reply take so long.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
+    }
+
+    /// Lets nothing pass, either way, until [`Proxy::pass`]: the connections stay, and nobody is told.
+    pub(crate) fn hold(&self) {
+        self.shared.state().held = true;
+    }
+
+    /// The same from the moment at which a request comes, before the server sees it.
+    pub(crate) fn hold_at(&self, request: u64) {
+        self.shared.state().hold_at = Some(request);
+    }
+
+    /// Waits until something is held.
+    pub(crate) fn until_held(&self) {
+        wait_until("the request comes before which the proxy stops", || self.shared.state().held);
+    }
+
+    /// Turns away whoever connects, until [`Proxy::pass`].
+    pub(crate) fn refuse(&self) {
+        self.shared.state().refuses = true;
+    }
+
+    /// Lets everything pass, and what was held.
+    pub(crate) fn pass(&self) {
+        let mut state = self.shared.state();
+        (state.held, state.refuses) = (false, false);
+        self.shared.changed.notify_all();
+    }
+
+    /// Closes all connections, in the middle of whatever they say.
+    pub(crate) fn cut(&self) {
+        for connection in self.shared.state().connections.drain(..) {
+            // Those that ended before can't be shut down.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.state().closed = true;
+        self.pass();
+        self.cut();
+        // Wakes the listener, which ends.
+        let _ = UnixStream::connect(self.socket());
+    }
+}
+
+/// What becomes of what a client wrote at once.
+enum Fate {
+    Passes,
+    Vanishes,
+    /// Its reply vanishes.
+    Unanswered,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread of the proxy panics")
+    }
+
+    /// Starts what passes on the words of a client, and what passes on those of the server.
+    fn connect(self: &Arc<Self>, client: UnixStream) -> std::io::Result<()> {
+        let server = UnixStream::connect(&self.server)?;
+        self.state().connections.extend([client.try_clone()?, server.try_clone()?]);
+        // Set once the server's next reply is to be lost.
+        let deaf = Arc::new(Mutex::new(false));
+        let (there, back) = (Arc::clone(self), Arc::clone(self));
+        let (to, from) = ((client.try_clone()?, server.try_clone()?), (server, client));
+        let lost = Arc::clone(&deaf);
+        thread::spawn(move || there.requests_of(to.0, to.1, &lost));
+        thread::spawn(move || back.replies_of(from.0, from.1, &deaf));
+        Ok(())
+    }
+
+    fn requests_of(&self, mut client: UnixStream, mut server: UnixStream, deaf: &Mutex<bool>) {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(read @ 1..) = client.read(&mut buffer) {
+            let fate = self.fate();
+            if matches!(fate, Fate::Vanishes) {
+                break;
+            }
+            *deaf.lock().expect("no thread of the proxy panics") = matches!(fate, Fate::Unanswered);
+            if server.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        end(&client, &server);
+    }
+
+    fn replies_of(&self, mut server: UnixStream, mut client: UnixStream, deaf: &Mutex<bool>) {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(read @ 1..) = server.read(&mut buffer) {
+            if *deaf.lock().expect("no thread of the proxy panics") {
+                break;
+            }
+            let delay = self.until_it_passes().delay;
+            thread::sleep(delay);
+            if client.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        end(&client, &server);
+    }
+
+    fn fate(&self) -> Fate {
+        let mut state = self.until_it_passes();
+        state.requests += 1;
+        let number = state.requests;
+        if state.hold_at == Some(number) {
+            state.held = true;
+            drop(state);
+            state = self.until_it_passes();
+        }
+        if state.lose_requests.contains(&number) {
+            Fate::Vanishes
+        } else if state.lose_replies.contains(&number) {
+            Fate::Unanswered
+        } else {
+            Fate::Passes
+        }
+    }
+
+    fn until_it_passes(&self) -> MutexGuard<'_, State> {
+        let held = |state: &mut State| state.held && !state.closed;
+        self.changed.wait_while(self.state(), held).expect("no thread of the proxy panics")
+    }
+}
+
+/// Closes both ends, at which the other thread of the connection ends too.
+fn end(client: &UnixStream, server: &UnixStream) {
+    for stream in [client, server] {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,121 @@
+//! Three Sentinels that watch a master with one replica.
+
+use super::{Kind, Role, Server, Setup, wait_until};
+
+/// How the Sentinels call the master.
+const NAME: &str = "rlock";
+
+/// The Sentinels and the servers that they watch.
+pub(crate) struct Sentinels {
+    sentinels: Vec<Server>,
+    servers: [Server; 2],
+}
+
+impl Sentinels {
+    /// Starts them all and waits until the Sentinels know the replica and each other.
+    pub(crate) fn start(kind: Kind) -> Self {
+        let master = Server::on_tcp(kind);
+        let replica = Setup::new(kind).tcp().options(&["--replicaof", "127.0.0.1", &master.port().to_string()]).start();
+        let sentinel = |_| {
+            let mut setup = Setup::new(kind).tcp();
+            setup.role = Role::Sentinel(format!(
+                "sentinel monitor {NAME} 127.0.0.1 {} 2\n\
+                 sentinel down-after-milliseconds {NAME} 1000\n\
+                 sentinel failover-timeout {NAME} 6000\n",
+                master.port()
+            ));
+            setup.start()
+        };
+        let sentinels: Vec<_> = (0..3).map(sentinel).collect();
+        let these = Self { sentinels, servers: [master, replica] };
+        these.servers[1].until_replicated();
+        these.until_ready();
+        these
+    }
+
+    /// The URL of a store on the master.
+    pub(crate) fn url(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+sentinel://{}/{NAME}", sentinels.join(","))
+    }
+
+    /// A Sentinel.
+    pub(crate) fn sentinel(&self, index: usize) -> &Server {
+        &self.sentinels[index]
+    }
+
+    /// A Sentinel, to be killed or started again.
+    pub(crate) fn sentinel_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.sentinels[index]
+    }
+
+    /// The server that is the master now, as all Sentinels agree.
+    pub(crate) fn master(&mut self) -> &mut Server {
+        let port = self.master_port();
+        self.servers.iter_mut().find(|server| server.port() == port).expect("it is one of the two")
+    }
+
+    /// The other server.
+    pub(crate) fn replica(&mut self) -> &mut Server {
+        let port = self.master_port();
+        self.servers.iter_mut().find(|server| server.port() != port).expect("it is one of the two")
+    }
+
+    /// Kills the master and waits until the Sentinels have made the replica the master.
+    pub(crate) fn failover(&mut self) {
+        let old = self.master_port();
+        self.master().kill();
+        self.until_master_is_not(old);
+    }
+
+    /// Makes the replica the master while the old one lives on, as its replica.
+    pub(crate) fn switch(&mut self) {
+        let old = self.master_port();
+        self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
+        self.until_master_is_not(old);
+    }
+
+    /// What the Sentinels agree on as the master's port, once they do.
+    fn master_port(&self) -> u16 {
+        let mut port = 0;
+        wait_until("the Sentinels agree on the master", || {
+            let ports: Vec<u16> = self.sentinels.iter().filter_map(port_at).collect();
+            port = ports.first().copied().unwrap_or(0);
+            !ports.is_empty() && ports.iter().all(|other| *other == port)
+        });
+        port
+    }
+
+    fn until_master_is_not(&self, old: u16) {
+        wait_until("the Sentinels make the replica the master", || {
+            self.sentinels.iter().filter_map(port_at).all(|port| port != old)
+        });
+        let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
+        new.until_master();
+    }
+
+    fn until_ready(&self) {
+        wait_until("the Sentinels know the replica and each other", || {
+            self.sentinels.iter().all(|sentinel| {
+                let words: Vec<String> = sentinel.ask(&["SENTINEL", "MASTER", NAME]);
+                let value = |name: &str| words.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].clone());
+                let count = |name| value(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+                count("num-slaves") == 1 && count("num-other-sentinels") == 2
+            })
+        });
+        wait_until("each Sentinel could promote the replica", || {
+            self.sentinels.iter().all(|sentinel| {
+                let replicas: Vec<Vec<String>> = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]);
+                replicas.iter().any(|words| words.chunks_exact(2).any(|pair| pair == ["master-link-status", "ok"]))
+            })
+        });
+    }
+}
+
+/// Where a Sentinel says that the master is; nothing from one that does not run.
+fn port_at(sentinel: &Server) -> Option<u16> {
+    let mut client = super::connect(sentinel.folder()).ok()?;
+    let found: (String, u16) =
+        redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME).query(&mut client).ok()?;
+    Some(found.1)
+}
