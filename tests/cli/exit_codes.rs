@@ -66,7 +66,7 @@ fn what_fails_in_rlock_itself_is_125() {
     let file = lab.folder().join("file");
     File::create(&file).expect("a file");
     let below = file.join("pages").display().to_string();
-    lab.run(["man", "--dir", &below]).said(125, &format!("cannot create '{below}': not a directory"));
+    lab.run(["man", "--dir", &below]).said(125, &format!("cannot create '{below}/man1': not a directory"));
 }
 
 /// "126, 127: the command cannot be executed, was not found"
