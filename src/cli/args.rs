@@ -198,7 +198,7 @@ fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) ->
 
 /// Where the lock table lives: accepted before and after the subcommand.
 fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR, … [default: RLOCK_STORE or embedded]";
+    let store = "The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
