@@ -1,10 +1,10 @@
 //! The store of many machines: the lock table in a Redis or Valkey, changed by scripts that do there what
 //! [`crate::lock::table::LockTable`] says.
 //!
-//! From the wire upwards: [`target`] says which server is meant, [`trouble`] why it could not be used; [`stream`], [`tls`] and [`link`] are
-//! one connection, [`locate`] finds names and masters, [`route`] leads to whichever node has the resources. [`keys`] and [`scripts`] are the
-//! protocol, [`codec`] its words. Over these, [`client`] asks a question and waits, [`survey`] looks at a whole server, and [`hold`] keeps a
-//! request alive in the loop of `exec`, saying what [`conversation`] decides.
+//! From the wire upwards: `target` says which server is meant, `trouble` why it could not be used; `stream`, `tls` and `link` are
+//! one connection, `locate` finds names and masters, `route` leads to whichever node has the resources. `keys` and `scripts` are the
+//! protocol, `codec` its words. Over these, `client` asks a question and waits, `survey` looks at a whole server, and `hold` keeps a
+//! request alive in the loop of `exec`, saying what `conversation` decides.
 
 mod client;
 pub mod codec;

@@ -59,7 +59,7 @@ impl Node {
 }
 
 impl Target {
-    /// Reads a URL; `None` if its scheme is not one of [`SCHEMES`].
+    /// Reads a URL; `None` if its scheme is not one of theirs.
     pub(in crate::store) fn parse(url: &str) -> Option<Result<Self, Error>> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
