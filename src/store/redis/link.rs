@@ -1,4 +1,5 @@
-//! One connection to a server for a loop that waits with `poll`: commands go out, replies and pushes come in, nothing blocks.
+//! One connection to a server for a loop that waits with `poll`: commands go out, replies and pushes come in, nothing
+//! blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -92,7 +93,8 @@ struct Inbox {
 }
 
 impl Link {
-    /// Begins to connect, and queues what a server is told first; the first write goes out as soon as the kernel lets it.
+    /// Begins to connect, and queues what a server is told first; the first write goes out as soon as the kernel lets
+    /// it.
     pub(super) fn open(target: &Target, address: Address) -> Result<Self, Trouble> {
         if let Some(link) = address.open {
             return Ok(*link);
@@ -166,7 +168,8 @@ impl Link {
         self.queue(command);
     }
 
-    /// Does all that can be done without waiting; the next thing that has arrived. `None` means: wait for the descriptor.
+    /// Does all that can be done without waiting; the next thing that has arrived. `None` means: wait for the
+    /// descriptor.
     pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
         match self.kept.pop_front() {
             Some(kept) => Ok(Some(kept)),
@@ -233,9 +236,9 @@ impl Link {
         }
     }
 
-    /// Sends commands and waits for their replies, until `deadline` on the clock of [`now`]. A subscription is answered by an
-    /// `Okay`. Whatever else comes is kept for [`advance`](Self::advance). Without commands it waits until the server has
-    /// taken the login.
+    /// Sends commands and waits for their replies, until `deadline` on the clock of [`now`]. A subscription is answered
+    /// by an `Okay`. Whatever else comes is kept for [`advance`](Self::advance). Without commands it waits until the
+    /// server has taken the login.
     pub(super) fn call(
         &mut self,
         commands: &[Cmd],

@@ -1,7 +1,7 @@
 //! What the URL of a server says: which servers, how to speak to them, and as whom.
 //!
-//! Nothing here looks at the network, the environment or a file. No message has a part of a URL in it that could be, or could be
-//! taken for, a part of a password.
+//! Nothing here looks at the network, the environment or a file. No message has a part of a URL in it that could be, or
+//! could be taken for, a part of a password.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -108,8 +108,8 @@ pub(in crate::store) struct Target {
 }
 
 impl Node {
-    /// Where a MOVED or ASK error leads to: its text without the first word, such as `3999 10.0.0.1:6381`. A node that does not
-    /// know how it is reached leaves the host out and means the one that it was reached by.
+    /// Where a MOVED or ASK error leads to: its text without the first word, such as `3999 10.0.0.1:6381`. A node that
+    /// does not know how it is reached leaves the host out and means the one that it was reached by.
     pub(super) fn redirected(details: &str, by: &Self) -> Option<Self> {
         let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -133,8 +133,8 @@ impl fmt::Display for Node {
 }
 
 impl Target {
-    /// Turns the files that the URL names relative to a directory into absolute ones, so that [`url`](Self::url) leads to them
-    /// from everywhere. `directory` is asked only where one is.
+    /// Turns the files that the URL names relative to a directory into absolute ones, so that [`url`](Self::url) leads
+    /// to them from everywhere. `directory` is asked only where one is.
     pub(in crate::store) fn anchor(&mut self, directory: impl FnOnce() -> io::Result<PathBuf>) -> Result<(), Error> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let files = tls.ca.iter_mut().chain(tls.identity.iter_mut().flat_map(|(certificate, key)| [certificate, key]));
@@ -163,7 +163,8 @@ impl Target {
 
     /// Adds a password where the URL has none.
     ///
-    /// A user without a password is most likely a password where the user should stand, and it would be shown as a user is.
+    /// A user without a password is most likely a password where the user should stand, and it would be shown as a user
+    /// is.
     pub(in crate::store) fn with_password(mut self, password: Option<Password>) -> Result<Self, Error> {
         self.login.password = self.login.password.or(password);
         if self.login.username.is_some() && self.login.password.is_none() {

@@ -1,7 +1,4 @@
 //! Why a server can't be used, in words.
-//!
-//! Servers say it in many ways, which differ between versions and between a command and the same command in a script. Some repeat
-//! the arguments of a command, which may be a password: what is not known is shown only where that can't be.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,6 +8,8 @@ use rustix::io::Errno;
 
 use super::super::Error;
 use crate::words::reason;
+
+mod reply;
 
 /// Why a server could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,62 +153,6 @@ impl What {
         }
     }
 
-    /// What an error that the server replied comes to.
-    pub(super) fn from_reply(error: &ServerError) -> Self {
-        let text = match error.details() {
-            Some(details) => format!("{} {details}", error.code()),
-            None => error.code().to_owned(),
-        };
-        let text = outside_of_script(&text);
-        let (code, details) = text.split_once(' ').unwrap_or((text, ""));
-        match code {
-            "NOAUTH" => Self::NoPassword,
-            "WRONGPASS" => Self::WrongPassword,
-            "NOPERM" => Self::NoRight(Right::in_words(details)),
-            "READONLY" => Self::ReadOnly,
-            "LOADING" => Self::Loading,
-            "CLUSTERDOWN" => Self::ClusterDown,
-            "MOVED" | "ASK" => Self::IsACluster,
-            "TRYAGAIN" => Self::Migrating,
-            "OOM" => Self::OutOfMemory,
-            "BUSY" => Self::Busy,
-            "MASTERDOWN" => Self::MasterDown,
-            "MISCONF" => Self::CannotSave,
-            "NOREPLICAS" => Self::TooFewReplicas,
-            "DENIED" => Self::Protected,
-            _ => Self::from_words(text),
-        }
-    }
-
-    /// Errors that have no code of their own.
-    fn from_words(text: &str) -> Self {
-        let text = text.strip_prefix("ERR ").unwrap_or(text);
-        let has = |words: &str| text.contains(words);
-        if text.starts_with("ACL failure in script") || text.starts_with("The user executing the script can't") {
-            Self::NoRight(Right::in_words(text))
-        } else if has("invalid password") {
-            Self::WrongPassword
-        } else if has("called without any password configured") || has("AUTH, but no password is set") {
-            Self::NeedlessPassword
-        } else if has("DB index is out of range")
-            || has("invalid DB index")
-            || has("SELECT is not allowed in cluster mode")
-        {
-            Self::NoDatabase
-        } else if has("cluster support disabled") {
-            Self::NotACluster
-        } else if has("max number of clients") {
-            Self::TooManyClients
-        } else if text.to_ascii_lowercase().starts_with("unknown ") || has("wrong number of arguments for 'auth'") {
-            Self::TooOld
-        } else if has("No such master with that name") {
-            Self::UnknownMaster(String::new())
-        } else {
-            let shown = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect();
-            Self::Other(shown)
-        }
-    }
-
     /// Whether it may be over soon, so that trying again makes sense.
     pub(super) fn is_passing(&self) -> bool {
         match self {
@@ -284,7 +227,7 @@ impl What {
                 "closed the connection when asked for TLS: without TLS its URL begins with redis:// or valkey://"
             }
             Self::Closed(Stage::Silent) => {
-                "closed the connection without an answer: with TLS its URL begins with rediss:// or valkeys://, else see its log"
+                "closed the connection without an answer: see its log, or write rediss:// or valkeys:// if it speaks TLS"
             }
             Self::Closed(Stage::Used) => "closed the connection: see its log, and whether it was restarted",
             Self::Broken(why) => return format!("cannot be spoken to: {why}: check the network").into(),
@@ -292,7 +235,7 @@ impl What {
                 "shows a certificate of an authority that is not trusted: name the authority's file by ?ca=FILE"
             }
             Self::WrongName => {
-                "shows a certificate whose subjectAltName has not this host: correct the host, or give ?server-name=NAME"
+                "shows a certificate whose subjectAltName lacks this host: correct it, or give ?server-name=NAME"
             }
             Self::Expired => {
                 "shows a certificate that is not valid now: renew it, or correct the clock of this machine"
@@ -350,17 +293,6 @@ impl What {
 }
 
 impl Right {
-    fn in_words(text: &str) -> Self {
-        let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
-        if text.contains("channel") {
-            Self::Channels
-        } else if text.contains(" key") {
-            Self::Keys
-        } else {
-            Self::Command(between("run the '", "'"))
-        }
-    }
-
     fn words(&self) -> String {
         let lacking = match self {
             Self::Command(Some(name)) => format!("does not let this user run the command '{name}'"),
@@ -393,27 +325,6 @@ impl fmt::Display for Trouble {
 impl From<Trouble> for Error {
     fn from(trouble: Trouble) -> Self {
         Self::Unavailable(trouble.to_string())
-    }
-}
-
-/// The error of a command in a script as it would be outside of one.
-///
-/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -` before it, all newer ones and
-/// Valkey put ` script: …, on @user_script:1.` behind it.
-fn outside_of_script(text: &str) -> &str {
-    let text = match text.strip_prefix("ERR Error running script (call to ") {
-        None => text,
-        Some(rest) => {
-            let mut inner = rest.split_once("): ").map_or(rest, |(_, inner)| inner);
-            while let Some(rest) = inner.strip_prefix("@user_script:") {
-                inner = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).trim_start_matches(": ");
-            }
-            inner.strip_prefix('-').unwrap_or(inner)
-        }
-    };
-    match text.rsplit_once(" script: ") {
-        Some((inner, place)) if place.contains("@user_script") => inner,
-        _ => text,
     }
 }
 

@@ -237,7 +237,9 @@ fn a_call_returns_its_own_replies_and_keeps_the_rest() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping());
-    stream.write_all(b":1\r\n>3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nd\r\n:1\r\n-NO way\r\n").unwrap();
+    let message: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
+    let subscribed: &[u8] = b">3\r\n$9\r\nsubscribe\r\n$1\r\nd\r\n:1\r\n";
+    stream.write_all(&[b":1\r\n", message, subscribed, b"-NO way\r\n"].concat()).unwrap();
     let subscribe = redis::cmd("SUBSCRIBE").arg("d").clone();
     let replies = link.call(&[subscribe, ping()], now() + PATIENCE).unwrap();
     assert!(matches!(&replies[..], [Ok(Value::Okay), Err(error)] if error.code() == "NO"), "{replies:?}");
@@ -348,14 +350,13 @@ fn nobody_there_is_told() {
     let trouble = refused.unwrap_err();
     assert_eq!(trouble.what(), &What::Refused);
     assert!(trouble.to_string().starts_with("redis://127.0.0.1:1 refused"), "{trouble}");
-
-    let server = Server::new();
-    let target = super::tests::target(&format!("redis+unix://{}/none", server.dir.path().display()));
-    assert_eq!(Link::open(&target, address_of(&target)).err().unwrap().what(), &What::NoSocket);
 }
 
-fn address_of(target: &Target) -> Address {
-    address(target)
+#[test]
+fn a_socket_that_is_not_there_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = target(&format!("redis+unix://{}/none", dir.path().display()));
+    assert_eq!(Link::open(&target, address(&target)).err().unwrap().what(), &What::NoSocket);
 }
 
 /// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it has room again.

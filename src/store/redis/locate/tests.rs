@@ -153,7 +153,7 @@ fn a_cluster_begins_at_a_node_that_answers() {
     let url =
         format!("redis+cluster://127.0.0.1:{},127.0.0.1:{silent_port},127.0.0.1:{one},127.0.0.1:{other}", deserted());
     // The silent one takes a third of it.
-    let address = found(&url, Duration::from_secs(3)).unwrap();
+    let address = found(&url, Duration::from_secs(6)).unwrap();
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
     assert!(address.open.is_some());
 

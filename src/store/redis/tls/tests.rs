@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,15 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Certificates(TempDir);
 
 impl Certificates {
-    /// Those of all tests; the folder is the operating system's to remove.
-    fn get() -> &'static Self {
-        static MADE: OnceLock<Certificates> = OnceLock::new();
-        MADE.get_or_init(|| {
-            let made = Self(tempfile::tempdir().unwrap());
-            made.make("localhost");
-            made.make("elsewhere");
-            made
-        })
+    fn new() -> Self {
+        let made = Self(tempfile::tempdir().unwrap());
+        made.make("localhost");
+        made.make("elsewhere");
+        made
     }
 
     fn make(&self, host: &str) {
@@ -54,6 +49,19 @@ impl Certificates {
 
     fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// The part of a URL that trusts the certificate of `host`.
+    fn trusting(&self, host: &str) -> String {
+        format!("ca={}", self.file(&format!("{host}.pem")).display())
+    }
+
+    /// What comes of asking a server that has the certificate of `host`.
+    fn asked(&self, host: &str, wants_certificate: bool, query: &str) -> Result<Value, What> {
+        let (address, server) = serve(pong(self.server(host, wants_certificate)));
+        let reply = ping(address, query).map_err(|trouble| trouble.what().clone());
+        server.join().unwrap();
+        reply
     }
 
     /// A server that has the certificate of `host`, and wants one of its clients if told to.
@@ -103,44 +111,31 @@ fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
     }
 }
 
-fn trusting(host: &str) -> String {
-    format!("ca={}", Certificates::get().file(&format!("{host}.pem")).display())
-}
-
-/// What comes of asking a server that has the certificate of `host`.
-fn asked(host: &str, wants_certificate: bool, query: &str) -> Result<Value, What> {
-    let (address, server) = serve(pong(Certificates::get().server(host, wants_certificate)));
-    let reply = ping(address, query).map_err(|trouble| trouble.what().clone());
-    server.join().unwrap();
-    reply
-}
-
 #[test]
 fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
+    let made = Certificates::new();
     let pong = || Ok(Value::SimpleString("PONG".to_owned()));
-    assert_eq!(asked("localhost", false, &trusting("localhost")), pong());
-    assert_eq!(asked("localhost", false, &trusting("elsewhere")), Err(What::UnknownAuthority));
-    assert_eq!(asked("elsewhere", false, &trusting("elsewhere")), Err(What::WrongName));
-    assert_eq!(asked("elsewhere", false, &format!("{}&server-name=elsewhere", trusting("elsewhere"))), pong());
+    assert_eq!(made.asked("localhost", false, &made.trusting("localhost")), pong());
+    assert_eq!(made.asked("localhost", false, &made.trusting("elsewhere")), Err(What::UnknownAuthority));
+    assert_eq!(made.asked("elsewhere", false, &made.trusting("elsewhere")), Err(What::WrongName));
+    let named = format!("{}&server-name=elsewhere", made.trusting("elsewhere"));
+    assert_eq!(made.asked("elsewhere", false, &named), pong());
 }
 
 #[test]
 fn a_client_shows_the_certificate_that_it_has() {
-    let file = |name| Certificates::get().file(name);
-    let ours = format!(
-        "{}&cert={}&key={}",
-        trusting("localhost"),
-        file("elsewhere.pem").display(),
-        file("elsewhere.key").display()
-    );
-    assert_eq!(asked("localhost", true, &ours), Ok(Value::SimpleString("PONG".to_owned())));
-    assert_eq!(asked("localhost", true, &trusting("localhost")), Err(What::WantsCertificate));
+    let made = Certificates::new();
+    let file = |name| made.file(name).display().to_string();
+    let nothing = made.trusting("localhost");
+    let ours = format!("{nothing}&cert={}&key={}", file("elsewhere.pem"), file("elsewhere.key"));
+    assert_eq!(made.asked("localhost", true, &ours), Ok(Value::SimpleString("PONG".to_owned())));
+    assert_eq!(made.asked("localhost", true, &nothing), Err(What::WantsCertificate));
 }
 
 #[test]
 fn files_of_no_use_are_told() {
-    let certificates = Certificates::get();
-    let file = |name| certificates.file(name).display().to_string();
+    let made = Certificates::new();
+    let file = |name| made.file(name).display().to_string();
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let cases = [
         (format!("ca={}", file("none.pem")), "none.pem': no such file"),
@@ -159,7 +154,8 @@ fn files_of_no_use_are_told() {
 #[test]
 fn bytes_come_through_however_they_are_cut() {
     let long = vec![b'x'; 1 << 20];
-    let config = Certificates::get().server("localhost", false);
+    let made = Certificates::new();
+    let config = made.server("localhost", false);
     let expected = long.clone();
     let (address, server) = serve(move |stream| {
         stream.set_nodelay(true).unwrap();
@@ -178,7 +174,7 @@ fn bytes_come_through_however_they_are_cut() {
         // What comes for a socket that is closed already takes with it what was sent last.
         stream.read_exact(&mut [0; 28]).unwrap();
     });
-    let mut link = link(address, &trusting("localhost")).unwrap();
+    let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
     let replies = link.call(&[echo], now() + PATIENCE).unwrap();
     assert_eq!(replies, [Ok(Value::Int(12345))]);
@@ -191,21 +187,22 @@ fn bytes_come_through_however_they_are_cut() {
 
 #[test]
 fn a_server_that_speaks_no_tls_is_told() {
+    let made = Certificates::new();
     let (address, server) = serve(|mut stream| {
         stream.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").unwrap();
         stream
     });
-    assert_eq!(ping(address, &trusting("localhost")).unwrap_err().what(), &What::IsPlain);
+    assert_eq!(ping(address, &made.trusting("localhost")).unwrap_err().what(), &What::IsPlain);
     drop(server.join().unwrap());
 
     let (address, server) = serve(|mut stream| stream.read(&mut [0; 10_000]).unwrap());
-    let trouble = ping(address, &trusting("localhost")).unwrap_err();
+    let trouble = ping(address, &made.trusting("localhost")).unwrap_err();
     assert_eq!(trouble.what(), &What::Closed(Stage::Handshake));
     server.join().unwrap();
 
     // It waits for the end of a line that doesn't come.
     let (address, server) = serve(|stream| stream);
-    let mut link = link(address, &trusting("localhost")).unwrap();
+    let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
     let trouble = link.call(&[redis::cmd("PING")], now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(trouble.what(), &What::TimedOut(Stage::Handshake));

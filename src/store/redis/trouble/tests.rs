@@ -26,7 +26,8 @@ fn errors_mean_the_same_in_all_versions() {
         ("WRONGPASS invalid username-password pair or user is disabled.", What::WrongPassword),
         ("ERR invalid password", What::WrongPassword),
         (
-            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+             configuration is correct?",
             What::NeedlessPassword,
         ),
         ("ERR Client sent AUTH, but no password is set", What::NeedlessPassword),
@@ -52,7 +53,7 @@ fn errors_mean_the_same_in_all_versions() {
         ("DENIED Redis is running in protected mode because protected mode is enabled", What::Protected),
         ("ERR max number of clients reached", What::TooManyClients),
         ("ERR DB index is out of range", What::NoDatabase),
-        ("ERR SELECT is not allowed in cluster mode", What::NoDatabase),
+        ("ERR SELECT is not allowed in cluster mode", What::IsACluster),
         ("ERR This instance has cluster support disabled", What::NotACluster),
         ("ERR unknown command `HELLO`, with args beginning with: `3`, ", What::TooOld),
         ("ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ", What::TooOld),
@@ -80,8 +81,8 @@ fn errors_mean_the_same_in_all_versions() {
         ),
         (
             format!(
-                "{old} @user_script: 1: The user executing the script can't access at least one of the keys mentioned in the \
-                 command arguments"
+                "{old} @user_script: 1: The user executing the script can't access at least one of the keys mentioned in \
+                 the command arguments"
             ),
             keys(),
         ),

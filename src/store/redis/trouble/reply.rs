@@ -1,0 +1,100 @@
+//! What the errors that servers reply mean.
+//!
+//! Servers say it in many ways, which differ between versions and between a command and the same command in a script.
+//! Some repeat the arguments of a command, which may be a password: what is not known is shown only where that can't
+//! be.
+
+use redis::ServerError;
+
+use super::{Right, What};
+
+impl What {
+    /// What an error that the server replied comes to.
+    pub(in super::super) fn from_reply(error: &ServerError) -> Self {
+        let text = match error.details() {
+            Some(details) => format!("{} {details}", error.code()),
+            None => error.code().to_owned(),
+        };
+        let text = outside_of_script(&text);
+        let (code, details) = text.split_once(' ').unwrap_or((text, ""));
+        match code {
+            "NOAUTH" => Self::NoPassword,
+            "WRONGPASS" => Self::WrongPassword,
+            "NOPERM" => Self::NoRight(Right::in_words(details)),
+            "READONLY" => Self::ReadOnly,
+            "LOADING" => Self::Loading,
+            "CLUSTERDOWN" => Self::ClusterDown,
+            "MOVED" | "ASK" => Self::IsACluster,
+            "TRYAGAIN" => Self::Migrating,
+            "OOM" => Self::OutOfMemory,
+            "BUSY" => Self::Busy,
+            "MASTERDOWN" => Self::MasterDown,
+            "MISCONF" => Self::CannotSave,
+            "NOREPLICAS" => Self::TooFewReplicas,
+            "DENIED" => Self::Protected,
+            _ => Self::from_words(text),
+        }
+    }
+
+    /// Errors that have no code of their own.
+    fn from_words(text: &str) -> Self {
+        let text = text.strip_prefix("ERR ").unwrap_or(text);
+        let has = |words: &str| text.contains(words);
+        if text.starts_with("ACL failure in script") || text.starts_with("The user executing the script can't") {
+            Self::NoRight(Right::in_words(text))
+        } else if has("invalid password") {
+            Self::WrongPassword
+        } else if has("called without any password configured") || has("AUTH, but no password is set") {
+            Self::NeedlessPassword
+        } else if has("DB index is out of range") || has("invalid DB index") {
+            Self::NoDatabase
+        } else if has("not allowed in cluster mode") {
+            Self::IsACluster
+        } else if has("cluster support disabled") {
+            Self::NotACluster
+        } else if has("max number of clients") {
+            Self::TooManyClients
+        } else if text.to_ascii_lowercase().starts_with("unknown ") || has("wrong number of arguments for 'auth'") {
+            Self::TooOld
+        } else if has("No such master with that name") {
+            Self::UnknownMaster(String::new())
+        } else {
+            let shown = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect();
+            Self::Other(shown)
+        }
+    }
+}
+
+impl Right {
+    fn in_words(text: &str) -> Self {
+        let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
+        if text.contains("channel") {
+            Self::Channels
+        } else if text.contains(" key") {
+            Self::Keys
+        } else {
+            Self::Command(between("run the '", "'"))
+        }
+    }
+}
+
+/// The error of a command in a script as it would be outside of one.
+///
+/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -` before it, all newer
+/// ones and Valkey put ` script: …, on @user_script:1.` behind it.
+fn outside_of_script(text: &str) -> &str {
+    let text = match text.strip_prefix("ERR Error running script (call to ") {
+        None => text,
+        Some(rest) => {
+            let mut inner = rest.split_once("): ").map_or(rest, |(_, inner)| inner);
+            while let Some(rest) = inner.strip_prefix("@user_script:") {
+                inner = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).trim_start_matches(": ");
+            }
+            inner.strip_prefix('-').unwrap_or(inner)
+        }
+    };
+    match text.rsplit_once(" script: ") {
+        Some((inner, place)) if place.contains("@user_script") => inner,
+        _ => text,
+    }
+}
