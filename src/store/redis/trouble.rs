@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use redis::ServerError;
 use rustix::io::Errno;
 
 use super::super::Error;
