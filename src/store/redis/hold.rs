@@ -168,7 +168,9 @@ impl RedisHold {
                 }
             }
             if self.limit().is_some_and(|limit| limit <= now) {
-                return Err(self.route.timed_out());
+                // Where there is no connection, what was wrong with the last one says more.
+                let last = self.trouble.take_if(|_| self.route.is_closed());
+                return Err(last.unwrap_or_else(|| self.route.timed_out()));
             }
             let says = self.due(now);
             if says.is_empty() {
