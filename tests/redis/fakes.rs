@@ -76,21 +76,26 @@ impl Drop for Fake {
     }
 }
 
-/// How Redis 5 answers to each command of a request: it knows neither HELLO nor what ZRANGE can do since 6.2.
+/// How Redis 5 answers to each command of a request: it knows neither HELLO nor what ZRANGE can do since 6.2. Somebody has used the
+/// resource `k` there.
 pub(crate) fn as_redis_5(request: &str) -> String {
     let words: Vec<&str> = request.split("\r\n").collect();
     // A command is `*N`, then for each of its words `$BYTES` and the word.
     let commands =
         words.windows(3).filter(|line| line[0].starts_with('*') && line[1].starts_with('$')).map(|line| line[2]);
     let answer = |command: &str| match command.to_ascii_uppercase().as_str() {
-        "EVALSHA" => "-NOSCRIPT No matching script. Please use EVAL.\r\n",
-        "EVAL" => {
-            "-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4c48582e38c0e791): @user_script:7: \
-             @user_script: 7: ERR syntax error \r\n"
+        "EVALSHA" => "-NOSCRIPT No matching script. Please use EVAL.\r\n".to_owned(),
+        "EVAL" => "-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4c48582e38c0e791): @user_script:7: \
+                   @user_script: 7: ERR syntax error \r\n"
+            .to_owned(),
+        "SCAN" => {
+            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("it looks for keys of its own");
+            let key = format!("{pattern}k}}:d");
+            format!("*2\r\n$1\r\n0\r\n*1\r\n${}\r\n{key}\r\n", key.len())
         }
-        "HELLO" => "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n",
-        "PING" => "+PONG\r\n",
-        _ => "+OK\r\n",
+        "HELLO" => "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n".to_owned(),
+        "PING" => "+PONG\r\n".to_owned(),
+        _ => "+OK\r\n".to_owned(),
     };
     commands.map(answer).collect()
 }

@@ -258,6 +258,11 @@ impl Server {
         wait_until("the replica is a master", || self.says(&["INFO", "replication"], "role:master"));
     }
 
+    /// Waits until it is a replica.
+    pub(crate) fn until_replica(&self) {
+        wait_until("the master is a replica", || self.says(&["INFO", "replication"], "role:slave"));
+    }
+
     /// What it wrote to its log.
     pub(crate) fn log(&self) -> String {
         log(self.folder.path())

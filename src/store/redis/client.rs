@@ -34,13 +34,14 @@ impl<'r> Client<'r> {
         mut passed_over: usize,
     ) -> Result<Reply, Trouble> {
         let mut whole = false;
+        let mut met = None;
         loop {
             let command = if whole { call.eval(setting) } else { call.evalsha(setting) };
             let reply = match self.ask(command, std::mem::take(&mut passed_over)) {
                 Ok(reply) => reply,
                 Err(trouble) => {
                     self.route.close();
-                    self.again_after(RETRY_AFTER, trouble)?;
+                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
                     continue;
                 }
             };
@@ -52,10 +53,10 @@ impl<'r> Client<'r> {
                 },
                 Judged::NoScript => whole = true,
                 Judged::Elsewhere(redirect) => self.route.follow(redirect),
-                Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.timed_out())?,
+                Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.trouble(What::Migrating), &mut met)?,
                 Judged::Trouble(trouble) => {
                     self.route.close();
-                    self.again_after(RETRY_AFTER, trouble)?;
+                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
                 }
             }
         }
@@ -106,11 +107,13 @@ impl<'r> Client<'r> {
         Ok(())
     }
 
-    /// Waits a little, if trying again can mend the trouble and there is time for it.
-    fn again_after(&self, pause: Duration, trouble: Trouble) -> Result<(), Trouble> {
+    /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what the last try met.
+    fn again_after(&self, pause: Duration, trouble: Trouble, met: &mut Option<Trouble>) -> Result<(), Trouble> {
+        let trouble = trouble.or_rather(met.take());
         if !trouble.is_passing() || now() + pause >= self.until {
             return Err(trouble);
         }
+        *met = Some(trouble);
         let _ = poll(&mut [], Timespec::try_from(pause).ok().as_ref());
         Ok(())
     }

@@ -157,9 +157,16 @@ impl Conversation {
     /// How long an answer may take before the connection is given up.
     pub(super) fn patience(&self, connect_timeout: Duration) -> Duration {
         match self.state {
-            State::Replicating(_) | State::Held(_) => self.lease.patience().min(connect_timeout),
+            State::Held(_) => self.lease.patience().min(connect_timeout),
+            // The server answers when the replicas have, or had the time for it, and has to be heard itself.
+            State::Replicating(_) => self.replicas_patience(connect_timeout).saturating_mul(2),
             _ => connect_timeout,
         }
+    }
+
+    /// How long the replicas may take, with enough of the lease left to renew it after that.
+    pub(super) fn replicas_patience(&self, connect_timeout: Duration) -> Duration {
+        self.lease.patience().min(connect_timeout)
     }
 
     /// How long to wait before the server is tried again, after so many failures in a row.

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::codec::{Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say};
 use super::link::now;
-use super::route::{Heard, Judged, Route};
+use super::route::{Heard, Judged, Redirect, Route};
 use super::target::Kind;
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
@@ -138,8 +138,10 @@ impl RedisHold {
                 self.written(Call::renew(self.request.session, self.resources.clone(), listening), whole)
             }
             Say::Replicate(replicas) => {
+                // No time at all means for ever.
+                let patience = self.conversation.replicas_patience(self.connect_timeout).as_millis().max(1);
                 let mut wait = redis::cmd("WAIT");
-                wait.arg(replicas).arg(self.connect_timeout.as_millis().max(1) as u64);
+                wait.arg(replicas).arg(u64::try_from(patience).unwrap_or(u64::MAX));
                 wait
             }
         };
@@ -163,14 +165,12 @@ impl RedisHold {
                         let says = self.conversation.woken();
                         self.say_all(says, now);
                     }
-                    Heard::NotSubscribed(error) => self.not_subscribed(&error)?,
+                    Heard::NotSubscribed(error) => self.not_subscribed(&error, now)?,
                     Heard::Answer(reply) => self.answer(reply, now)?,
                 }
             }
             if self.limit().is_some_and(|limit| limit <= now) {
-                // Where there is no connection, what was wrong with the last one says more.
-                let last = self.trouble.take_if(|_| self.route.is_closed());
-                return Err(last.unwrap_or_else(|| self.route.timed_out()));
+                return Err(self.route.timed_out());
             }
             let says = self.due(now);
             if says.is_empty() {
@@ -198,15 +198,24 @@ impl RedisHold {
         self.unanswered.front().map(|sent| sent.at.saturating_add(patience))
     }
 
-    fn not_subscribed(&mut self, error: &ServerError) -> Result<(), Trouble> {
+    fn not_subscribed(&mut self, error: &ServerError, now: Duration) -> Result<(), Trouble> {
         // A holder does without: the next renewal tells it of a break.
         if matches!(self.conversation.standing(), Standing::Granted(_)) {
             return Ok(());
         }
         match self.route.judge(Err(error.clone())) {
             Judged::Trouble(trouble) => Err(trouble),
+            // A channel is where its slot is.
+            Judged::Elsewhere(redirect) => self.go_to(redirect, now),
             _ => Err(self.route.trouble(What::Closed(Stage::Used))),
         }
+    }
+
+    /// Goes on elsewhere in the Cluster.
+    fn go_to(&mut self, redirect: Redirect, now: Duration) -> Result<(), Trouble> {
+        self.forget_what_was_said();
+        self.route.follow(redirect);
+        self.connect(now)
     }
 
     fn answer(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Trouble> {
@@ -220,11 +229,7 @@ impl RedisHold {
                 return Ok(());
             }
             Judged::NoScript => return Err(self.route.trouble(What::NotRedis)),
-            Judged::Elsewhere(redirect) => {
-                self.forget_what_was_said();
-                self.route.follow(redirect);
-                return self.connect(now);
-            }
+            Judged::Elsewhere(redirect) => return self.go_to(redirect, now),
             Judged::TryAgain => {
                 self.try_again(&sent, now);
                 return Ok(());
@@ -323,13 +328,13 @@ impl RedisHold {
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
-            return Err(trouble.into());
+            return Err(trouble.or_rather(self.trouble.take()).into());
         }
         self.route.close();
         self.forget_what_was_said();
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(now.saturating_add(self.conversation.retry_after(self.failures)));
-        self.trouble = Some(trouble);
+        self.trouble = Some(trouble.or_rather(self.trouble.take()));
         Ok(())
     }
 }

@@ -122,7 +122,8 @@ impl Route {
             Some(redirect) => Seek::Node(redirect.node.clone()),
             None => Seek::Start(self.turn),
         };
-        match locate(&self.target, seek, now().saturating_add(self.limit))? {
+        // A search that fails says more about why than whoever waits for it: it gets to say so first.
+        match locate(&self.target, seek, now().saturating_add(self.limit / 10 * 9))? {
             Located::Ready(address) => self.connect(address),
             Located::Looking(locating) => {
                 self.state = State::Locating(locating);
@@ -155,10 +156,15 @@ impl Route {
 
     /// Says something; it leaves with the next [`advance`](Self::advance) that can write.
     pub(super) fn send(&mut self, command: Cmd) {
+        self.announce();
+        self.push(command, Expected::Answer);
+    }
+
+    /// Says before a command that a node of the Cluster has sent it here, if that has to be said.
+    fn announce(&mut self) {
         if self.redirect.as_ref().is_some_and(|redirect| redirect.asking) {
             self.push(redis::cmd("ASKING"), Expected::PassedOver);
         }
-        self.push(command, Expected::Answer);
     }
 
     /// Subscribes to a channel of the session that the resources belong to.
@@ -167,6 +173,7 @@ impl Route {
         let mut hello = redis::cmd("HELLO");
         hello.arg(3);
         self.push(hello, Expected::PassedOver);
+        self.announce();
         let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         self.push(subscribe, Expected::Subscription);

@@ -299,7 +299,7 @@ impl Right {
             Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
             Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
         };
-        format!("{lacking}: give it the rights that rlock(1) lists")
+        format!("{lacking}: give it the rights that rlock-redis(7) lists")
     }
 }
 
@@ -307,6 +307,14 @@ impl Trouble {
     /// Whether it may be over soon, so that trying again makes sense.
     pub(super) fn is_passing(&self) -> bool {
         self.what.is_passing()
+    }
+
+    /// What to tell of two that came one after the other: that there was no answer in time says less than what was met before.
+    pub(super) fn or_rather(self, earlier: Option<Self>) -> Self {
+        match (&self.what, earlier) {
+            (What::TimedOut(_), Some(earlier)) => earlier,
+            _ => self,
+        }
     }
 
     /// What went wrong.

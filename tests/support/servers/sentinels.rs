@@ -68,11 +68,14 @@ impl Sentinels {
         self.until_master_is_not(old);
     }
 
-    /// Makes the replica the master while the old one lives on, as its replica.
+    /// Makes the replica the master while the old one lives on, as its replica. Until it is told to, which takes the Sentinels some
+    /// seconds, it serves whoever is connected, and what it grants or releases meanwhile is lost.
     pub(crate) fn switch(&mut self) {
         let old = self.master_port();
         self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
         self.until_master_is_not(old);
+        let old = self.servers.iter().find(|server| server.port() == old).expect("it is one of the two");
+        old.until_replica();
     }
 
     /// What the Sentinels agree on as the master's port, once they do.

@@ -11,7 +11,7 @@ local need = needed({}, false)
 if need then
   return need
 end
-check(resources[1], channel)
+check(channel)
 drop_expired()
 local reply = stands(session)
 if reply[1] ~= 'unknown' then
@@ -153,8 +153,10 @@ for i = 1, #at do
     seq = at[i].seq + 1
   end
 end
--- HSET is the one command that was not tried yet.
-call('HSET', resources[1].d, '#clock', now)
+-- HSET is the one command that was not tried where nothing was known.
+if not resources[1].known then
+  call('HSET', resources[1].d, '#clock', now)
+end
 for i = 1, #at do
   local r = at[i]
   if r.known and not next(r.count) then

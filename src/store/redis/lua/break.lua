@@ -31,7 +31,7 @@ if #held + #due == 0 then
   return { 'broken' }
 end
 make_way()
-check(r, sub(r.d, 1, -2) .. 'w:')
+check()
 drop_expired()
 held = holders()
 local reply = told_all(held)

@@ -13,7 +13,7 @@ if #due == 0 then
 end
 local reply = told_all(due)
 make_way()
-check(resources[1], sub(resources[1].d, 1, -2) .. 'w:')
+check()
 drop_expired()
 table.insert(reply, 1, 'expired')
 return finish(reply)

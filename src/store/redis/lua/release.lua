@@ -12,6 +12,10 @@ if need then
 end
 if known or #due > 0 then
   make_way()
+  -- Alone it is asked for less than its grant was.
+  if #due > 0 or resources[1].count.waiters then
+    check()
+  end
 end
 drop_expired()
 if #places(session) == 0 then

@@ -13,6 +13,9 @@ local at = places(session)
 if #due > 0 or #at > 0 then
   make_way()
 end
+if #due > 0 then
+  check()
+end
 drop_expired()
 at = places(session)
 for i = 1, #at do

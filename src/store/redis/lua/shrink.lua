@@ -12,7 +12,7 @@ end
 local r = resources[1]
 if #places(session) > 0 or #due > 0 then
   make_way()
-  check(r, sub(r.d, 1, -2) .. 'w:' .. session)
+  check()
 end
 drop_expired()
 if #places(session) == 0 then

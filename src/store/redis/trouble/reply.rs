@@ -44,6 +44,9 @@ impl What {
             Self::NoRight(Right::in_words(text))
         } else if has("invalid password") {
             Self::WrongPassword
+        } else if has("unauthenticated multibulk length") || has("unauthenticated bulk length") {
+            // What is longer than a login is turned away before it is read, and the connection with it.
+            Self::NoPassword
         } else if has("called without any password configured") || has("AUTH, but no password is set") {
             Self::NeedlessPassword
         } else if has("DB index is out of range") || has("invalid DB index") {
@@ -54,7 +57,12 @@ impl What {
             Self::NotACluster
         } else if has("max number of clients") {
             Self::TooManyClients
-        } else if text.to_ascii_lowercase().starts_with("unknown ") || has("wrong number of arguments for 'auth'") {
+        } else if text.to_ascii_lowercase().starts_with("unknown ")
+            || has("wrong number of arguments for 'auth'")
+            || text.starts_with("syntax error")
+            || text.starts_with("value is not an integer or out of range")
+        {
+            // The last two are how a server says it that knows the commands, but not what newer ones can do.
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())

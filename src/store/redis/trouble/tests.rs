@@ -60,7 +60,8 @@ fn errors_mean_the_same_in_all_versions() {
         ("ERR Unknown subcommand or wrong number of arguments for 'MYID'. Try CLUSTER HELP.", What::TooOld),
         ("ERR wrong number of arguments for 'auth' command", What::TooOld),
         ("WRONGTYPE Operation against a key", What::Other("WRONGTYPE Operation against a key".to_owned())),
-        ("ERR syntax\u{7}error", What::Other("syntax?error".to_owned())),
+        ("ERR Protocol error: unauthenticated multibulk length", What::NoPassword),
+        ("ERR strange\u{7}error", What::Other("strange?error".to_owned())),
     ];
     for (text, what) in cases {
         assert_eq!(What::from_reply(&error(text)), what, "{text}");
@@ -100,8 +101,9 @@ fn errors_mean_the_same_in_all_versions() {
         (format!("{old} @user_script: 1: -READONLY You can't write against a read only replica."), What::ReadOnly),
         (format!("READONLY You can't write against a read only replica. {valkey}"), What::ReadOnly),
         (format!("NOREPLICAS Not enough good replicas to write. {seven}"), What::TooFewReplicas),
-        (format!("{old} ERR syntax error"), What::Other("syntax error".to_owned())),
-        (format!("ERR syntax error {valkey}"), What::Other("syntax error".to_owned())),
+        (format!("{old} ERR syntax error"), What::TooOld),
+        (format!("{old} ERR value is not an integer or out of range"), What::TooOld),
+        (format!("ERR no such key {valkey}"), What::Other("no such key".to_owned())),
         (
             format!("{old} user_script:1: attempt to perform arithmetic on a nil value"),
             What::Other("user_script:1: attempt to perform arithmetic on a nil value".to_owned()),
@@ -149,7 +151,7 @@ fn it_says_which_server_and_what_to_do() {
     );
     assert_eq!(
         said(command("zadd")),
-        "redis://h:1 does not let this user run the command 'zadd': give it the rights that rlock(1) lists"
+        "redis://h:1 does not let this user run the command 'zadd': give it the rights that rlock-redis(7) lists"
     );
     assert!(
         matches!(Error::from(What::Loading.of("x")), Error::Unavailable(text) if text.starts_with("x still reads"))

@@ -65,18 +65,28 @@ local function needed(ids, frees)
 end
 
 -- Does, where it changes nothing, all that some script may have to do, so that a user who lacks a right learns it before anything
--- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written.
-local function check(r, channel)
+-- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written. HSET comes last, for it moves the
+-- clock on; where nothing is known of any resource there is nothing yet that could be half done.
+local function check(channel)
+  local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
   call('ZREM', r.u, '')
   call('HDEL', r.d, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('ZCOUNT', r.q, 0, 0)
   call('ZSCORE', r.e, '')
+  -- Before and after, so that no key is left with a TTL.
+  call('PERSIST', r.q)
   call('PEXPIRE', r.q, IDLE)
   call('PERSIST', r.q)
   if publish ~= '' then
-    call(publish, channel, '')
+    call(publish, channel or sub(r.d, 1, -2) .. 'w:', '')
+  end
+  for i = 1, n do
+    if resources[i].known then
+      call('HSET', resources[i].d, '#clock', now)
+      break
+    end
   end
 end
 
