@@ -130,13 +130,13 @@ impl Both {
 
     /// The last token that each resource has given out, as the server remembers it.
     pub(crate) fn last_tokens(&mut self) -> Vec<(Resource, u64)> {
-        let tokens = self.resources.iter().map(|resource| {
-            let token =
-                redis::cmd("HGET").arg(&self.side.keys(resource)[0]).arg("#token").query(&mut self.side.connection);
-            (resource.clone(), token.unwrap_or_else(|error| panic!("{error}")))
-        });
-        let tokens: Vec<(Resource, Option<u64>)> = tokens.collect();
-        tokens.into_iter().map(|(resource, token)| (resource, token.unwrap_or(0))).collect()
+        let mut pipeline = redis::pipe();
+        for resource in &self.resources {
+            pipeline.cmd("HGET").arg(&self.side.keys(resource)[0]).arg("#token");
+        }
+        let tokens: Vec<Option<u64>> =
+            pipeline.query(&mut self.side.connection).unwrap_or_else(|error| panic!("{error}"));
+        self.resources.iter().cloned().zip(tokens.into_iter().map(|token| token.unwrap_or(0))).collect()
     }
 
     fn waits_twice(&self, id: SessionId, resource: &Resource) -> bool {

@@ -44,14 +44,15 @@ impl History {
     pub(crate) fn play(&self, server: &Server) -> Result<(), String> {
         static PLAYED: AtomicU64 = AtomicU64::new(0);
         let number = PLAYED.fetch_add(1, Ordering::Relaxed);
-        let side = Side::new(server, &format!("history {number}"), Wake::Nobody);
+        self.play_on(Side::new(server, &format!("history {number}"), Wake::Nobody))
+    }
+
+    /// Plays it in a namespace that nothing else is in.
+    pub(crate) fn play_on(&self, side: Side) -> Result<(), String> {
         let mut world = World::new(self.seed, side);
         for step in &self.steps {
             let op = world.op(&mut Numbers::new(self.seed << 32 | u64::from(*step)));
             let own = world.own(&op);
-            if std::env::var_os("RLOCK_DEBUG").is_some() {
-                println!("{step} {op:?}");
-            }
             let shown = format!("step {step}, {} µs: ", world.now - BEGIN);
             world.both.apply(world.now, op, &own).map_err(|difference| shown + &difference)?;
         }

@@ -9,26 +9,32 @@ use crate::side::Side;
 /// What is left of a resource that nobody holds or waits for.
 const LEFT: [&str; 3] = ["#seq", "#token", "#clock"];
 
+/// What is asked of each resource: the TTLs of its keys, the fields of d, the sessions in e, and how many are in q, l and u.
+type Answers = ((i64, i64, i64, i64, i64), BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
+
 /// Checks the keys of every resource against who holds and who waits.
 pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(), String> {
-    listings.iter().try_for_each(|listing| {
+    // In one go, for this is done at every step.
+    let mut pipeline = redis::pipe();
+    for listing in listings {
         let keys = side.keys(&listing.name);
-        check_one(side, &keys, listing).map_err(|what| format!("{}: {what}", listing.name))
+        let ttls = "local ttls = {} for i = 1, #KEYS do ttls[i] = redis.call('PTTL', KEYS[i]) end return ttls";
+        pipeline.cmd("EVAL").arg(ttls).arg(keys.len()).arg(&keys);
+        let [d, e, q, l, u] = keys;
+        pipeline.cmd("HKEYS").arg(d).cmd("ZRANGE").arg(e).arg(0).arg(-1);
+        pipeline.cmd("ZCARD").arg(q).cmd("ZCARD").arg(l).cmd("ZCARD").arg(u);
+    }
+    let answers: Vec<redis::Value> = pipeline.query(&mut side.connection).map_err(|error| error.to_string())?;
+    listings.iter().zip(answers.chunks(6)).try_for_each(|(listing, answers)| {
+        let answers =
+            redis::from_redis_value(redis::Value::Array(answers.to_vec())).map_err(|error| error.to_string())?;
+        check_one(answers, listing).map_err(|what| format!("{}: {what}", listing.name))
     })
 }
 
-fn check_one(side: &mut Side, keys: &[String; 5], listing: &ResourceListing) -> Result<(), String> {
-    let [d, e, q, l, u] = keys;
-    let mut pipeline = redis::pipe();
-    for key in keys {
-        pipeline.cmd("PTTL").arg(key);
-    }
-    pipeline.cmd("HKEYS").arg(d).cmd("ZRANGE").arg(e).arg(0).arg(-1).cmd("ZCARD").arg(q);
-    pipeline.cmd("ZCARD").arg(l).cmd("ZCARD").arg(u);
-    type Answers = (i64, i64, i64, i64, i64, BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
-    let answers: Answers = pipeline.query(&mut side.connection).map_err(|error| error.to_string())?;
-    let (d_ttl, e_ttl, q_ttl, l_ttl, u_ttl, fields, expiries, queued, lower, upper) = answers;
-
+fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> {
+    let (ttls, fields, expiries, queued, lower, upper) = answers;
+    let ttls = <[i64; 5]>::from(ttls);
     let claims = listing.holders.len() + listing.waiters.len();
     if (lower, upper) != (claims, claims) {
         return Err(format!("{claims} claims have {lower} lower and {upper} upper ends"));
@@ -48,11 +54,10 @@ fn check_one(side: &mut Side, keys: &[String; 5], listing: &ResourceListing) -> 
     if expiries != with_terms {
         return Err(format!("the expiries are of {expiries:?}, not of {with_terms:?}"));
     }
-    let ttls = [d_ttl, e_ttl, q_ttl, l_ttl, u_ttl];
     if claims > 0 {
         return if ttls.iter().all(|ttl| *ttl < 0) { Ok(()) } else { Err(format!("live keys have TTLs: {ttls:?}")) };
     }
     let untouched = ttls == [-2; 5];
-    let idle = d_ttl > 0 && ttls[1..] == [-2; 4] && fields.iter().all(|field| LEFT.contains(&field.as_str()));
+    let idle = ttls[0] > 0 && ttls[1..] == [-2; 4] && fields.iter().all(|field| LEFT.contains(&field.as_str()));
     if untouched || idle { Ok(()) } else { Err(format!("nobody is left, but {fields:?} and keys with TTLs {ttls:?}")) }
 }

@@ -4,18 +4,14 @@
 //! A history is a seed and the numbers of its steps. One that fails is made as short as possible, and told with the command that
 //! plays it again.
 
-#[path = "differential/both.rs"]
 mod both;
-#[path = "differential/directed.rs"]
 mod directed;
-#[path = "differential/history.rs"]
 mod history;
-#[path = "differential/numbers.rs"]
 mod numbers;
-#[path = "differential/raw.rs"]
+mod party;
 mod raw;
-#[path = "differential/side.rs"]
 mod side;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::sync::Once;
@@ -24,7 +20,7 @@ use history::History;
 use support::servers::{Kind, Server};
 
 /// How many histories each kind of server is given, and how long they are.
-const HISTORIES: u64 = 60;
+const HISTORIES: u64 = 40;
 const STEPS: u32 = 90;
 
 #[test]

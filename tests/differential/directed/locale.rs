@@ -1,0 +1,27 @@
+//! A server compares strings in Lua as its locale does; the scripts don't.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::history::History;
+use crate::support::servers::{Kind, Setup};
+
+/// What a history plays with are cuts, whose order would be another one.
+#[test]
+fn the_locale_of_the_server_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    make_locale(&folder.path().join("en_US.UTF-8"));
+    let setup = Setup::new(Kind::Redis7).environment("LOCPATH", folder.path()).environment("LC_ALL", "en_US.UTF-8");
+    let server = setup.start();
+    let in_order: i64 = server.ask(&["EVAL", "return 'a' < 'B' and 1 or 0", "0"]);
+    assert_eq!(in_order, 1, "the server does not compare as English dictionaries do");
+    for seed in 9000..9010 {
+        History::new(seed, (0..90).collect()).play(&server).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
+    }
+}
+
+fn make_locale(path: &Path) {
+    let made = Command::new("localedef").args(["-i", "en_US", "-f", "UTF-8", "--no-archive"]).arg(path).output();
+    let made = made.expect("localedef comes with the C library");
+    assert!(path.join("LC_COLLATE").exists(), "no locale: {}", String::from_utf8_lossy(&made.stderr));
+}

@@ -1,0 +1,125 @@
+//! Sessions by number, each with its request, on one server: for tests that tell who does what.
+
+use rlock::lock::mode::Mode;
+use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::resource::Resource;
+use rlock::lock::span::Span;
+use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
+
+use crate::side::Side;
+use crate::support::servers::Server;
+
+/// An instant of today.
+pub(crate) const NOW: Micros = 1_795_000_000_000_000;
+
+pub(crate) const TERMS: Terms = Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 };
+
+/// Sessions on one resource, `r`, at an instant that stands still until it is moved.
+pub(crate) struct Party {
+    pub(crate) side: Side,
+}
+
+pub(crate) fn id(number: u32) -> SessionId {
+    SessionId(u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes())
+}
+
+pub(crate) fn resource() -> Resource {
+    Resource::new("r").unwrap()
+}
+
+/// A request for a part of `r`, or for the whole where it is empty.
+pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
+    let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
+    let claim = Claim { resource: resource(), mode, span, slots: (mode == Mode::Slot).then_some(2) };
+    Request {
+        session: id(number),
+        ancestors: Vec::new(),
+        claims: vec![claim],
+        wait: true,
+        terms: Some(TERMS),
+        process: Process { host: "h".to_owned(), pid: number, user: "u".to_owned(), command: vec!["c".to_owned()] },
+    }
+}
+
+impl Party {
+    pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
+        let mut side = Side::new(server, namespace, wake);
+        side.setting.now = Some(NOW);
+        Self { side }
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        self.side.setting.now.expect("it was set")
+    }
+
+    pub(crate) fn later(&mut self, by: Micros) {
+        self.side.setting.now = Some(self.now() + by);
+    }
+
+    pub(crate) fn ask(&mut self, number: u32, mode: Mode, part: &str) -> Reply {
+        self.side.call(Call::acquire(&request(number, mode, part), 0, false))
+    }
+
+    pub(crate) fn try_ask(&mut self, number: u32, mode: Mode, part: &str) -> Result<Reply, ReplyError> {
+        self.side.try_call(Call::acquire(&request(number, mode, part), 0, false))
+    }
+
+    pub(crate) fn renew(&mut self, number: u32, listening: bool) -> Reply {
+        self.side.call(Call::renew(id(number), vec![resource()], listening))
+    }
+
+    pub(crate) fn release(&mut self, number: u32) -> Reply {
+        self.side.call(Call::release(id(number), vec![resource()]))
+    }
+
+    /// Who holds, by token, and who waits, in order.
+    pub(crate) fn standing(&mut self) -> (Vec<u32>, Vec<u32>) {
+        let reply = self.side.call(Call::inspect(vec![resource()], 0));
+        let Reply::Listing { resources, .. } = reply else { panic!("inspect answers {reply:?}") };
+        let listing = &resources[0].listing;
+        let holders = listing.holders.iter().map(|holder| holder.process.pid).collect();
+        (holders, listing.waiters.iter().map(|waiter| waiter.process.pid).collect())
+    }
+}
+
+pub(crate) fn is_granted(reply: &Reply) -> bool {
+    matches!(reply, Reply::Granted(_))
+}
+
+pub(crate) fn is_waiting(reply: &Reply) -> bool {
+    matches!(reply, Reply::Waiting { .. })
+}
+
+/// The tokens of a grant.
+pub(crate) fn tokens(reply: Reply) -> Vec<u64> {
+    match reply {
+        Reply::Granted(tokens) => tokens,
+        other => panic!("it is not granted but {other:?}"),
+    }
+}
+
+/// All that is on a server: of each key what is in it, and whether it has a TTL.
+pub(crate) fn snapshot(connection: &mut redis::Connection) -> Vec<(String, Vec<Vec<u8>>, bool)> {
+    let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
+    keys.sort();
+    let mut snapshot = Vec::with_capacity(keys.len());
+    for key in keys {
+        let kind: String = redis::cmd("TYPE").arg(&key).query(connection).unwrap();
+        let mut content: Vec<Vec<u8>> = match kind.as_str() {
+            "hash" => {
+                let flat: Vec<Vec<u8>> = redis::cmd("HGETALL").arg(&key).query(connection).unwrap();
+                flat.chunks(2).map(|pair| pair.join(&b'='.clone())).collect()
+            }
+            "zset" => {
+                let flat: Vec<Vec<u8>> =
+                    redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap();
+                flat.chunks(2).map(|pair| pair.join(&b'='.clone())).collect()
+            }
+            _ => vec![redis::cmd("GET").arg(&key).query(connection).unwrap()],
+        };
+        content.sort();
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+        snapshot.push((key, content, ttl >= 0));
+    }
+    snapshot
+}
