@@ -89,6 +89,8 @@ impl Signals {
     /// # Errors
     /// The kernel's, when it has no descriptors left.
     pub fn install() -> io::Result<Self> {
+        // One that comes in the middle would be noted by nobody, and end nobody.
+        let _held_back = HeldBack { mask: set_mask(&full_set())? };
         let mut before = Vec::with_capacity(Signal::ALL.len() + 1);
         for signal in Signal::ALL {
             let number = signal.kernel().as_raw();

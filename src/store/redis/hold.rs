@@ -25,6 +25,8 @@ use crate::store::{Error, Hold, Obstruction, Standing};
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
+/// How long a server is waited for that has not answered a request yet which is given up.
+const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -377,15 +379,19 @@ impl Hold for RedisHold {
         let passed_over = self.unanswered.len();
         self.unanswered.clear();
         let mut call = Call::release(self.request.session, self.resources.clone());
-        if self.conversation.is_asking() {
-            // Nobody waits for a server that has not answered yet. Whatever comes of the request there, this comes after it.
-            self.route.send(call.eval(&self.setting));
-            let _ = self.route.advance();
+        if self.conversation.is_asking() && self.failures == 0 && self.route.is_looking() {
+            // Nothing has left yet.
             return Ok(());
         }
-        let until = now().saturating_add(self.connect_timeout);
+        // A server that has not answered at all is not waited for any longer than nobody notices. But a little: one that finds the
+        // connection closed when it answers the request may not read the release behind it.
+        let limit = if self.conversation.is_asking() { GOODBYE_LIMIT } else { self.connect_timeout };
+        let until = now().saturating_add(limit.min(self.connect_timeout));
         let released = Client::new(&mut self.route, until).call(&mut call, &self.setting, passed_over);
-        Ok(released.map(drop)?)
+        match released {
+            Err(_) if self.conversation.is_asking() => Ok(()),
+            released => Ok(released.map(drop)?),
+        }
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

@@ -113,6 +113,11 @@ impl Route {
         matches!(self.state, State::Closed)
     }
 
+    /// Whether the server is still looked for, so that nothing that was said has left.
+    pub(super) fn is_looking(&self) -> bool {
+        matches!(self.state, State::Locating(_))
+    }
+
     /// Begins to look for the server or to connect, unless that was done.
     pub(super) fn open(&mut self) -> Result<(), Trouble> {
         if !self.is_closed() {
