@@ -8,7 +8,7 @@ use crate::fakes::{Fake, as_redis_5};
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, Running, wait_until};
 use crate::world::each;
 
 /// No message may have this in it.
@@ -20,8 +20,11 @@ fn unusable(lab: &Lab, server: &str, why: &str) {
     let started = lab.folder().join("started");
     let touch = started.to_str().expect("the folder's name is plain");
     let exec = ["exec", "--connect-timeout", "1s", "k", "--", "touch", touch];
-    for words in [&exec[..], &["inspect"], &["inspect", "k"], &["cleanup"], &["cleanup", "--break", "k"]] {
-        let ran = lab.run(words);
+    // At the same time, for some take their time.
+    let all = [&exec[..], &["inspect"], &["inspect", "k"], &["cleanup"], &["cleanup", "--break", "k"]];
+    let running = all.map(|words| (words, Running::start(&mut lab.rlock(words))));
+    for (words, rlock) in running {
+        let ran = rlock.end();
         let said = ran.failed(69);
         assert!(said.starts_with(server) && said.contains(why), "{words:?}: {said}");
         assert!(!said.contains(PASSWORD), "{words:?}: {said}");
@@ -176,7 +179,7 @@ fn tls_that_is_wrong() {
     unusable(&Lab::at(url(&good)), &url(&good), "of an authority that is not trusted");
     unusable(&trusting(&good), &url(&good), "does not take this client without another certificate");
     let elsewhere = server("elsewhere");
-    unusable(&trusting(&elsewhere), &url(&elsewhere), "shows a certificate whose subjectAltName has not this host");
+    unusable(&trusting(&elsewhere), &url(&elsewhere), "shows a certificate whose subjectAltName lacks this host");
     let old = server("old");
     wait_until("the certificate is out of date", || made.elapsed().is_ok_and(|age| age > Duration::from_secs(2)));
     unusable(&trusting(&old), &url(&old), "shows a certificate that is not valid now");

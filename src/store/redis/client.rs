@@ -18,12 +18,19 @@ pub(super) struct Client<'r> {
     route: &'r mut Route,
     /// The instant at which it is given up.
     until: Duration,
+    /// Whether a server that is down is waited for, since it is known to be the right one.
+    insists: bool,
 }
 
 impl<'r> Client<'r> {
     /// Asks over `route`, with an answer by `until`.
     pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
-        Self { route, until }
+        Self { route, until, insists: false }
+    }
+
+    /// Waits for a server that is down, as the holder of something on it does.
+    pub(super) fn insisting(self) -> Self {
+        Self { insists: true, ..self }
     }
 
     /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to what was said before come first.
@@ -110,7 +117,8 @@ impl<'r> Client<'r> {
     /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what the last try met.
     fn again_after(&self, pause: Duration, trouble: Trouble, met: &mut Option<Trouble>) -> Result<(), Trouble> {
         let trouble = trouble.or_rather(met.take());
-        if !trouble.is_passing() || now() + pause >= self.until {
+        let is_final = !trouble.is_passing() || !self.insists && self.route.is_the_wrong_place(&trouble);
+        if is_final || now() + pause >= self.until {
             return Err(trouble);
         }
         *met = Some(trouble);

@@ -15,7 +15,6 @@ use super::codec::{Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say};
 use super::link::now;
 use super::route::{Heard, Judged, Redirect, Route};
-use super::target::Kind;
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
 use crate::lock::resource::Resource;
@@ -309,26 +308,11 @@ impl RedisHold {
         }
     }
 
-    /// Whether the trouble says that this is not the server that is meant, as far as a first look tells. Where there are several,
-    /// another one may be.
-    fn is_the_wrong_place(&self, trouble: &Trouble) -> bool {
-        let is_place = matches!(
-            trouble.what(),
-            What::Refused
-                | What::NoSocket
-                | What::Unresolved(_)
-                | What::Unreachable(_)
-                | What::ReadOnly
-                | What::OutOfMemory
-        );
-        is_place && self.route.target().kind == Kind::Single
-    }
-
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
         let held = matches!(self.conversation.standing(), Standing::Granted(_));
         let is_final =
-            !held && !trouble.is_passing() || self.conversation.is_asking() && self.is_the_wrong_place(&trouble);
+            !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
             return Err(trouble.or_rather(self.trouble.take()).into());
         }
@@ -387,7 +371,7 @@ impl Hold for RedisHold {
         // connection closed when it answers the request may not read the release behind it.
         let limit = if self.conversation.is_asking() { GOODBYE_LIMIT } else { self.connect_timeout };
         let until = now().saturating_add(limit.min(self.connect_timeout));
-        let released = Client::new(&mut self.route, until).call(&mut call, &self.setting, passed_over);
+        let released = Client::new(&mut self.route, until).insisting().call(&mut call, &self.setting, passed_over);
         match released {
             Err(_) if self.conversation.is_asking() => Ok(()),
             released => Ok(released.map(drop)?),

@@ -70,14 +70,18 @@ impl Redis {
         now().saturating_add(self.connect_timeout)
     }
 
-    /// Calls one script on a connection of its own.
-    fn call(&self, mut call: Call) -> Result<Reply, Error> {
-        let mut route = Route::new(Arc::clone(&self.target), self.connect_timeout);
-        Ok(Client::new(&mut route, self.until()).call(&mut call, &self.setting(), 0)?)
+    fn route(&self) -> Route {
+        Route::new(Arc::clone(&self.target), self.connect_timeout)
     }
 
-    fn changed(&self, call: Call) -> Result<Changed, Error> {
-        match self.call(call)? {
+    /// Calls one script on a connection of its own.
+    fn call(&self, mut call: Call) -> Result<Reply, Error> {
+        Ok(Client::new(&mut self.route(), self.until()).call(&mut call, &self.setting(), 0)?)
+    }
+
+    /// The same for a change to what is held.
+    fn changed(&self, mut call: Call) -> Result<Changed, Error> {
+        match Client::new(&mut self.route(), self.until()).insisting().call(&mut call, &self.setting(), 0)? {
             Reply::Done => Ok(Changed::Done),
             Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
@@ -106,8 +110,7 @@ impl Store for Redis {
         if self.is_cluster() {
             one_slot(request.claims.iter().map(|claim| &claim.resource))?;
         }
-        let route = Route::new(Arc::clone(&self.target), self.connect_timeout);
-        let hold = RedisHold::new(self.setting(), route, request, options.replicas, self.connect_timeout)?;
+        let hold = RedisHold::new(self.setting(), self.route(), request, options.replicas, self.connect_timeout)?;
         Ok(Box::new(hold))
     }
 

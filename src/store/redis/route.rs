@@ -235,6 +235,21 @@ impl Route {
         }
     }
 
+    /// Whether the trouble says that this is not the server that is meant, as far as a first look tells. Where there are several,
+    /// another one may be.
+    pub(super) fn is_the_wrong_place(&self, trouble: &Trouble) -> bool {
+        let is_place = matches!(
+            trouble.what(),
+            What::Refused
+                | What::NoSocket
+                | What::Unresolved(_)
+                | What::Unreachable(_)
+                | What::ReadOnly
+                | What::OutOfMemory
+        );
+        is_place && self.target.kind == Kind::Single
+    }
+
     /// What to say when nothing came in time.
     pub(super) fn timed_out(&self) -> Trouble {
         match &self.state {
