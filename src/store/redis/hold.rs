@@ -18,13 +18,13 @@ use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
 use crate::lock::resource::Resource;
-use crate::store::{Error, Hold, Obstruction, Standing};
+use crate::store::{Error, Grant, Hold, Obstruction, Standing};
 
 /// How long is waited before a script whose keys are on their way to another node is called again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
-/// How long a server is waited for that has not answered a request yet which is given up.
+/// How long a server is waited for that most likely has nothing to release, or does not answer.
 const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
@@ -367,13 +367,18 @@ impl Hold for RedisHold {
             // Nothing has left yet.
             return Ok(());
         }
-        // A server that has not answered at all is not waited for any longer than nobody notices. But a little: one that finds the
-        // connection closed when it answers the request may not read the release behind it.
-        let limit = if self.conversation.is_asking() { GOODBYE_LIMIT } else { self.connect_timeout };
-        let until = now().saturating_add(limit.min(self.connect_timeout));
+        // Neither a server that has not answered at all nor one where the lease is over is waited for any longer than nobody notices.
+        // But a little: one that finds the connection closed when it answers the request may not read the release behind it.
+        let now = now();
+        let left = match self.conversation.standing() {
+            Standing::Asking => Duration::ZERO,
+            Standing::Granted(Grant { deadline: Some(deadline), .. }) => deadline.saturating_sub(now),
+            _ => Duration::MAX,
+        };
+        let until = now.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
         let released = Client::new(&mut self.route, until).insisting().call(&mut call, &self.setting, passed_over);
         match released {
-            Err(_) if self.conversation.is_asking() => Ok(()),
+            Err(_) if left.is_zero() => Ok(()),
             released => Ok(released.map(drop)?),
         }
     }
