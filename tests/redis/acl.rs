@@ -51,7 +51,7 @@ fn labs(kind: Kind) -> (Server, Lab, Lab) {
 fn everything(lab: &Lab) {
     lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
     lab.run(["exec", "--read", "{k}a", "--prewrite", "{k}b", "--slot", "{k}c=2", "--", "true"]).silently(0);
-    let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "1s", "--grace", "300ms"]);
+    let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "4s", "--grace", "200ms"]);
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
     lab.run(["exec", "-qw", "1500ms", "k", "--", "true"]).silently(75);
     let mut waiter = lab.wait_by(["exec", "k"]);
@@ -138,9 +138,13 @@ fn each_right_is_needed_and_its_lack_changes_nothing() {
     each(|kind| {
         let rule = rule();
         let needless = |word: &&&str| ["reset", "resetchannels", "on", ">PASSWORD"].contains(*word);
-        for right in rule.iter().filter(|word| !needless(word)) {
-            lacking(kind, &rule, right);
-        }
+        let rights: Vec<_> = rule.iter().filter(|word| !needless(word)).collect();
+        let rule = &rule;
+        std::thread::scope(|scope| {
+            for some in rights.chunks(rights.len().div_ceil(3)) {
+                scope.spawn(move || some.iter().for_each(|right| lacking(kind, rule, right)));
+            }
+        });
     });
 }
 

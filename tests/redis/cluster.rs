@@ -74,7 +74,7 @@ fn a_slot_may_move_under_a_lock() {
         let slot = cluster.slot("k");
         let from = cluster.owner(slot);
         let to = (from + 1) % 3;
-        let exec = ["exec", "k", "--ttl", "3s", "--grace", "1s"];
+        let exec = ["exec", "k", "--ttl", "6s", "--grace", "200ms"];
         let mut holder = lab.hold_by(exec);
         let mut first = lab.wait_by(exec);
         lab.until_waiting("k", 1);

@@ -151,7 +151,7 @@ fn namespaces_are_apart() {
 #[test]
 fn the_expired_are_shown_until_they_are_reaped() {
     on_each(|lab| {
-        let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "1s", "--grace", "300ms"]);
+        let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "3s", "--grace", "100ms"]);
         let alive = lab.hold("alive");
         let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         lab.run(["cleanup"]).printed("");
