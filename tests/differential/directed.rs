@@ -2,6 +2,7 @@
 
 mod clock;
 mod cost;
+mod crowd;
 mod durability;
 mod locale;
 mod memory;

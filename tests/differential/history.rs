@@ -25,6 +25,8 @@ const ENDS: [&str; 12] =
 
 /// When histories begin: an instant of today, in µs, as tokens are in their range too.
 const BEGIN: Micros = 1_795_000_000_000_000;
+/// How often a history that fails is played again to make it shorter.
+const TRIES_MAX: u32 = 400;
 /// No session is above this many.
 const LIVE_MAX: usize = 12;
 
@@ -59,14 +61,19 @@ impl History {
         Ok(())
     }
 
-    /// The shortest history that is found to fail by leaving out steps of this one, which fails, and how it does.
+    /// The shortest history that is found in some hundred tries to fail by leaving out steps of this one, which fails, and how it does.
     pub(crate) fn shortened(&self, server: &Server, difference: String) -> (Self, String) {
         let (mut best, mut difference) = (self.clone(), difference);
         let mut chunk = best.steps.len().div_ceil(2);
+        let mut tries = 0;
         loop {
             let mut shorter = false;
             let mut at = 0;
             while at < best.steps.len() {
+                tries += 1;
+                if tries > TRIES_MAX {
+                    return (best, difference);
+                }
                 let end = (at + chunk).min(best.steps.len());
                 let steps = [&best.steps[..at], &best.steps[end..]].concat();
                 let candidate = Self { seed: self.seed, steps };
@@ -137,6 +144,15 @@ impl World {
         }
     }
 
+    /// Mostly one who holds something, of those rather one on whose hold a waiting descendant relies.
+    fn holder(&self, numbers: &mut Numbers) -> Option<SessionId> {
+        let (held, waiting): (Vec<_>, Vec<_>) = self.live().into_iter().partition(|id| self.holds(*id));
+        let above = waiting.iter().flat_map(|id| &self.requests[id].ancestors).copied();
+        let above: Vec<_> = above.filter(|id| held.contains(id)).collect();
+        let among = if above.is_empty() || numbers.chance(25) { held } else { above };
+        (!among.is_empty() && numbers.chance(80)).then(|| *numbers.of(&among))
+    }
+
     /// The resources on which those who are meant have claims.
     fn own(&self, op: &Op) -> Vec<Resource> {
         match op {
@@ -179,12 +195,15 @@ impl World {
             52..56 => Op::Cancel(session),
             56..66 => Op::Renew(session),
             66..74 => {
+                let session = self.holder(numbers).unwrap_or(session);
                 let (resource, span) = self.part(session, numbers);
                 Op::Shrink { session, resource, span }
             }
             74..81 => {
+                let session = self.holder(numbers).unwrap_or(session);
                 let (resource, _) = self.part(session, numbers);
-                Op::Downgrade { session, resource, mode: *numbers.of(&Mode::ALL) }
+                let mode = if numbers.chance(50) { Mode::Read } else { *numbers.of(&Mode::ALL) };
+                Op::Downgrade { session, resource, mode }
             }
             81..84 => Op::Break(numbers.of(&self.resources).clone()),
             84..86 => Op::Inspect(vec![numbers.of(&self.resources).clone(), self.resources[0].clone()]),
@@ -215,20 +234,41 @@ impl World {
         if claims.is_empty() || numbers.chance(8) {
             return (numbers.of(&self.resources).clone(), span);
         }
-        (numbers.of(claims).resource.clone(), span)
+        let claim = numbers.of(claims);
+        let inside = (0..8).map(|_| self.span(numbers)).find(|part| claim.span.covers(part));
+        (claim.resource.clone(), inside.unwrap_or(span))
     }
 
     fn request(&mut self, numbers: &mut Numbers) -> Request {
         let mut ancestors = Vec::new();
         let granted: Vec<_> = self.order.iter().filter(|id| self.holds(**id) || numbers.chance(3)).copied().collect();
         if !granted.is_empty() && numbers.chance(35) {
-            let parent = *numbers.of(&granted[granted.len().saturating_sub(4)..]);
+            let mut parent = *numbers.of(&granted[granted.len().saturating_sub(4)..]);
+            // Upgrades are what waits below a hold.
+            let prewrites = |id: &&SessionId| self.requests[id].claims.iter().any(|claim| claim.mode == Mode::Prewrite);
+            if let Some(other) = granted.iter().rfind(prewrites)
+                && numbers.chance(40)
+            {
+                parent = *other;
+            }
             ancestors.push(parent);
             ancestors.extend(&self.requests[&parent].ancestors);
         }
         let mut claims: Vec<Claim> = Vec::new();
         for _ in 0..[1, 1, 1, 1, 2, 2, 3, 4][numbers.below(8) as usize] {
-            let claim = self.claim(numbers);
+            let mut claim = self.claim(numbers);
+            // Mostly about what is held above.
+            if let Some(parent) = ancestors.first()
+                && numbers.chance(60)
+            {
+                let above = numbers.of(&self.requests[parent].claims);
+                if claim.mode != Mode::Slot && above.mode != Mode::Slot {
+                    (claim.resource, claim.span) = (above.resource.clone(), above.span.clone());
+                    if above.mode == Mode::Prewrite && numbers.chance(80) {
+                        claim.mode = Mode::Write;
+                    }
+                }
+            }
             // A session has one slot of a resource.
             if claim.mode != Mode::Slot || claims.iter().all(|other| other.resource != claim.resource) {
                 claims.push(claim);

@@ -20,7 +20,7 @@ use history::History;
 use support::servers::{Kind, Server};
 
 /// How many histories each kind of server is given, and how long they are.
-const HISTORIES: u64 = 40;
+const HISTORIES: u64 = 30;
 const STEPS: u32 = 90;
 
 #[test]
@@ -56,7 +56,7 @@ fn agree(kind: Kind, test: &str) {
         if let Err(difference) = history.play(&server) {
             let (shortest, difference) = history.shortened(&server, difference);
             panic!(
-                "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={} tests/run --test differential {test} -- --nocapture",
+                "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={} tests/run --test differential {test} -- --exact --nocapture",
                 shortest.seed,
                 shortest.steps.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
             );

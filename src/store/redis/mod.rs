@@ -142,7 +142,11 @@ impl Store for Redis {
         let names: BTreeSet<&Resource> =
             over.iter().flat_map(|(_, session)| &session.claims).map(|record| &record.claim.resource).collect();
         for name in names {
-            if let Reply::Expired(sessions) = self.call(Call::expire(vec![name.clone()]))? {
+            // As many as are dropped at once, so there may be more.
+            while let Reply::Expired(sessions) = self.call(Call::expire(vec![name.clone()]))? {
+                if sessions.is_empty() {
+                    break;
+                }
                 expired.extend(sessions);
             }
         }

@@ -2,6 +2,8 @@
 //! before anything is changed.
 
 use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::request::Claim;
+use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
 
@@ -150,5 +152,15 @@ fn foreign_keys_are_left_alone(kind: Kind) {
             assert!(matches!(party.try_ask(1, mode, part), Err(ReplyError::Server(_))), "{key}");
         }
         assert_eq!(snapshot(&mut server.client()), before, "{key}");
+    }
+    let mut both = request(1, Write, "");
+    both.claims.insert(0, Claim { resource: Resource::new("{r}").unwrap(), ..both.claims[0].clone() });
+    for key in party.side.keys(&resource()) {
+        server.ask::<()>(&["FLUSHALL"]);
+        server.ask::<()>(&["SET", &key, "mine"]);
+        let before = snapshot(&mut server.client());
+        let reply = party.side.try_call(Call::acquire(&both, 0, false));
+        assert!(matches!(reply, Err(ReplyError::Server(_))), "{key}: {reply:?}");
+        assert_eq!(snapshot(&mut server.client()), before, "{key} of another resource");
     }
 }

@@ -31,7 +31,8 @@ pub enum Reply {
     Busy(Vec<Obstruction>),
     /// It can never be granted.
     Refused(Refusal),
-    /// Nothing was done: the call has to name these resources too.
+    /// It is to be asked again, with these resources named too: without them nothing was done. None are named where more had
+    /// expired than are dropped at once.
     Need(Vec<Resource>),
     /// It is done.
     Done,

@@ -140,6 +140,9 @@ local function listing(r)
 end
 
 if in_the_way and not wait then
+  if crowded then
+    return finish({ 'need' })
+  end
   reply = { 'busy' }
   for i = 1, #at do
     reply[i + 1] = listing(at[i])
@@ -199,8 +202,8 @@ for i = 1, #at do
   end
   put(r, session, pack(known), known[NAMES])
   local los, his = cuts(session, lists[r], false, 0)
-  call('ZADD', r.l, unpack(los))
-  call('ZADD', r.u, unpack(his))
-  call('ZADD', r.q, unpack(queued(session, known)))
+  change('ZADD', r.l, los)
+  change('ZADD', r.u, his)
+  change('ZADD', r.q, queued(session, known))
 end
 return finish(stands(session))

@@ -51,11 +51,11 @@ for i = 1, #lowered do
   count(r, capital(mode), 1)
   claim[MODE] = mode
 end
-call('ZREM', r.l, unpack(los))
-call('ZREM', r.u, unpack(his))
+change('ZREM', r.l, los)
+change('ZREM', r.u, his)
 put(r, session, pack(known))
 los, his = cuts(session, lowered, true, 0)
-call('ZADD', r.l, unpack(los))
-call('ZADD', r.u, unpack(his))
+change('ZADD', r.l, los)
+change('ZADD', r.u, his)
 settle(freed)
 return finish({ 'done' })

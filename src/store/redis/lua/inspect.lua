@@ -19,18 +19,18 @@ for i = 1, n do
   end
   for class = 1, 5 do
     class = sub('RPWSH', class, class)
-    local from = 0
+    local from = '[' .. class
     while r.count[class] and left > 0 do
-      local members = call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', from, 1024)
+      local members = call('ZRANGE', r.l, from, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', 0, 1024)
       for j = 1, #members do
         if left > 0 then
           tell(owner(members[j]))
         end
       end
-      from = from + 1024
       if #members < 1024 then
         break
       end
+      from = '(' .. members[1024]
     end
   end
   left = limit

@@ -43,12 +43,12 @@ if nested_waits(r, session, claim[LO], claim[HI], keeps) then
 end
 local freed = { { r, claim[LO], claim[HI], FREED[claim[MODE]] } }
 local los, his = cuts(session, { claim }, true)
-call('ZREM', r.l, unpack(los))
-call('ZREM', r.u, unpack(his))
+change('ZREM', r.l, los)
+change('ZREM', r.u, his)
 claim[LO], claim[HI], claim[TEXT] = lo, hi, text
 put(r, session, pack(known))
 los, his = cuts(session, { claim }, true, 0)
-call('ZADD', r.l, unpack(los))
-call('ZADD', r.u, unpack(his))
+change('ZADD', r.l, los)
+change('ZADD', r.u, his)
 settle(freed)
 return finish({ 'done' })

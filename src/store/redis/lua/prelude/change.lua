@@ -35,11 +35,11 @@ local function grant(id, at, kin, lease, waited)
     end
     known[HELD], known[SINCE] = 1, now
     put(r, id, pack(known), known[NAMES])
-    call('ZADD', r.l, unpack(los))
-    call('ZADD', r.u, unpack(his))
+    change('ZADD', r.l, los)
+    change('ZADD', r.u, his)
     if waited then
-      call('ZREM', r.l, unpack(old_los))
-      call('ZREM', r.u, unpack(old_his))
+      change('ZREM', r.l, old_los)
+      change('ZREM', r.u, old_his)
     end
   end
   return tokens
@@ -72,12 +72,12 @@ local function unshare(r)
             count(r, held and 'S' or 's', 1)
           end
         end
-        call('ZREM', r.l, unpack(los))
-        call('ZREM', r.u, unpack(his))
+        change('ZREM', r.l, los)
+        change('ZREM', r.u, his)
         put(r, id, pack(known))
         los, his = cuts(id, known[CLAIMS], held, 0)
-        call('ZADD', r.l, unpack(los))
-        call('ZADD', r.u, unpack(his))
+        change('ZADD', r.l, los)
+        change('ZADD', r.u, his)
         if not held then
           requeue(r, id, old, queued(id, known))
         end
@@ -115,8 +115,8 @@ local function leave(ids, hint, freed)
       else
         unqueue(r, id, known)
       end
-      call('ZREM', r.l, unpack(los))
-      call('ZREM', r.u, unpack(his))
+      change('ZREM', r.l, los)
+      change('ZREM', r.u, his)
       put(r, id, '', known[NAMES])
       if next(r.count) then
         call('HDEL', r.d, id)

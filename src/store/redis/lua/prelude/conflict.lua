@@ -19,11 +19,12 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
--- How many waiting claims of some modes are ahead of a score, overlap a span and are strangers', up to `enough`.
+-- How many waiting claims of some modes are ahead of a score, overlap a span and are strangers', up to `enough`. The queue is walked
+-- only where there are some at all, or letting in many past a long queue would take as long as both multiplied.
 local function ahead(r, score, modes, lo, hi, kin, enough)
   local some = false
   for i = 1, #modes do
-    some = some or r.count[sub(modes, i, i)]
+    some = some or strangers(r, sub(modes, i, i), lo, hi, kin) > 0
   end
   local found, at = 0, first_place(r)
   while some and found < enough do

@@ -3,22 +3,23 @@
 
 -- The sessions whose leases are over, in the order in which they ended, and when each did.
 local due, ended = {}, {}
+-- So many of a resource are dropped at once, for nobody else is served meanwhile. Where there may be more, they count as they did
+-- before, and whoever is to hear that he has to wait asks again.
+local CROWD = 1000
+local crowded = false
 
 local function look_for_expired()
   for i = 1, n do
-    local from = 0
-    repeat
-      local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', from, 128, 'WITHSCORES')
-      for j = 1, #page, 2 do
-        local id, expiry = page[j], tonumber(page[j + 1])
-        if not ended[id] then
-          due[#due + 1], ended[id] = id, expiry
-        elseif expiry < ended[id] then
-          ended[id] = expiry
-        end
+    local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD, 'WITHSCORES')
+    for j = 1, #page, 2 do
+      local id, expiry = page[j], tonumber(page[j + 1])
+      if not ended[id] then
+        due[#due + 1], ended[id] = id, expiry
+      elseif expiry < ended[id] then
+        ended[id] = expiry
       end
-      from = from + 128
-    until #page < 256
+    end
+    crowded = crowded or #page == 2 * CROWD
   end
   if n > 1 and #due > 1 then
     table.sort(due, function(a, b)
@@ -68,12 +69,16 @@ end
 -- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written. HSET comes last, for it moves the
 -- clock on; where nothing is known of any resource there is nothing yet that could be half done.
 local function check(channel)
+  -- Of each resource, for something else may be under one of its keys.
+  for i = 1, n do
+    local r = resources[i]
+    call('ZADD', r.e, 'XX', 0, '')
+    call('ZREM', r.u, '')
+    call('ZLEXCOUNT', r.l, '-', '-')
+    call('ZCOUNT', r.q, 0, 0)
+  end
   local r = resources[1]
-  call('ZADD', r.e, 'XX', 0, '')
-  call('ZREM', r.u, '')
   call('HDEL', r.d, '')
-  call('ZLEXCOUNT', r.l, '-', '-')
-  call('ZCOUNT', r.q, 0, 0)
   call('ZSCORE', r.e, '')
   -- Before and after, so that no key is left with a TTL.
   call('PERSIST', r.q)
@@ -123,6 +128,7 @@ local function finish(reply)
 end
 
 -- How a session stands: granted with its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
+-- Where it waits and more are expired, it is told that nothing more is needed than to ask again.
 local function stands(id)
   local at = places(id)
   if #at == 0 then
@@ -136,6 +142,9 @@ local function stands(id)
       reply[i + 1] = claims[i][TOKEN]
     end
     return reply
+  end
+  if crowded then
+    return { 'need' }
   end
   local soonest
   for i = 1, n do

@@ -53,7 +53,7 @@ local function begin(session)
       name = ARGV[3 + i], known = meta[3], records = {},
       seq = tonumber(meta[1] or 0), token = tonumber(meta[2] or 0), slots = tonumber(meta[4] or 0),
       count = unpacked(meta[5]) or {}, with = unpacked(meta[6]) or {},
-      view = {}, first = 1, batch = 2, left = {},
+      view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
     if session then
       r.records[session] = unpacked(meta[7])

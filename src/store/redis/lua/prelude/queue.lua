@@ -41,27 +41,34 @@ local function unqueue(r, id, known)
   r.left[id] = true
 end
 
+local function read_member(member, score)
+  local entry = { id = sub(member, 1, 32), score = score }
+  local at_mode = 33
+  while at_mode <= #member do
+    local at_lo = at_mode + 9
+    local at_hi = at_lo + tonumber(sub(member, at_mode + 1, at_mode + 4), 16)
+    local past = at_hi + tonumber(sub(member, at_mode + 5, at_mode + 8), 16)
+    local k = #entry
+    entry[k + 1], entry[k + 2], entry[k + 3] = sub(member, at_mode, at_mode), sub(member, at_lo, at_hi - 1), sub(member, at_hi, past - 1)
+    at_mode = past
+  end
+  return entry
+end
+
 -- The waiter in a place of the queue as it was when it was first looked at, or nil behind the last. Those that left since are in
--- `left`. It is read in batches that grow, so that the first costs little and all together few calls.
+-- `left`. It is read in batches that grow, so that the first costs little and all together few calls. Each begins with the last score
+-- of the one before: should two have the same number, neither is left out.
 local function waiter(r, at)
-  if not r.view[at] and not r.all then
-    local from = r.after and '(' .. format('%.0f', r.after) or '-inf'
-    local page = call('ZRANGE', r.q, from, '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
+  while not r.view[at] and not r.all do
+    local page = call('ZRANGE', r.q, r.after or '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
     r.all = #page < 2 * r.batch
     r.batch = 2 * r.batch
     for i = 1, #page, 2 do
-      local member, entry = page[i], { id = sub(page[i], 1, 32), score = tonumber(page[i + 1]) }
-      local at_mode, k = 33, 0
-      while at_mode <= #member do
-        local at_lo = at_mode + 9
-        local at_hi = at_lo + tonumber(sub(member, at_mode + 1, at_mode + 4), 16)
-        local past = at_hi + tonumber(sub(member, at_mode + 5, at_mode + 8), 16)
-        entry[k + 1] = sub(member, at_mode, at_mode)
-        entry[k + 2] = sub(member, at_lo, at_hi - 1)
-        entry[k + 3] = sub(member, at_hi, past - 1)
-        at_mode, k = past, k + 3
+      local entry = read_member(page[i], tonumber(page[i + 1]))
+      local place = entry.id .. (entry.score < 0 and '1' or '0')
+      if not r.seen[place] then
+        r.view[#r.view + 1], r.seen[place], r.after = entry, true, page[i + 1]
       end
-      r.view[#r.view + 1], r.after = entry, entry.score
     end
   end
   return r.view[at]

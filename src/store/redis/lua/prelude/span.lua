@@ -54,6 +54,13 @@ local function cuts(id, claims, held, score)
   return los, his
 end
 
+-- Changes a set by a list that may be longer than what Lua can hand over at once.
+local function change(command, set, list)
+  for i = 1, #list, 4000 do
+    call(command, set, unpack(list, i, i + 3999 < #list and i + 3999 or #list))
+  end
+end
+
 -- The session of a member of l or u.
 local function owner(member)
   return sub(member, -36, -5)

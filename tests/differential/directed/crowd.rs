@@ -1,0 +1,117 @@
+//! Many of something: of expired sessions, of claims of one request, of waiters that somehow have the same place, of digits.
+
+use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::request::{Claim, Request};
+use rlock::lock::span::Span;
+use rlock::store::redis::codec::{Call, Reply, Wake};
+
+use super::on_each_server;
+use crate::party::{Party, TERMS, id, is_granted, is_waiting, request, resource};
+use crate::support::servers::{Kind, Server};
+
+on_each_server!(
+    many_expired_are_dropped_some_at_a_time,
+    a_request_of_many_claims_is_granted_and_released,
+    waiters_of_one_place_are_all_seen,
+    ends_of_many_digits_wait_and_are_granted,
+);
+
+/// More than a script drops at once.
+const MANY: u32 = 1_100;
+
+fn many_expired(server: &Server, namespace: &str) -> Party {
+    let mut party = Party::new(server, namespace, Wake::Publish);
+    for number in 1..=MANY {
+        party.ask(number, Read, "");
+    }
+    party.later(TERMS.ttl);
+    party
+}
+
+fn many_expired_are_dropped_some_at_a_time(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut party = many_expired(&server, "crowd asks");
+    let no_wait = Request { wait: false, ..request(MANY + 1, Write, "") };
+    assert!(is_granted(&party.side.call(Call::acquire(&no_wait, 0, false))), "one who doesn't wait");
+    assert_eq!(party.standing().0, [MANY + 1]);
+
+    let mut party = many_expired(&server, "crowd waits");
+    assert!(is_granted(&party.ask(MANY + 1, Write, "")), "one who would wait");
+
+    let mut party = many_expired(&server, "crowd is told");
+    let mut told = Vec::new();
+    while let Reply::Expired(sessions) = party.side.call(Call::expire(vec![resource()])) {
+        assert!(sessions.len() <= 1_000, "{} are dropped at once", sessions.len());
+        if sessions.is_empty() {
+            break;
+        }
+        told.extend(sessions.into_iter().map(|(session, _)| session));
+    }
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), MANY as usize);
+    assert_eq!(party.standing(), (vec![], vec![]));
+}
+
+/// Lua hands over at most 8,000 values at once.
+fn a_request_of_many_claims_is_granted_and_released(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut party = Party::new(&server, "claims", Wake::Publish);
+    let mut many = request(1, Write, "");
+    let claim = |at: u32| Claim { span: Span::parse(&format!("[{at},{at}]")).unwrap(), ..many.claims[0].clone() };
+    many.claims = (0..4_500).map(claim).collect();
+    let waiting = Request { session: id(2), ..many.clone() };
+    assert!(is_granted(&party.side.call(Call::acquire(&many, 0, false))));
+    assert!(is_waiting(&party.side.call(Call::acquire(&waiting, 0, false))));
+    assert_eq!(party.release(1), Reply::Done);
+    assert!(is_granted(&party.renew(2, false)));
+    assert_eq!(party.release(2), Reply::Done);
+    assert_eq!(party.standing(), (vec![], vec![]));
+}
+
+/// No script gives a place twice; should it happen all the same, nobody is forgotten.
+fn waiters_of_one_place_are_all_seen(kind: Kind) {
+    let server = Server::shared(kind);
+    for (one, other) in [(2, 3), (3, 4), (6, 7), (8, 9), (14, 15)] {
+        let mut party = Party::new(&server, &format!("one place {one}"), Wake::Publish);
+        for number in 0..20 {
+            party.ask(number, Write, "");
+        }
+        let queue = &party.side.keys(&resource())[2];
+        let members: Vec<Vec<u8>> =
+            redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1).query(&mut party.side.connection).unwrap();
+        redis::cmd("ZADD").arg(queue).arg(one).arg(&members[other - 1]).exec(&mut party.side.connection).unwrap();
+        let mut waiting = party.standing().1;
+        waiting.sort();
+        assert_eq!(waiting, (1..20).collect::<Vec<_>>());
+    }
+}
+
+/// The quotient of neighbours among Fibonacci's numbers has the longest continued fraction for its digits.
+fn ends_of_many_digits_wait_and_are_granted(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut party = Party::new(&server, "digits", Wake::Publish);
+    let (mut small, mut large) = (vec![1_u8], vec![1_u8]);
+    while large.len() < 2_040 {
+        let mut carry = 0;
+        let sum = (0..large.len()).map(|at| {
+            let sum = large[at] + small.get(at).unwrap_or(&0) + carry;
+            carry = sum / 10;
+            sum % 10
+        });
+        let mut sum: Vec<u8> = sum.collect();
+        sum.extend((carry > 0).then_some(carry));
+        small = std::mem::replace(&mut large, sum);
+    }
+    let text = |digits: &[u8]| digits.iter().rev().map(|digit| char::from(b'0' + digit)).collect::<String>();
+    let end = format!("{}/{}", text(&large), text(&small));
+    let part = format!("[{end},{end}]");
+    assert!(is_granted(&party.ask(1, Write, "[1,2]")));
+    assert!(is_waiting(&party.ask(2, Write, &part)));
+    assert!(is_granted(&party.ask(3, Write, "[3,4]")), "another part");
+    assert_eq!(party.release(1), Reply::Done);
+    assert!(is_granted(&party.renew(2, false)));
+    assert!(is_waiting(&party.ask(4, Read, "[1,2]")));
+    assert_eq!(party.release(2), Reply::Done);
+    assert_eq!(party.standing(), (vec![3, 4], vec![]));
+}
