@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -59,7 +60,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         variables.push((context::TOKEN.into(), highest.to_string().into()));
         variables
     };
-    let mut supervised = Supervised {
+    // Not dropped: rlock ends when this returns, and the kernel takes back the table's map and all else sooner than it could be given.
+    let mut supervised = ManuallyDrop::new(Supervised {
         hold,
         claims: exec.claims,
         related,
@@ -67,8 +69,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         busy_code: exec.conflict_exit_code,
         quiet: exec.quiet,
         tells_wait: exec.verbose,
-    };
-    run::run(&mut supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
+    });
+    run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
 }
 
 /// The request as the loop sees it, with the words for what it tells.

@@ -6,6 +6,7 @@
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
@@ -43,7 +44,8 @@ pub(super) fn spawn(
     let environment = environment(variables)?;
     let (argv, environment) = (pointers(&words), pointers(&environment));
     let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, error: None };
-    let mut stack = Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice()));
+    // Not given back: to unmap what a process on another processor has used interrupts that one, and rlock starts one command.
+    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice())));
     let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
     let top = top.wrapping_sub(top.addr() % STACK_ALIGNMENT);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
