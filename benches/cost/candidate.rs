@@ -1,0 +1,177 @@
+//! Who runs a command under a lock: rlock on its stores, its peers, and nobody at all.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::etcd::{Etcd, etcdctl};
+use super::options::Effort;
+use super::server::Redis;
+
+/// The names under which they stand in the tables.
+pub(crate) const NOTHING: &str = "no lock";
+pub(crate) const EMBEDDED: &str = "rlock, embedded";
+pub(crate) const REDIS_TCP: &str = "rlock, Redis by TCP";
+pub(crate) const REDIS_UNIX: &str = "rlock, Redis by unix socket";
+pub(crate) const FLOCK: &str = "flock";
+pub(crate) const ETCDCTL: &str = "etcdctl lock";
+pub(crate) const SEM: &str = "sem of GNU parallel";
+
+/// The lock that all take.
+const LOCK: &str = "k";
+
+/// One of them.
+pub(crate) struct Candidate {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    way: Way,
+}
+
+enum Way {
+    Nothing,
+    Rlock { program: PathBuf, store: String, namespace: &'static str },
+    Flock { file: PathBuf },
+    Etcdctl { endpoint: String },
+    Sem { home: PathBuf },
+}
+
+impl Candidate {
+    /// The command alone.
+    pub(crate) fn nothing() -> Self {
+        Self { name: NOTHING, way: Way::Nothing }
+    }
+
+    /// rlock with nothing but a folder.
+    pub(crate) fn embedded(program: &Path, folder: &Path) -> Self {
+        Self::rlock(EMBEDDED, program, format!("file://{}/store", folder.display()), "own")
+    }
+
+    /// rlock on Redis.
+    pub(crate) fn redis_tcp(program: &Path, redis: &Redis) -> Self {
+        Self::rlock(REDIS_TCP, program, redis.tcp(), "tcp")
+    }
+
+    /// rlock on Redis on the same machine.
+    pub(crate) fn redis_unix(program: &Path, redis: &Redis) -> Self {
+        Self::rlock(REDIS_UNIX, program, redis.unix(), "unix")
+    }
+
+    fn rlock(name: &'static str, program: &Path, store: String, namespace: &'static str) -> Self {
+        Self { name, way: Way::Rlock { program: program.to_owned(), store, namespace } }
+    }
+
+    /// flock(1).
+    pub(crate) fn flock(folder: &Path) -> Self {
+        Self { name: FLOCK, way: Way::Flock { file: folder.join("flock") } }
+    }
+
+    /// The lock of etcd's client.
+    pub(crate) fn etcdctl(etcd: &Etcd) -> Self {
+        Self { name: ETCDCTL, way: Way::Etcdctl { endpoint: etcd.endpoint().to_owned() } }
+    }
+
+    /// The semaphores of GNU parallel, with one place.
+    pub(crate) fn sem(folder: &Path) -> Self {
+        Self { name: SEM, way: Way::Sem { home: folder.join("home") } }
+    }
+
+    /// A command under the lock.
+    pub(crate) fn run(&self, words: &[&str]) -> Command {
+        let mut command = match &self.way {
+            Way::Nothing => Command::new(words[0]),
+            Way::Rlock { program, store, namespace } => rlock(program, store, namespace, &["exec", LOCK, "--"]),
+            Way::Flock { file } => with(Command::new("flock"), &[text(file)]),
+            Way::Etcdctl { endpoint } => with(etcdctl(endpoint), &["lock", LOCK, "--"]),
+            Way::Sem { home } => {
+                let mut command = with(Command::new("sem"), &["--fg", "-j1", "--id", LOCK]);
+                // It keeps its state there, and says on every start whom to cite.
+                command.env("HOME", home).stderr(Stdio::null());
+                command
+            }
+        };
+        let rest = if matches!(self.way, Way::Nothing) { &words[1..] } else { words };
+        command.args(rest).stdin(Stdio::null());
+        command
+    }
+
+    /// Whether it works here.
+    pub(crate) fn works(&self) -> Result<(), String> {
+        if let Way::Sem { home } = &self.way {
+            fs::create_dir_all(home).expect("a folder can be made");
+        }
+        let output = self.run(&["true"]).output().map_err(|error| format!("{}: {error}", self.name))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let problem =
+            || format!("{}: {}, {}", self.name, output.status, said.lines().next().unwrap_or("nothing was said"));
+        output.status.success().then_some(()).ok_or_else(problem)
+    }
+
+    /// How many wait for the lock; none where nobody can be asked.
+    pub(crate) fn waiting(&self) -> Option<usize> {
+        match &self.way {
+            Way::Nothing | Way::Sem { .. } => None,
+            Way::Rlock { program, store, namespace } => {
+                let mut inspect = rlock(program, store, namespace, &["inspect", "--json", LOCK]);
+                let listing = inspect.output().expect("it can be started").stdout;
+                let listing: serde_json::Value = serde_json::from_slice(&listing).expect("inspect --json prints JSON");
+                listing["resources"][0]["waiters"].as_array().map(Vec::len)
+            }
+            Way::Flock { file } => {
+                let inode = format!(":{} ", fs::metadata(file).ok()?.ino());
+                let locks = fs::read_to_string("/proc/locks").ok()?;
+                Some(locks.lines().filter(|line| line.contains("->") && line.contains(&inode)).count())
+            }
+            Way::Etcdctl { endpoint } => {
+                let mut list = with(etcdctl(endpoint), &["get", &format!("{LOCK}/"), "--prefix", "--keys-only"]);
+                let keys = list.stdout(Stdio::piped()).output().expect("it can be started").stdout;
+                // The first is the holder's.
+                let keys = String::from_utf8_lossy(&keys).lines().filter(|line| !line.is_empty()).count();
+                Some(keys.saturating_sub(1))
+            }
+        }
+    }
+
+    /// How many of them can queue up without using up the machine, or the time.
+    pub(crate) fn most_waiters(&self, effort: Effort) -> usize {
+        match self.way {
+            Way::Nothing | Way::Rlock { .. } | Way::Flock { .. } => usize::MAX,
+            Way::Etcdctl { .. } => effort.pick(50, 100),
+            Way::Sem { .. } => effort.pick(10, 100),
+        }
+    }
+
+    /// Whether there is no lock.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self.way, Way::Nothing)
+    }
+
+    /// Whether starting it takes so long that it is done more seldom.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self.way, Way::Etcdctl { .. } | Way::Sem { .. })
+    }
+
+    /// Whether the server of Redis has a part in it.
+    pub(crate) fn is_on_redis(&self) -> bool {
+        matches!(&self.way, Way::Rlock { store, .. } if store.starts_with("redis"))
+    }
+}
+
+/// rlock, knowing nothing of any rlock around the bench.
+fn rlock(program: &Path, store: &str, namespace: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
+        command.env_remove(name);
+    }
+    command.env("RLOCK_STORE", store).env("RLOCK_NAMESPACE", namespace);
+    with(command, words)
+}
+
+fn with(mut command: Command, words: &[&str]) -> Command {
+    command.args(words);
+    command
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of a bench are text")
+}

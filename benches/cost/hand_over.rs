@@ -1,0 +1,130 @@
+//! What it costs to hand a lock over from one to the next in a queue.
+
+use std::fs;
+
+use super::aims::{Aim, Bound};
+use super::candidate::{Candidate, EMBEDDED, ETCDCTL, FLOCK, NOTHING, REDIS_TCP};
+use super::crowd::Crowd;
+use super::lab::Lab;
+use super::options::Effort;
+use super::server::Counts;
+use super::stamp;
+use super::table::{Findings, Row, Spread, Table};
+
+/// How many wait.
+const QUEUES: [usize; 4] = [10, 50, 100, 1_000];
+
+/// What one candidate showed with one length of the queue.
+#[derive(Clone, Default)]
+struct Found {
+    gaps: Vec<f64>,
+    /// Commands of the server per hand-over, and those of them that a client sent.
+    commands: Vec<f64>,
+    scripts: Vec<f64>,
+    /// Why there is no more of it.
+    problem: Option<String>,
+}
+
+/// The time between the end of one command and the start of the next, and what the server of Redis does for it.
+pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
+    let mut found = vec![vec![Found::default(); QUEUES.len()]; lab.candidates.len()];
+    for (column, &waiters) in QUEUES.iter().enumerate() {
+        for _ in 0..effort.pick([8, 4, 2, 1], [40, 20, 10, 5])[column] {
+            for (candidate, found) in lab.candidates.iter().zip(&mut found) {
+                let found = &mut found[column];
+                if waiters <= candidate.most_waiters(effort) && found.problem.is_none() {
+                    found.problem = drain(lab, candidate, waiters, found).err();
+                }
+            }
+        }
+    }
+    let problem = |found: &Found| found.problem.as_ref().map(|problem| format!(" {problem}."));
+    let problems: String = found.iter().flatten().filter_map(problem).collect();
+    let columns = || QUEUES.map(|waiters| format!("{waiters} waiting")).to_vec();
+    let gaps = lab.candidates.iter().zip(&found).map(|(candidate, found)| Row {
+        name: candidate.name.to_owned(),
+        cells: found.iter().map(|found| Spread::of(found.gaps.clone())).collect(),
+    });
+    let hand_over = Table {
+        title: "Hand-over: from the end of a command to the start of the next in the queue",
+        unit: "µs",
+        about: format!(
+            "By the commands' own clocks, so the end of one process and the start of another are in all of them; \"no \
+             lock\" starts one after the other and shows how much that is. Beyond 50 or 100 of etcdctl and sem there is \
+             too little memory or time.{problems}"
+        ),
+        columns: columns(),
+        against: Some(FLOCK),
+        rows: gaps.collect(),
+        drawn: true,
+    };
+    let mut aims = Vec::new();
+    for (column, waiters) in QUEUES.iter().enumerate() {
+        let mut aim = |row: &str, other: &str, bound| {
+            let what = format!("hand-over, {waiters} waiting: {row}, of {other}");
+            aims.push(Aim::times(what, bound, hand_over.ratio(row, other, column)));
+        };
+        aim(EMBEDDED, FLOCK, Bound::AtMost(1.0));
+        aim(REDIS_TCP, FLOCK, Bound::AtMost(1.2));
+        if hand_over.median(ETCDCTL, column).is_some() {
+            aim(ETCDCTL, EMBEDDED, Bound::AtLeast(6.0));
+            aim(ETCDCTL, REDIS_TCP, Bound::AtLeast(6.0));
+            // A process ends and another starts, whoever hands over; what is left is the lock's own.
+            let own = |row: &str| Some(hand_over.median(row, column)? - hand_over.median(NOTHING, column)?);
+            for row in [EMBEDDED, REDIS_TCP] {
+                let what = format!("hand-over, {waiters} waiting, beyond \"no lock\": {ETCDCTL}, of {row}");
+                let ratio = own(ETCDCTL).zip(own(row)).map(|(other, own)| other / own);
+                aims.push(Aim::times(what, Bound::AtLeast(6.0), ratio));
+            }
+        }
+    }
+    let Some((_, found)) = lab.candidates.iter().zip(found).find(|(candidate, _)| candidate.name == REDIS_TCP) else {
+        return Findings { tables: vec![hand_over], aims };
+    };
+    let row = |name: &str, figures: fn(&Found) -> &Vec<f64>| Row {
+        name: name.to_owned(),
+        cells: found.iter().map(|found| Spread::of(figures(found).clone())).collect(),
+    };
+    let commands = Table {
+        title: "Hand-over: commands of the Redis server for each",
+        unit: "commands",
+        about: "By INFO commandstats, over the whole of the queue.".into(),
+        columns: columns(),
+        against: None,
+        rows: vec![row(SENT, |found| &found.scripts), row(ALL, |found| &found.commands)],
+        drawn: false,
+    };
+    let growth = || Some(commands.median(ALL, QUEUES.len() - 1)? / commands.median(ALL, 0)?);
+    aims.push(Aim::times("commands for a hand-over: 1000 waiting, of 10 waiting".into(), Bound::AtMost(1.1), growth()));
+    Findings { tables: vec![hand_over, commands], aims }
+}
+
+/// The rows of the second table.
+const SENT: &str = "scripts that clients called";
+/// Those that the scripts called too.
+const ALL: &str = "all, those in scripts included";
+
+/// Lets so many queue up behind a holder, and the holder go.
+fn drain(lab: &Lab, candidate: &Candidate, waiters: usize, found: &mut Found) -> Result<(), String> {
+    let stamps = lab.folder().join("stamps");
+    let _ = fs::remove_file(&stamps);
+    let words = stamp::words(&stamps);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if candidate.is_nothing() {
+        (0..=waiters).for_each(|_| assert!(candidate.run(&words).status().expect("it can be started").success()));
+        found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("they have written it")));
+        return Ok(());
+    }
+    let mut crowd = Crowd::behind_a_holder(candidate, lab.folder());
+    crowd.queue_up(candidate, waiters, &words);
+    let mut client = lab.redis.as_ref().filter(|_| candidate.is_on_redis()).map(|redis| redis.client());
+    let before = client.as_mut().map(Counts::of);
+    crowd.go()?;
+    found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("they have written it")));
+    if let (Some(mut client), Some(before)) = (client, before) {
+        let counts = Counts::of(&mut client).since(&before);
+        found.commands.push(counts.calls() / waiters as f64);
+        found.scripts.push((counts.calls_of("evalsha") + counts.calls_of("eval")) / waiters as f64);
+    }
+    Ok(())
+}

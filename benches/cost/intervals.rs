@@ -1,0 +1,77 @@
+//! What one more interval costs where many are held.
+
+use rlock::lock::mode::Mode;
+
+use super::aims::{Aim, Bound};
+use super::lab::Lab;
+use super::options::Effort;
+use super::peers::PrefixScan;
+use super::scripts::{Client, interval};
+use super::server::Counts;
+use super::table::{Findings, Row, Spread, Table};
+
+/// How many are held.
+const HELD: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
+/// How many pairs are counted together.
+const TOGETHER: u64 = 50;
+/// Multiples of it without their whole parts lie evenly between 0 and 1, however many there are.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+
+/// The name of the row.
+const OWN: &str = "rlock";
+
+/// The time that the server spends on an acquire and a release of an interval that is free.
+pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
+    let Some(redis) = &lab.redis else { return Findings::default() };
+    let rounds = effort.pick(20, 100);
+    let (mut own, mut scan) = (Vec::new(), Vec::new());
+    for held in HELD {
+        let mut client = redis.client();
+        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+        let mut intervals = Client::new("intervals", 0);
+        intervals.fill(&mut client, held);
+        let ranges = PrefixScan::filled(&mut client, held);
+        let (mut of_own, mut of_scan) = (Vec::new(), Vec::new());
+        // In the gaps between two that are held, all over the place.
+        let gap = |at: u64| ((at as f64 * GOLDEN).fract() * held as f64).floor() * 2.0 + 1.25;
+        for round in 0..rounds {
+            let before = Counts::of(&mut client);
+            for at in 0..TOGETHER {
+                intervals.pair(&mut client, Mode::Write, interval(gap(round * TOGETHER + at), 0.5));
+            }
+            let spent = Counts::of(&mut client).since(&before).usec(&Client::COMMANDS);
+            of_own.push(spent / TOGETHER as f64);
+            // Fewer where each takes so long.
+            let scans = (100_000 / held).clamp(1, TOGETHER);
+            if held > 100_000 && round >= 5 {
+                continue;
+            }
+            let before = Counts::of(&mut client);
+            for at in 0..scans {
+                let low = gap(round * scans + at);
+                ranges.pair(&mut client, low, low + 0.5);
+            }
+            let spent = Counts::of(&mut client).since(&before).usec(&PrefixScan::COMMANDS);
+            of_scan.push(spent / scans as f64);
+        }
+        own.push(Spread::of(of_own));
+        scan.push(Spread::of(of_scan));
+        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+    }
+    let table = Table {
+        title: "Intervals: one more where many are held",
+        unit: "µs",
+        about: format!(
+            "Time in the server for an acquire and a release of a free interval, by INFO commandstats, {rounds} times \
+             {TOGETHER} pairs. The prefix scan is what the seed's range lock does to look through one of its sets: \
+             ZCOUNT and ZRANGEBYSCORE -inf."
+        ),
+        columns: HELD.map(|held| format!("{} held", super::numbers::figure(held as f64))).to_vec(),
+        against: None,
+        rows: vec![Row { name: OWN.into(), cells: own }, Row { name: "prefix scan".into(), cells: scan }],
+        drawn: true,
+    };
+    let growth = || Some(table.median(OWN, HELD.len() - 1)? / table.median(OWN, 0)?);
+    let aims = vec![Aim::times("intervals: a million held, of ten held".into(), Bound::AtMost(4.0), growth())];
+    Findings { tables: vec![table], aims }
+}

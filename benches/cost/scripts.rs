@@ -1,0 +1,86 @@
+//! rlock's own scripts, driven without its program.
+
+use redis::{Connection, Value};
+
+use rlock::lock::mode::Mode;
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::resource::Resource;
+use rlock::lock::span::Span;
+use rlock::store::redis::codec::{Call, Reply, Setting, Wake};
+use rlock::store::redis::keys::Keyspace;
+
+use super::peers::Pair;
+
+/// A lease that outlives the bench, in microseconds.
+const HOUR: u64 = 3_600_000_000;
+/// How many intervals one session takes where many are to be held.
+const AT_ONCE: u64 = 500;
+
+/// A client of the scripts, with one resource.
+pub(crate) struct Client {
+    resource: Resource,
+    setting: Setting,
+    session: u128,
+}
+
+impl Client {
+    /// For the resource of this name; `number` is another for each client.
+    pub(crate) fn new(name: &str, number: u128) -> Self {
+        let resource = Resource::new(name).expect("it is a name");
+        let setting = Setting { keyspace: Keyspace::new("bench"), wake: Wake::Publish, now: None };
+        Self { resource, setting, session: number << 64 }
+    }
+
+    /// Holds so many disjoint intervals for writing; the n-th is from 2n to 2n + 1.
+    pub(crate) fn fill(&mut self, client: &mut Connection, held: u64) {
+        for first in (0..held).step_by(AT_ONCE as usize) {
+            let spans = (first..(first + AT_ONCE).min(held)).map(|number| interval(number as f64 * 2.0, 1.0));
+            self.acquire(client, Mode::Write, spans);
+        }
+    }
+
+    /// Acquires a claim and releases it.
+    pub(crate) fn pair(&mut self, client: &mut Connection, mode: Mode, span: Span) {
+        let session = self.acquire(client, mode, [span]);
+        let release = Call::release(session, vec![self.resource.clone()]);
+        assert!(matches!(self.ask(client, &release), Reply::Done), "the lock was lost");
+    }
+
+    /// The commands whose time is its cost.
+    pub(crate) const COMMANDS: [&str; 2] = ["evalsha", "eval"];
+
+    fn acquire(&mut self, client: &mut Connection, mode: Mode, spans: impl IntoIterator<Item = Span>) -> SessionId {
+        self.session += 1;
+        // Ids lie about like random ones.
+        let session = SessionId(self.session.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes());
+        let claim = |span| Claim { resource: self.resource.clone(), mode, span, slots: None };
+        let request = Request {
+            session,
+            ancestors: Vec::new(),
+            claims: spans.into_iter().map(claim).collect(),
+            wait: true,
+            terms: Some(Terms { ttl: HOUR, claim: 3_000_000, heartbeat: 15_000_000 }),
+            process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()] },
+        };
+        let reply = self.ask(client, &Call::acquire(&request, 0, false));
+        assert!(matches!(reply, Reply::Granted(_)), "somebody else has the lock");
+        session
+    }
+
+    fn ask(&self, client: &mut Connection, call: &Call) -> Reply {
+        let answer = call.evalsha(&self.setting).query::<Value>(client);
+        let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
+        Reply::read(answer.expect("the server takes the script")).expect("it answers as it should")
+    }
+}
+
+/// An interval of this length.
+pub(crate) fn interval(low: f64, length: f64) -> Span {
+    Span::parse(&format!("[{low},{}]", low + length)).expect("it is an interval")
+}
+
+/// Acquires the whole of a resource and releases it.
+pub(crate) fn whole(name: &str, number: u128, mode: Mode) -> Pair {
+    let mut own = Client::new(name, number);
+    Box::new(move |client| own.pair(client, mode, Span::Whole))
+}

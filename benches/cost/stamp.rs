@@ -1,0 +1,46 @@
+//! The command that is run under a lock where the times of its start and of its end matter: this program itself, by a word.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The word that makes this program the command of a measurement.
+const WORD: &str = "--stamp";
+
+/// The words of a command that appends the times of its start and of its end to a file.
+pub(crate) fn words(file: &Path) -> [String; 3] {
+    let this = std::env::current_exe().expect("it has a path");
+    [this.as_path(), Path::new(WORD), file].map(|path| path.to_str().expect("paths of a bench are text").to_owned())
+}
+
+/// Whether this process was started as that command; it has done its work then.
+pub(crate) fn was_asked_for() -> bool {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_none_or(|word| word != WORD) {
+        return false;
+    }
+    let path = words.next().expect("a file is named");
+    let mut file = File::options().append(true).create(true).open(path).expect("it can be opened");
+    for mark in ['>', '<'] {
+        let now = clock_gettime(ClockId::Monotonic);
+        let line = format!("{mark}{}\n", now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+        file.write_all(line.as_bytes()).expect("it can be written");
+    }
+    true
+}
+
+/// The times between the end of each command and the start of the next, in microseconds.
+///
+/// # Panics
+/// Where two have run at the same time.
+pub(crate) fn gaps(text: &str) -> Vec<f64> {
+    let at = |line: &str| line[1..].parse::<u64>().expect("a time");
+    let lines: Vec<&str> = text.lines().collect();
+    for pair in lines.chunks(2) {
+        assert!(pair[0].starts_with('>') && pair[1].starts_with('<'), "two commands ran at the same time");
+    }
+    let ends = lines[1..].chunks_exact(2);
+    ends.map(|pair| at(pair[1]).saturating_sub(at(pair[0])) as f64 / 1e3).collect()
+}
