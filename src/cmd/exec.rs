@@ -14,7 +14,7 @@ use crate::cli::invocation::Exec;
 use crate::lock::lease::Lease;
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::passwd;
-use crate::store::{self, AcquireOptions, Grant, Store};
+use crate::store::{self, AcquireOptions, Grant, Released, Store};
 use crate::supervise::run::{self, CommandSpec, Options, Standing};
 use crate::supervise::signals::Signals;
 
@@ -102,11 +102,13 @@ impl Supervised {
                 Standing::Denied { code: self.busy_code, text: (!self.quiet).then(busy) }
             }
             store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
-            store::Standing::Lost => {
-                let (names, how) = (names(&self.claims), if self.leases { LEASE_LOST } else { HOLD_LOST });
-                Standing::Lost(format!("lost: {names} was taken away, {how}"))
-            }
+            store::Standing::Lost => Standing::Lost(self.lost()),
         }
+    }
+
+    fn lost(&self) -> String {
+        let (names, how) = (names(&self.claims), if self.leases { LEASE_LOST } else { HOLD_LOST });
+        format!("lost: {names} was taken away, {how}")
     }
 }
 
@@ -137,11 +139,12 @@ impl run::Hold for Supervised {
         }
     }
 
-    fn release(&mut self) -> anyhow::Result<()> {
-        self.hold.release().with_context(|| {
+    fn release(&mut self) -> anyhow::Result<Option<String>> {
+        let released = self.hold.release().with_context(|| {
             let end = if self.leases { "its lease ends" } else { "rlock has ended" };
             format!("could not release, so it is free only when {end}")
-        })
+        })?;
+        Ok((released == Released::Lost).then(|| self.lost()))
     }
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {

@@ -115,6 +115,15 @@ pub enum Changed {
     Lost,
 }
 
+/// What a release came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It is given back, or there was nothing to give back.
+    Done,
+    /// There was a grant, and the store had taken it away before its time.
+    Lost,
+}
+
 /// Where the lock table lives.
 pub trait Store {
     /// The URL that leads another process to the same store, without a password.
@@ -174,7 +183,7 @@ pub trait Hold {
     ///
     /// # Errors
     /// The store can't be used; likewise below.
-    fn release(&mut self) -> Result<(), Error>;
+    fn release(&mut self) -> Result<Released, Error>;
 
     /// Who holds and who waits for the resources of the request.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;

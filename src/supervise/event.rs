@@ -168,6 +168,8 @@ pub enum Event {
     CommandStopped(Stop),
     /// The command has ended and is not yet reaped.
     Ended(Ended),
+    /// The grant or the place in the queue was given back. A release that finds the grant gone brings [`Event::Lost`] instead.
+    Released,
     /// Time has passed, nothing else.
     Tick,
 }
@@ -202,7 +204,7 @@ pub enum Action {
     StopSelf(Stop),
     /// Collect the ended command; its process id is void from here on.
     Reap,
-    /// Give back the grant or the place in the queue, whichever there is by now.
+    /// Give back the grant or the place in the queue, whichever there is by now; answer with [`Event::Released`] or [`Event::Lost`].
     Release,
     /// Show on the terminal who holds what the request waits for.
     ShowWaiting,

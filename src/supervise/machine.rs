@@ -51,6 +51,8 @@ enum State {
     Stopping,
     /// The command was sent SIGKILL.
     Killed,
+    /// The command has ended by itself, and what the release finds decides how to leave.
+    Leaving,
     Done,
 }
 
@@ -65,6 +67,8 @@ enum State {
 ///       ▼ as Waiting        ▼ StoreFailed       ▼ StartFailed      ▼                        ▼                  ▼
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
+///
+/// From Running to Done is by **leaving**: the store may have taken the grant away without a word so far, and says so to the release.
 ///
 /// A grant with a deadline is **overdue** from a grace before it until a renewal moves it. A command is then asked to
 /// end, so that it is gone by the deadline; one whose deadline has passed already, in a suspend or a stop, is killed at
@@ -107,6 +111,8 @@ pub struct Machine {
     stops: bool,
     /// The command's whole group was stopped, not the command alone.
     frozen: bool,
+    /// How to leave when the grant was held to the end.
+    exit: Option<Action>,
 }
 
 impl Machine {
@@ -123,6 +129,7 @@ impl Machine {
             interrupted: false,
             stops: false,
             frozen: false,
+            exit: None,
         }
     }
 
@@ -134,6 +141,7 @@ impl Machine {
             State::Running => self.running(event, now),
             State::Stopping => self.stopping(event, now),
             State::Killed => self.killed(event),
+            State::Leaving => self.leaving(event),
             State::Done => vec![],
         }
     }
@@ -169,7 +177,9 @@ impl Machine {
             }
             Event::Signal { signal, sender } => self.signal_before_grant(signal, sender),
             Event::Tick => self.tick_before_grant(now),
-            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => vec![],
+            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) | Event::Released => {
+                vec![]
+            }
         }
     }
 
@@ -235,7 +245,7 @@ impl Machine {
             Event::Signal { signal: Signal::Tstp, .. } => vec![Action::StopSelf(Stop::Tstp)],
             Event::Signal { signal, sender } if signal.ends_by_default() => self.cancel(signal, sender),
             Event::Signal { .. } | Event::Queued | Event::Denied(_) | Event::Tick => vec![],
-            Event::CommandStopped(_) | Event::Ended(_) => vec![],
+            Event::CommandStopped(_) | Event::Ended(_) | Event::Released => vec![],
         }
     }
 
@@ -253,9 +263,10 @@ impl Machine {
                 std::iter::once(report).chain(self.end_as_lost()).collect()
             }
             Event::Ended(ended) => {
-                let rest = self.passed_to_rest(ended);
-                let end = [Action::Reap, Action::Release, self.exit_as(ended)];
-                self.finish(rest.into_iter().chain(end))
+                self.state = State::Leaving;
+                self.timers = [None; TIMERS];
+                self.exit = Some(self.exit_as(ended));
+                self.passed_to_rest(ended).into_iter().chain([Action::Reap, Action::Release]).collect()
             }
             // The time goes first: what is overdue must be neither continued nor left alone while rlock stops.
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick if self.due(Timer::Terminate, now) => {
@@ -271,7 +282,8 @@ impl Machine {
                 vec![Action::Freeze, Action::StopSelf(Stop::Tstp)]
             }
             Event::CommandStopped(_) => vec![],
-            Event::Queued | Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::Tick => vec![],
+            Event::Queued | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
+            Event::Released | Event::Tick => vec![],
         }
     }
 
@@ -326,12 +338,24 @@ impl Machine {
             Event::Signal { signal, sender } => self.pass(signal, sender).into_iter().collect(),
             Event::Ended(_) => self.end_as_lost(),
             Event::Queued | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => vec![],
-            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => vec![],
+            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Released => vec![],
         }
     }
 
     fn killed(&mut self, event: Event) -> Vec<Action> {
         if let Event::Ended(_) = event { self.end_as_lost() } else { vec![] }
+    }
+
+    fn leaving(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::Released => {
+                let exit = self.exit;
+                self.finish(exit)
+            }
+            // It was taken away while the command ran, or in the instant since: as with a deadline, nobody can tell.
+            Event::Lost => self.finish([Action::ReportLost(Consequence::EndedLate), Action::Exit(exit::LOST)]),
+            _ => vec![],
+        }
     }
 
     fn end_as_lost(&mut self) -> Vec<Action> {

@@ -61,11 +61,12 @@ pub trait Hold {
     /// The store's, one line. After an error, after [`Standing::Denied`] and [`Standing::Lost`], it is not asked again.
     fn check(&mut self) -> anyhow::Result<Standing>;
 
-    /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was lost is no error.
+    /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was lost is no error: if it was a grant
+    /// that should have been there still, gives the line of [`Standing::Lost`].
     ///
     /// # Errors
     /// One line that says so, what follows from it, and the store's reason.
-    fn release(&mut self) -> anyhow::Result<()>;
+    fn release(&mut self) -> anyhow::Result<Option<String>>;
 
     /// One line that says who holds what this request waits for.
     ///
@@ -283,7 +284,7 @@ where
         match action {
             Action::Start => self.start()?,
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
-            Action::Release => self.release(),
+            Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
             // Nothing that can't be said may keep the lock held: that goes for all the messages here.
             Action::HideWaiting => drop(self.line.hide(self.messages)),
@@ -348,9 +349,17 @@ where
         }
     }
 
-    fn release(&mut self) {
-        if let Err(error) = self.hold.release() {
-            self.say("warning: ", &format!("{error:#}"));
+    fn release(&mut self) -> anyhow::Result<()> {
+        match self.hold.release() {
+            Ok(None) => self.on(Event::Released),
+            Ok(Some(lost)) => {
+                self.failure = Some(lost);
+                self.on(Event::Lost)
+            }
+            Err(error) => {
+                self.say("warning: ", &format!("{error:#}"));
+                self.on(Event::Released)
+            }
         }
     }
 

@@ -7,10 +7,10 @@ use rustix::event::PollFlags;
 
 use super::beacon::Beacon;
 use super::{Embedded, Error, records};
-use crate::lock::op::Op;
+use crate::lock::op::{Op, Reply};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::{Hold, Obstruction, Standing};
+use crate::store::{Hold, Obstruction, Released, Standing};
 
 /// A request that is queued or granted.
 pub(super) struct EmbeddedHold {
@@ -63,11 +63,11 @@ impl Hold for EmbeddedHold {
         Ok(standing)
     }
 
-    fn release(&mut self) -> Result<(), Error> {
+    fn release(&mut self) -> Result<Released, Error> {
         self.watched.clear();
-        self.store.transact(Some(self.session), |work| work.apply(Op::Release(self.session)).map(drop))?;
+        let reply = self.store.transact(Some(self.session), |work| work.apply(Op::Release(self.session)))?;
         self.beacon.remove(&self.store.directory);
-        Ok(())
+        Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
@@ -96,8 +96,8 @@ impl Hold for Denied {
         Ok(self.0.clone())
     }
 
-    fn release(&mut self) -> Result<(), Error> {
-        Ok(())
+    fn release(&mut self) -> Result<Released, Error> {
+        Ok(Released::Done)
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

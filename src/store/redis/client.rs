@@ -20,17 +20,24 @@ pub(super) struct Client<'r> {
     until: Duration,
     /// Whether a server that is down is waited for, since it is known to be the right one.
     insists: bool,
+    /// Something was sent that nobody answered: the server may have done it, or not.
+    is_in_doubt: bool,
 }
 
 impl<'r> Client<'r> {
     /// Asks over `route`, with an answer by `until`.
     pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
-        Self { route, until, insists: false }
+        Self { route, until, insists: false, is_in_doubt: false }
     }
 
     /// Waits for a server that is down, as the holder of something on it does.
     pub(super) fn insisting(self) -> Self {
         Self { insists: true, ..self }
+    }
+
+    /// Whether the server may have done something before that it does not tell of in its last answer.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
     }
 
     /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to what was said before come first.
@@ -87,9 +94,13 @@ impl<'r> Client<'r> {
             self.route.open()?;
         }
         self.route.send(command);
+        let doubts = std::mem::replace(&mut self.is_in_doubt, true);
         loop {
             match self.route.advance()? {
-                Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
+                Some(Heard::Answer(reply)) if passed_over == 0 => {
+                    self.is_in_doubt = doubts;
+                    return Ok(reply);
+                }
                 Some(Heard::Answer(_)) => passed_over -= 1,
                 Some(Heard::Message | Heard::NotSubscribed(_)) => {}
                 None => self.wait()?,

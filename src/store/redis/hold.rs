@@ -18,7 +18,7 @@ use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
 use crate::lock::resource::Resource;
-use crate::store::{Error, Grant, Hold, Obstruction, Standing};
+use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
 
 /// How long is waited before a script whose keys are on their way to another node is called again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -308,6 +308,15 @@ impl RedisHold {
         }
     }
 
+    /// Whether the lease that is known of lasts at that instant.
+    fn is_held_at(&self, now: Duration) -> bool {
+        let deadline = match self.conversation.standing() {
+            Standing::Granted(grant) => grant.deadline,
+            _ => None,
+        };
+        deadline.is_some_and(|deadline| now < deadline)
+    }
+
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
         let held = matches!(self.conversation.standing(), Standing::Granted(_));
@@ -356,31 +365,34 @@ impl Hold for RedisHold {
         Ok(self.conversation.standing())
     }
 
-    fn release(&mut self) -> Result<(), Error> {
+    fn release(&mut self) -> Result<Released, Error> {
         if !self.conversation.may_be_kept() {
-            return Ok(());
+            return Ok(Released::Done);
         }
         let passed_over = self.unanswered.len();
         self.unanswered.clear();
         let mut call = Call::release(self.request.session, self.resources.clone());
         if self.conversation.is_asking() && self.failures == 0 && self.route.is_looking() {
             // Nothing has left yet.
-            return Ok(());
+            return Ok(Released::Done);
         }
         // Neither a server that has not answered at all nor one where the lease is over is waited for any longer than nobody notices.
         // But a little: one that finds the connection closed when it answers the request may not read the release behind it.
-        let now = now();
+        let began = now();
         let left = match self.conversation.standing() {
             Standing::Asking => Duration::ZERO,
-            Standing::Granted(Grant { deadline: Some(deadline), .. }) => deadline.saturating_sub(now),
+            Standing::Granted(Grant { deadline: Some(deadline), .. }) => deadline.saturating_sub(began),
             _ => Duration::MAX,
         };
-        let until = now.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
-        let released = Client::new(&mut self.route, until).insisting().call(&mut call, &self.setting, passed_over);
-        match released {
-            Err(_) if left.is_zero() => Ok(()),
-            released => Ok(released.map(drop)?),
-        }
+        let until = began.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
+        let mut client = Client::new(&mut self.route, until).insisting();
+        let reply = match client.call(&mut call, &self.setting, passed_over) {
+            Err(_) if left.is_zero() => return Ok(Released::Done),
+            reply => reply?,
+        };
+        // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
+        let is_explained = client.is_in_doubt() || !self.is_held_at(now());
+        Ok(if reply == Reply::Unknown && !is_explained { Released::Lost } else { Released::Done })
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

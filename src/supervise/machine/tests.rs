@@ -28,10 +28,11 @@ enum Column {
     StoppingOwn,
     StoppingShared,
     Killed,
+    Leaving,
     Done,
 }
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::Requesting,
     Column::Waiting,
     Column::Shown,
@@ -41,6 +42,7 @@ const COLUMNS: [Column; 10] = [
     Column::StoppingOwn,
     Column::StoppingShared,
     Column::Killed,
+    Column::Leaving,
     Column::Done,
 ];
 
@@ -59,7 +61,8 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
         Column::RunningShared => (Group::Shared, &[granted, Started]),
         Column::StoppingOwn | Column::Killed => (Group::Own, &[granted, Started, Lost]),
         Column::StoppingShared => (Group::Shared, &[granted, Started, Lost]),
-        Column::Done => (Group::Own, &[granted, Started, End(Ended::Code(0))]),
+        Column::Leaving => (Group::Own, &[granted, Started, End(Ended::Code(0))]),
+        Column::Done => (Group::Own, &[granted, Started, End(Ended::Code(0)), Event::Released]),
     };
     let mut machine = Machine::new(settings(group));
     for event in path {
@@ -75,7 +78,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
 
 fn every_event() -> Vec<Event> {
     let mut events = vec![Event::Queued, granted(None), granted(Some(DEADLINE * 2)), Event::Denied(75), Event::Lost];
-    events.extend([Event::StoreFailed, Event::Started, Event::StartFailed(127), Event::Tick]);
+    events.extend([Event::StoreFailed, Event::Started, Event::StartFailed(127), Event::Released, Event::Tick]);
     events.extend([Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
     events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
     for sender in [Sender::Terminal, Sender::Command, Sender::Other] {
@@ -87,57 +90,57 @@ fn every_event() -> Vec<Event> {
 /// One row of the table: what each column answers while no time presses. The match makes the compiler ask for a row for
 /// every event.
 #[rustfmt::skip]
-fn expected(event: Event, leased: bool) -> [String; 10] {
-    let row = |cells: [&str; 10]| cells.map(str::to_owned);
+fn expected(event: Event, leased: bool) -> [String; 11] {
+    let row = |cells: [&str; 11]| cells.map(str::to_owned);
     match event {
-        //                             requesting  waiting  shown          starting  run own  run shared  stop own  stop shared  killed  done
-        Event::Queued          => row(["",         "",      "ShowWaiting", "",       "",      "",         "",       "",          "",     ""]),
-        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "", "",     "",         "",       "",          "",     ""]),
-        Event::Started         => row(["",         "",      "",            "",       "",      "",         "",       "",          "",     ""]),
-        Event::Tick            => row(["",         "",      "",            "",       "",      "",         "",       "",          "",     ""]),
+        //                             requesting  waiting  shown          starting  run own  run shared  stop own  stop shared  killed  leaving  done
+        Event::Queued          => row(["",         "",      "ShowWaiting", "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "", "",     "",         "",       "",          "",     "",      ""]),
+        Event::Started         => row(["",         "",      "",            "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Released        => row(["",         "",      "",            "",       "",      "",         "",       "",          "",     "Exit(0)", ""]),
+        Event::Tick            => row(["",         "",      "",            "",       "",      "",         "",       "",          "",     "",      ""]),
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
-            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", "", "", "", "", "", "", ""])
+            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
             let lost = "ReportLost(NotStarted), Release, Exit(69)";
             row([
                 lost, lost, &format!("HideWaiting, {lost}"), "ReportLost(NotStarted), Release, Exit(76)",
                 "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
-                "", "", "", "",
+                "", "", "", "ReportLost(EndedLate), Exit(76)", "",
             ])
         }
         Event::StoreFailed => {
             let failed = "ReportFailure, Release, Exit(69)";
-            row([failed, failed, &format!("HideWaiting, {failed}"), "Warn", "Warn", "Warn", "", "", "", ""])
+            row([failed, failed, &format!("HideWaiting, {failed}"), "Warn", "Warn", "Warn", "", "", "", "", ""])
         }
-        Event::StartFailed(_)  => row(["", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", ""]),
+        Event::StartFailed(_)  => row(["", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", "", ""]),
         Event::CommandStopped(stop) => {
             let stop_too = format!("StopSelf({stop:?})");
-            row(["", "", "", "", "", &stop_too, "", "", "", ""])
+            row(["", "", "", "", "", &stop_too, "", "", "", "", ""])
         }
-        Event::Ended(ended) => {
-            let end = format!("Reap, Release, Exit({})", ended.exit_code());
-            let lost = "Kill, Reap, Release, Exit(76)";
-            row(["", "", "", "", &end, &end, lost, "Reap, Release, Exit(76)", lost, ""])
+        Event::Ended(_) => {
+            let (end, lost) = ("Reap, Release", "Kill, Reap, Release, Exit(76)");
+            row(["", "", "", "", end, end, lost, "Reap, Release, Exit(76)", lost, "", ""])
         }
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
             let pass = format!("Pass({signal:?})");
             let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
-            row([&cancel, &cancel, &format!("HideWaiting, {cancel}"), &cancel, &pass, pass_new, &pass, pass_new, "", ""])
+            row([&cancel, &cancel, &format!("HideWaiting, {cancel}"), &cancel, &pass, pass_new, &pass, pass_new, "", "", ""])
         }
         Event::Signal { signal: Signal::Winch, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Winch)" } else { "" };
-            row(["", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", ""])
+            row(["", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", ""])
         }
         Event::Signal { signal: Signal::Cont, .. } =>
-            row(["", "", "ShowWaiting", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", ""]),
+            row(["", "", "ShowWaiting", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", ""]),
         Event::Signal { signal: Signal::Tstp, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Tstp)" } else { "" };
             let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
             let own = if leased { "Pass(Tstp)" } else { "Pass(Tstp), StopSelf(Tstp)" };
-            row([stop, stop, hide, stop, own, pass_new, "", "", "", ""])
+            row([stop, stop, hide, stop, own, pass_new, "", "", "", "", ""])
         }
     }
 }
@@ -171,7 +174,7 @@ fn expected_late(event: Event) -> [String; 6] {
         // A renewal may have come in time, and a store that fails ends nothing.
         Event::Queued | Event::Granted { .. } | Event::Denied(_) => row(["", "",           "",             "",       "",          ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      ""]),
-        Event::Started                                  => row(["",         "",           "",             "",       "",          ""]),
+        Event::Started | Event::Released                => row(["",         "",           "",             "",       "",          ""]),
         Event::StartFailed(_)                           => row(["ReportFailure, Release, Exit(127)", "", "", "",    "",          ""]),
         Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill"]),
         Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        ""]),
@@ -179,11 +182,11 @@ fn expected_late(event: Event) -> [String; 6] {
             let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
             row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, ""])
         }
-        Event::Ended(ended) => {
-            let end = format!("Reap, Release, Exit({})", ended.exit_code());
+        Event::Ended(_) => {
+            let end = "Reap, Release";
             let late = "ReportOverdue(EndedLate)";
             let (own, shared) = ("Kill, Reap, Release, Exit(76)", "Reap, Release, Exit(76)");
-            row(["", &end, &end, &format!("{late}, {own}"), &format!("{late}, {shared}"), own])
+            row(["", end, end, &format!("{late}, {own}"), &format!("{late}, {shared}"), own])
         }
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill"]),
         Event::Signal { signal, sender } => {
@@ -334,8 +337,8 @@ fn death_by_a_passed_signal_reaches_the_rest_of_an_own_group() {
     own.on(signal(Signal::Int, Sender::Other), START);
     own.on(signal(Signal::Int, Sender::Other), START);
     let end = own.on(Event::Ended(Ended::Signal(2)), START);
-    assert_eq!(end, [Action::PassGroup(Signal::Int), Action::Reap, Action::Release, Action::Exit(130)]);
-    let ordinary = [Action::Reap, Action::Release, Action::Exit(143)];
+    assert_eq!(end, [Action::PassGroup(Signal::Int), Action::Reap, Action::Release]);
+    let ordinary = [Action::Reap, Action::Release];
     let mut other = machine(Column::RunningOwn, None);
     other.on(signal(Signal::Int, Sender::Other), START);
     assert_eq!(other.on(Event::Ended(Ended::Signal(15)), START), ordinary, "not by the one that was passed");
@@ -352,11 +355,15 @@ fn ctrl_c_ends_rlock_as_it_ended_the_command() {
         machine
     };
     let died = Event::Ended(Ended::Signal(2));
-    let by_key = [Action::Reap, Action::Release, Action::ExitBy(Signal::Int)];
-    assert_eq!(interrupt(Sender::Terminal).on(died, START), by_key);
-    assert_eq!(interrupt(Sender::Other).on(died, START).last(), Some(&Action::Exit(130)), "by hand");
+    let exit = |sender, end| {
+        let mut machine = interrupt(sender);
+        machine.on(end, START);
+        machine.on(Event::Released, START)
+    };
+    assert_eq!(exit(Sender::Terminal, died), [Action::ExitBy(Signal::Int)]);
+    assert_eq!(exit(Sender::Other, died), [Action::Exit(130)], "by hand");
     let handled = Event::Ended(Ended::Code(130));
-    assert_eq!(interrupt(Sender::Terminal).on(handled, START).last(), Some(&Action::Exit(130)), "it exited");
+    assert_eq!(exit(Sender::Terminal, handled), [Action::Exit(130)], "it exited");
 }
 
 #[test]
@@ -426,8 +433,18 @@ fn renewal_goes_on_while_the_command_winds_down_by_itself() {
     machine.on(signal(Signal::Term, Sender::Other), START);
     machine.on(granted(Some(DEADLINE * 2)), START);
     assert_eq!(pass_time(&mut machine, DEADLINE), []);
-    let end = [Action::Reap, Action::Release, Action::Exit(0)];
-    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE), end);
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE), [Action::Reap, Action::Release]);
+    assert_eq!(machine.on(Event::Released, DEADLINE), [Action::Exit(0)]);
+}
+
+#[test]
+fn a_grant_that_is_gone_when_it_is_to_be_given_back_was_lost() {
+    for end in [Ended::Code(0), Ended::Code(3), Ended::Signal(15)] {
+        let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
+        machine.on(Event::Ended(end), START);
+        let lost = [Action::ReportLost(Consequence::EndedLate), Action::Exit(76)];
+        assert_eq!(machine.on(Event::Lost, START), lost);
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ struct Fake {
     news: PipeReader,
     releases: usize,
     release_fails: bool,
+    /// What a release finds taken away.
+    is_gone: bool,
     lease: Option<Lease>,
 }
 
@@ -30,7 +32,7 @@ struct Lease {
 impl Fake {
     fn new(first: Standing) -> (Self, PipeWriter) {
         let (news, writer) = pipe().unwrap();
-        (Self { first: Some(first), news, releases: 0, release_fails: false, lease: None }, writer)
+        (Self { first: Some(first), news, releases: 0, release_fails: false, is_gone: false, lease: None }, writer)
     }
 
     /// With a grant for `ttl` that it renews so often, each time when a third of it is over.
@@ -75,10 +77,10 @@ impl Hold for Fake {
         })
     }
 
-    fn release(&mut self) -> anyhow::Result<()> {
+    fn release(&mut self) -> anyhow::Result<Option<String>> {
         self.releases += 1;
         anyhow::ensure!(!self.release_fails, "could not release: the table is full");
-        Ok(())
+        Ok(self.is_gone.then(|| "lost: 'k' was taken away".to_owned()))
     }
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
@@ -250,6 +252,16 @@ fn a_store_that_fails_ends_a_wait_but_no_command() {
     let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
     let warning = "rlock: warning: the table is?unreadable\n";
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
+}
+
+#[test]
+fn a_release_that_finds_the_grant_gone_says_so() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    hold.is_gone = true;
+    let (code, messages) = supervised(&mut hold, "exit 0", OPTIONS, Signals::install().unwrap());
+    assert_eq!(code.unwrap(), 76);
+    assert_eq!(messages, "rlock: lost: 'k' was taken away; the command has ended, but maybe too late\n");
 }
 
 #[test]
