@@ -219,3 +219,18 @@ fn a_lease_must_leave_time_to_end_the_command() {
         lab.run(["exec", "k", "--ttl", ttl, "--", "true"]).failed(64);
     }
 }
+
+/// "The store says lost: … exit 76, even where the command then ends with 0": one that ends before the next renewal hears it from the
+/// release.
+#[test]
+fn a_lease_that_is_gone_at_its_release_was_lost() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let lab = Lab::at(server.url());
+        let holder = lab.hold("k");
+        server.ask::<()>(&["FLUSHALL"]);
+        let ran = holder.end();
+        let how = "by 'rlock cleanup --break' or with the server's data; the command has ended, but maybe too late";
+        ran.said(76, &format!("lost: 'k' was taken away, {how}"));
+    });
+}

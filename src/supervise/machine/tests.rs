@@ -610,7 +610,8 @@ proptest! {
             life.step(step);
         }
         let undisturbed = life.terminated.is_none() && !life.killed;
-        let end = life.machine.on(Event::Ended(Ended::Code(code)), life.now);
+        let mut end = life.machine.on(Event::Ended(Ended::Code(code)), life.now);
+        end.extend(life.machine.on(Event::Released, life.now));
         prop_assert_eq!(end.last(), Some(&Action::Exit(if undisturbed { code } else { 76 })));
     }
 }
