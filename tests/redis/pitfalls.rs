@@ -308,6 +308,9 @@ fn c1_dead_waiters_are_passed_over() {
         let alive = waiters.split_off(10);
         waiters.into_iter().for_each(|waiter| drop(waiter.kill()));
         holder.end().silently(0);
+        // By the release itself, not when the dead have let their time pass.
+        let next = &lab.inspect(["k"])["resources"][0]["holders"][0]["pid"];
+        assert_eq!(*next, alive[0].pid());
         for mut waiter in alive {
             waiter.expect_held();
             waiter.end().silently(0);

@@ -1,51 +1,22 @@
 //! A disk that is full.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::fs;
+use std::process::Stdio;
 
+use super::support::small_disk::SmallDisk;
 use super::support::{Lab, Ran, Running};
-
-/// A file system of 64 KiB in memory, unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// None where nothing may be mounted.
-    fn mount(lab: &Lab) -> Option<Self> {
-        let place = lab.folder().join("disk");
-        fs::create_dir(&place).expect("a folder can be made");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&place).stderr(Stdio::null());
-        mount.status().is_ok_and(|status| status.success()).then_some(Self(place))
-    }
-
-    /// Writes until nothing more fits.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = File::create(&path).expect("a file can be made");
-        while file.write_all(&[b'.'; 512]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 /// "69: the store cannot be reached or used; the command was not started"
 #[test]
 fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
     let lab = Lab::new();
-    let Some(disk) = SmallDisk::mount(&lab) else {
+    let Some(disk) = SmallDisk::mount(lab.folder(), "64k") else {
         eprintln!("not tested: nothing may be mounted here");
         return;
     };
     let on_disk = |words: &[&str]| {
         let mut command = lab.rlock(words);
-        command.env("RLOCK_STORE", format!("file://{}/store", disk.0.display()));
+        command.env("RLOCK_STORE", format!("file://{}/store", disk.place().display()));
         command
     };
     let mut holder = Running::start(

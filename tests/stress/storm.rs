@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use super::support::random::Random;
 use super::support::{Lab, wait_until};
 
 /// How many processes are killed, and how many do their work beside them.
@@ -25,27 +26,6 @@ const COMMAND: &str = r#"
     n=$((n + 1)); echo $n 1<> number
     echo "end $RLOCK_TOKEN $n" >> log
 "#;
-
-/// Marsaglia's xorshift, "Xorshift RNGs", 2003.
-struct Random(u64);
-
-impl Random {
-    /// Seeded by RLOCK_SEED or the time; the seed is shown when the test fails.
-    fn new() -> Self {
-        let given = std::env::var("RLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-        let time = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 | 1);
-        let seed = given.unwrap_or_else(time);
-        eprintln!("RLOCK_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 /// Killed and reaped in any case.
 struct Victim(Child);

@@ -6,7 +6,9 @@
 
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
+pub(crate) mod random;
 pub(crate) mod servers;
+pub(crate) mod small_disk;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,0 +1,176 @@
+//! What a run claims, in the words of the log, and what clashes with what: the design once more, by an oracle that shares nothing
+//! with the program. Ends are whole numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Read,
+    Prewrite,
+    Write,
+    Slot,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 4] = [Self::Read, Self::Prewrite, Self::Write, Self::Slot];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Prewrite => "prewrite",
+            Self::Write => "write",
+            Self::Slot => "slot",
+        }
+    }
+
+    /// Two slots clash only when none is left, which two claims alone don't tell.
+    fn clashes_with(self, other: Self) -> bool {
+        use Mode::{Prewrite, Write};
+        matches!((self, other), (Write, _) | (_, Write) | (Prewrite, Prewrite))
+    }
+}
+
+/// The whole, or an interval as it is written: `[1,3)`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    text: Option<String>,
+    /// Twice the end, and one more where the end itself is on the far side.
+    lower: i64,
+    upper: i64,
+}
+
+impl Span {
+    pub(crate) const WHOLE: Self = Self { text: None, lower: i64::MIN, upper: i64::MAX };
+
+    pub(crate) fn interval(text: &str) -> Self {
+        let parse = || {
+            let (lo, hi) = text.get(1..text.len().checked_sub(1)?)?.split_once(',')?;
+            let lower = 2 * lo.parse::<i64>().ok()? + i64::from(text.starts_with('('));
+            let upper = 2 * hi.parse::<i64>().ok()? + i64::from(text.ends_with(']'));
+            Some(Self { text: Some(text.to_owned()), lower, upper })
+        };
+        parse().unwrap_or_else(|| panic!("'{text}' is not an interval of whole numbers"))
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.lower <= other.lower && other.upper <= self.upper
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.lower < other.upper && other.lower < self.upper
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Claim {
+    pub(crate) resource: String,
+    pub(crate) mode: Mode,
+    pub(crate) span: Span,
+    /// Of how many slots, in mode slot.
+    pub(crate) slots: Option<u32>,
+}
+
+impl Claim {
+    pub(crate) fn whole(resource: &str, mode: Mode) -> Self {
+        Self { resource: resource.to_owned(), mode, span: Span::WHOLE, slots: None }
+    }
+
+    pub(crate) fn part(resource: &str, mode: Mode, interval: &str) -> Self {
+        Self { span: Span::interval(interval), ..Self::whole(resource, mode) }
+    }
+
+    pub(crate) fn slot(resource: &str, slots: u32) -> Self {
+        Self { slots: Some(slots), ..Self::whole(resource, Mode::Slot) }
+    }
+
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        self.resource == other.resource && self.mode.clashes_with(other.mode) && self.span.overlaps(&other.span)
+    }
+}
+
+/// Whether one of these conflicts with one of those.
+pub(crate) fn conflict(these: &[Claim], those: &[Claim]) -> bool {
+    these.iter().any(|this| those.iter().any(|that| this.conflicts_with(that)))
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.resource, self.mode.name())?;
+        match (self.slots, self.span.text()) {
+            (Some(slots), _) => write!(f, ":{slots}"),
+            (None, Some(interval)) => write!(f, ":{interval}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Panics on what [`Display`](fmt::Display) does not write: only tests write logs.
+impl FromStr for Claim {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = text.splitn(3, ':');
+        let resource = words.next().expect("a resource");
+        let mode = words.next().and_then(|name| Mode::ALL.into_iter().find(|mode| mode.name() == name));
+        let mode = mode.unwrap_or_else(|| panic!("'{text}' has no mode"));
+        Ok(match words.next() {
+            Some(slots) if mode == Mode::Slot => Self::slot(resource, slots.parse().expect("a number of slots")),
+            Some(interval) => Self::part(resource, mode, interval),
+            None => Self::whole(resource, mode),
+        })
+    }
+}
+
+/// Claims in one word.
+pub(crate) fn written(claims: &[Claim]) -> String {
+    claims.iter().map(Claim::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// The claims of such a word.
+pub(crate) fn read(text: &str) -> Vec<Claim> {
+    text.split('+').map(|claim| claim.parse().unwrap_or_else(|never| match never {})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conflicting(one: &str, other: &str) -> bool {
+        conflict(&read(one), &read(other)) && conflict(&read(other), &read(one))
+    }
+
+    #[test]
+    fn claims_clash_as_the_design_says() {
+        for (one, row) in Mode::ALL.into_iter().zip(["..x.", ".xx.", "xxxx", "..x."]) {
+            for (other, cell) in Mode::ALL.into_iter().zip(row.chars()) {
+                let (one, other) = (Claim::whole("k", one), Claim::whole("k", other));
+                assert_eq!(one.conflicts_with(&other), cell == 'x', "{one} {other}");
+            }
+        }
+        assert!(!conflicting("k:write", "l:write"));
+        assert!(conflicting("k:read+l:write", "a:write+l:read"));
+    }
+
+    #[test]
+    fn closed_ends_that_touch_overlap() {
+        assert!(conflicting("k:write:[1,2]", "k:read:[2,3]"));
+        assert!(!conflicting("k:write:[1,2)", "k:read:[2,3]"));
+        assert!(!conflicting("k:write:[1,2]", "k:read:(2,3]"));
+        assert!(conflicting("k:write", "k:read:(2,3]"));
+        assert!(Span::interval("[1,3)").covers(&Span::interval("(1,3)")));
+        assert!(!Span::interval("(1,3)").covers(&Span::interval("[1,2]")));
+    }
+
+    #[test]
+    fn words_come_back() {
+        let claims =
+            [Claim::whole("k", Mode::Prewrite), Claim::slot("s", 3), Claim::part("axis", Mode::Read, "(-1,4]")];
+        assert_eq!(written(&claims), "k:prewrite+s:slot:3+axis:read:(-1,4]");
+        assert_eq!(read(&written(&claims)), claims);
+    }
+}

@@ -1,0 +1,221 @@
+//! What goes wrong with servers, and on the way to them.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::nemesis::{Fault, last};
+use super::site::NODES;
+use super::stage::Stage;
+use super::support::random::Random;
+
+/// The tag of all names in a Cluster, so that they lie in the one slot that moves.
+pub(crate) const TAG: &str = "{faults}";
+
+/// The server does nothing for up to nearly two leases.
+pub(crate) const STOP_SERVER: Fault = Fault {
+    name: "server stopped",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.server().stop();
+        last(random, 50, 3500);
+        stage.site.server().cont();
+        true
+    },
+};
+
+/// kill -9 of a server that has everything on its disk.
+pub(crate) const KILL_SERVER: Fault = Fault { name: "server killed", covered: true, inject: restart };
+
+/// The same where the last second may be lost.
+pub(crate) const KILL_FORGETFUL_SERVER: Fault =
+    Fault { name: "server killed, data of a second lost", covered: false, inject: restart };
+
+/// The same where all is lost.
+pub(crate) const KILL_BLANK_SERVER: Fault = Fault { name: "server killed, data lost", covered: false, inject: restart };
+
+fn restart(stage: &Stage, random: &mut Random) -> bool {
+    let mut server = stage.site.server();
+    server.kill();
+    last(random, 0, 1000);
+    server.restart();
+    true
+}
+
+pub(crate) const FLUSH: Fault = Fault {
+    name: "FLUSHALL",
+    covered: false,
+    inject: |stage, _| {
+        stage.site.server().ask::<()>(&["FLUSHALL"]);
+        true
+    },
+};
+
+pub(crate) const FLUSH_SCRIPTS: Fault = Fault {
+    name: "SCRIPT FLUSH",
+    covered: true,
+    inject: |stage, _| {
+        stage.site.server().ask::<()>(&["SCRIPT", "FLUSH"]);
+        true
+    },
+};
+
+pub(crate) const KILL_CLIENTS: Fault = Fault {
+    name: "CLIENT KILL",
+    covered: true,
+    inject: |stage, random| {
+        let kind = *random.pick(&["normal", "pubsub"]);
+        stage.site.server().ask::<i64>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+        true
+    },
+};
+
+pub(crate) const PAUSE_CLIENTS: Fault = Fault {
+    name: "CLIENT PAUSE",
+    covered: true,
+    inject: |stage, random| {
+        let (time, which) = (50 + random.below(2500), *random.pick(&["ALL", "WRITE"]));
+        stage.site.server().ask::<()>(&["CLIENT", "PAUSE", &time.to_string(), which]);
+        sleep(Duration::from_millis(time));
+        true
+    },
+};
+
+/// A server at its maxmemory takes nobody in, but whoever holds or waits goes on.
+pub(crate) const FILL_MEMORY: Fault = Fault {
+    name: "maxmemory",
+    covered: true,
+    inject: |stage, random| {
+        let set = |limit| stage.site.server().ask::<()>(&["CONFIG", "SET", "maxmemory", limit]);
+        set("1");
+        last(random, 50, 3000);
+        set("0");
+        true
+    },
+};
+
+pub(crate) const DELAY: Fault = Fault {
+    name: "replies delayed",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.proxy().delay(Duration::from_millis(random.below(1500)));
+        last(random, 100, 2000);
+        stage.site.proxy().delay(Duration::ZERO);
+        true
+    },
+};
+
+pub(crate) const CUT: Fault = Fault {
+    name: "connections cut",
+    covered: true,
+    inject: |stage, _| {
+        stage.site.proxy().cut();
+        true
+    },
+};
+
+/// Nothing passes for up to nearly two leases, and nobody is told; then it does, or the connections are cut.
+pub(crate) const BLACK_HOLE: Fault = Fault {
+    name: "black hole",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.proxy().hold();
+        last(random, 50, 3500);
+        if random.once_in(2) {
+            stage.site.proxy().cut();
+        }
+        stage.site.proxy().pass();
+        true
+    },
+};
+
+pub(crate) const REFUSE: Fault = Fault {
+    name: "connections refused",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.proxy().refuse();
+        if random.once_in(2) {
+            stage.site.proxy().cut();
+        }
+        last(random, 50, 2500);
+        stage.site.proxy().pass();
+        true
+    },
+};
+
+/// The replies to the next few requests are lost, after the server carried them out.
+pub(crate) const LOSE_REPLIES: Fault = Fault {
+    name: "replies lost",
+    covered: true,
+    inject: |stage, random| {
+        let next = stage.site.proxy().requests() + 1;
+        (next..next + 1 + random.below(4)).for_each(|request| stage.site.proxy().lose_reply(request));
+        true
+    },
+};
+
+pub(crate) const LOSE_REQUESTS: Fault = Fault {
+    name: "requests lost",
+    covered: true,
+    inject: |stage, random| {
+        let next = stage.site.proxy().requests() + 1;
+        (next..next + 1 + random.below(4)).for_each(|request| stage.site.proxy().lose_request(request));
+        true
+    },
+};
+
+/// The master dies while its replica lags: what it granted last is not known to the next one.
+pub(crate) const FAIL_OVER: Fault = Fault {
+    name: "failover to a replica that lags",
+    covered: false,
+    inject: |stage, random| {
+        let mut sentinels = stage.site.sentinels();
+        sentinels.replica().stop();
+        sentinels.master().ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);
+        // Shorter than the Sentinels take to think that the replica is down.
+        last(random, 200, 700);
+        sentinels.master().kill();
+        sentinels.replica().cont();
+        // It is dead already; what is waited for is the new one.
+        sentinels.failover();
+        last(random, 0, 1000);
+        let master = sentinels.master().port().to_string();
+        sentinels.replica().restart();
+        // The Sentinels would do so, in their time.
+        sentinels.replica().ask::<()>(&["REPLICAOF", "127.0.0.1", &master]);
+        sentinels.replica().until_replicated();
+        true
+    },
+};
+
+/// The slot of all names moves to another node, key by key.
+pub(crate) const MIGRATE: Fault = Fault {
+    name: "slot migrated",
+    covered: true,
+    inject: |stage, random| {
+        let cluster = stage.site.cluster();
+        let slot = cluster.slot(TAG);
+        let from = cluster.owner(slot);
+        let to = (from + 1 + random.below(NODES as u64 - 1) as usize) % NODES;
+        let migration = cluster.migrate(slot, from, to);
+        last(random, 0, 300);
+        for key in migration.keys() {
+            migration.move_key(&key);
+            last(random, 0, 20);
+        }
+        last(random, 0, 300);
+        migration.finish();
+        true
+    },
+};
+
+/// The server's clock is a minute ahead or behind from one instant to the next, and right again later.
+pub(crate) const STEP_CLOCK: Fault = Fault {
+    name: "clock stepped by a minute",
+    covered: false,
+    inject: |stage, random| {
+        stage.site.set_clock(*random.pick(&[-60, 60]));
+        last(random, 500, 3000);
+        stage.site.set_clock(0);
+        true
+    },
+};

@@ -1,0 +1,158 @@
+//! What the runs of a scenario do, by chance.
+//!
+//! The names of their resources begin with the workload's own, so several workloads can share a store and a log.
+
+use std::time::Duration;
+
+use super::claims::{Claim, Mode};
+use super::command::TTL;
+use super::plan::{Level, Plan, Step};
+use super::support::random::Random;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// Writers of one resource, who count and write to a register.
+    Mutex,
+    /// Writers among many readers.
+    Readers,
+    /// Prewriters who upgrade in the middle, beside readers.
+    Upgrade,
+    /// Intervals that overlap, and shrink on the way.
+    Intervals,
+    /// Two slots, and now and then somebody who wants it all.
+    Slots,
+    /// Two resources of three, in any order.
+    Several,
+    /// Commands that take again what is held around them, and lower it.
+    Nesting,
+    /// Short times to wait for what is held for long.
+    Waits,
+    /// So many claims at once that the store needs room for them.
+    Many,
+    /// Commands that outlast a lease.
+    Long,
+}
+
+impl Workload {
+    /// Those of everyday life.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Mutex,
+        Self::Readers,
+        Self::Upgrade,
+        Self::Intervals,
+        Self::Slots,
+        Self::Several,
+        Self::Nesting,
+        Self::Waits,
+    ];
+
+    /// What the next run does. `tag` stands in each name, so that in a Cluster all lie together or apart.
+    pub(crate) fn plan(self, tag: &str, random: &mut Random) -> Plan {
+        let mut plan = match self {
+            Self::Mutex => Plan::alone(mutex(&format!("mutex{tag}"), random)),
+            Self::Readers => Plan::alone(readers(&format!("readers{tag}"), random)),
+            Self::Upgrade => upgrade(&format!("upgrade{tag}"), random),
+            Self::Intervals => Plan::alone(intervals(&format!("axis{tag}"), random)),
+            Self::Slots => Plan::alone(slots(&format!("slots{tag}"), random)),
+            Self::Several => Plan::alone(several(["a", "b", "c"].map(|name| format!("{name}{tag}")), random)),
+            Self::Nesting => nesting(&format!("nest{tag}"), random),
+            Self::Waits => Plan::alone(waits(&format!("waits{tag}"), random)),
+            Self::Many => Plan::alone(many(&format!("many{tag}"), random)),
+            Self::Long => Plan::alone(long(&format!("long{tag}"), random)),
+        };
+        let outermost = &mut plan.levels[0];
+        if self == Self::Waits || random.once_in(5) {
+            outermost.patience = Some(Duration::from_millis(random.below(400)));
+        }
+        plan
+    }
+}
+
+fn mutex(name: &str, random: &mut Random) -> Level {
+    writer(name, Claim::whole(name, Mode::Write), random)
+}
+
+/// A command that is alone with its claim, and would notice if it were not.
+fn writer(name: &str, claim: Claim, random: &mut Random) -> Level {
+    let register = || Step::Register(name.to_owned());
+    Level::new([claim], [register(), Step::Count(name.to_owned(), random.below(25)), register()])
+}
+
+fn reader(claim: Claim, random: &mut Random) -> Level {
+    Level::new([claim], [Step::Work(random.below(40))])
+}
+
+fn readers(name: &str, random: &mut Random) -> Level {
+    if random.once_in(4) { mutex(name, random) } else { reader(Claim::whole(name, Mode::Read), random) }
+}
+
+fn upgrade(name: &str, random: &mut Random) -> Plan {
+    if random.once_in(2) {
+        return Plan::alone(reader(Claim::whole(name, Mode::Read), random));
+    }
+    let steps = [Step::Work(random.below(20)), Step::Nest, Step::Work(random.below(20))];
+    Plan { levels: vec![Level::new([Claim::whole(name, Mode::Prewrite)], steps), mutex(name, random)] }
+}
+
+fn intervals(name: &str, random: &mut Random) -> Level {
+    let lo = random.below(10);
+    let hi = lo + 2 + random.below(4);
+    let mode = *random.pick(&[Mode::Read, Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write]);
+    let (left, right) = (*random.pick(&['[', '(']), *random.pick(&[']', ')']));
+    let claim = Claim::part(name, mode, &format!("{left}{lo},{hi}{right}"));
+    let mut steps = vec![Step::Work(random.below(15))];
+    if random.once_in(2) {
+        steps.push(Step::Shrink(format!("({},{}{right}", lo + 1, hi)));
+        steps.push(Step::Work(random.below(25)));
+    }
+    Level::new([claim], steps)
+}
+
+fn slots(name: &str, random: &mut Random) -> Level {
+    if random.once_in(8) { mutex(name, random) } else { reader(Claim::slot(name, 2), random) }
+}
+
+fn several(names: [String; 3], random: &mut Random) -> Level {
+    let first = random.below(3) as usize;
+    let second = (first + 1 + random.below(2) as usize) % 3;
+    let mode = |random: &mut Random| *random.pick(&[Mode::Read, Mode::Write, Mode::Write]);
+    let claims = [first, second].map(|index| Claim::whole(&names[index], mode(random)));
+    reader_of(claims, random)
+}
+
+fn reader_of(claims: impl Into<Vec<Claim>>, random: &mut Random) -> Level {
+    Level::new(claims, [Step::Work(random.below(20))])
+}
+
+fn nesting(name: &str, random: &mut Random) -> Plan {
+    let (outer, inner) = *random.pick(&[
+        (Mode::Write, Mode::Write),
+        (Mode::Write, Mode::Read),
+        (Mode::Prewrite, Mode::Read),
+        (Mode::Read, Mode::Read),
+        (Mode::Read, Mode::Read),
+    ]);
+    let mut steps = vec![Step::Work(random.below(10)), Step::Nest, Step::Work(random.below(10))];
+    if outer == Mode::Write && random.once_in(2) {
+        steps.extend([Step::Downgrade(*random.pick(&[Mode::Read, Mode::Prewrite])), Step::Work(random.below(20))]);
+    }
+    let inside = if inner == Mode::Write { mutex(name, random) } else { reader(Claim::whole(name, inner), random) };
+    Plan { levels: vec![Level::new([Claim::whole(name, outer)], steps), inside] }
+}
+
+fn waits(name: &str, random: &mut Random) -> Level {
+    let claim = Claim::whole(name, *random.pick(&[Mode::Read, Mode::Write]));
+    Level::new([claim], [Step::Work(20 + random.below(150))])
+}
+
+fn many(name: &str, random: &mut Random) -> Level {
+    let first = random.below(1000);
+    let names = (first..=first + random.below(200)).map(|number| format!("{name}-{number:0>80}"));
+    let claims = names.map(|name| Claim::whole(&name, Mode::Read)).collect::<Vec<_>>();
+    reader_of(claims, random)
+}
+
+fn long(name: &str, random: &mut Random) -> Level {
+    let claim = Claim::whole(name, *random.pick(&[Mode::Read, Mode::Read, Mode::Read, Mode::Write]));
+    Level::new([claim], [Step::Work(TTL.as_millis() as u64 + random.below(1000))])
+}
