@@ -326,7 +326,7 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
             // A killed group's other processes may need a moment; a command that rlock has yet to kill stays.
             let moment = Timespec { tv_sec: 10, tv_nsec: 0 };
             let mut alive = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
-            poll(&mut alive, Some(&moment))?;
+            rustix::io::retry_on_intr(|| poll(&mut alive, Some(&moment)))?;
             assert_eq!(alive[0].revents(), PollFlags::HUP, "the command is there when rlock speaks");
             self.1.write(text)
         }

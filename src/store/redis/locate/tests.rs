@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use rustix::event::{PollFd, poll};
+use rustix::io::retry_on_intr;
 
 use super::super::link::Incoming;
 use super::*;
@@ -25,7 +26,9 @@ fn found(url: &str, patience: Duration) -> Result<Address, Trouble> {
 /// As the loop does it: asks only when the descriptor is ready, and then there is a result.
 fn wait(locating: &Locating) -> Result<Address, Trouble> {
     let (descriptor, flags) = locating.descriptor();
-    assert_eq!(poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None), Ok(1));
+    // Other tests of the same process send it signals.
+    let ready = retry_on_intr(|| poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None));
+    assert_eq!(ready, Ok(1));
     locating.result().expect("the pipe ends when there is a result")
 }
 
