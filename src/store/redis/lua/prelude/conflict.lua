@@ -19,12 +19,14 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
--- How many waiting claims of some modes are ahead of a score, overlap a span and are strangers', up to `enough`. The queue is walked
--- only where there are some at all, or letting in many past a long queue would take as long as both multiplied.
-local function ahead(r, score, modes, lo, hi, kin, enough)
-  local some = false
+-- How many waiting claims of some modes are ahead of a score, overlap a claim and are strangers', up to `enough`. The queue is walked
+-- only where any waits but the claim itself, or letting in many past a long queue would take as long as both multiplied.
+local function ahead(r, score, modes, claim, kin, enough)
+  local lo, hi, some = claim[LO], claim[HI], false
   for i = 1, #modes do
-    some = some or strangers(r, sub(modes, i, i), lo, hi, kin) > 0
+    local mode = sub(modes, i, i)
+    local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
+    some = some or overlapping(r, mode, lo, hi) > own
   end
   local found, at = 0, first_place(r)
   while some and found < enough do
@@ -58,7 +60,7 @@ local function blocked(r, claim, kin, score)
       return true
     end
   end
-  if waits and score and ahead(r, score, modes, lo, hi, kin, 1) > 0 then
+  if waits and score and ahead(r, score, modes, claim, kin, 1) > 0 then
     return true
   end
   if mode ~= 's' then
@@ -66,7 +68,7 @@ local function blocked(r, claim, kin, score)
   end
   local taken = strangers(r, 'S', lo, hi, kin)
   if waits and taken < claim[SLOTS] then
-    taken = taken + (score and ahead(r, score, 's', lo, hi, kin, claim[SLOTS]) or strangers(r, 's', lo, hi, kin))
+    taken = taken + (score and ahead(r, score, 's', claim, kin, claim[SLOTS]) or strangers(r, 's', lo, hi, kin))
   end
   return taken >= claim[SLOTS]
 end
