@@ -2,8 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -53,6 +55,40 @@ pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> 
     last.first().map(|(_, score)| *score as u64)
 }
 
+/// How late this machine wakes those whose time has come: next to nothing, unless there is more to do than it can. What is measured
+/// while it is busy may be late by as much.
+pub(crate) struct Lateness {
+    ends: Arc<AtomicBool>,
+    sleeper: JoinHandle<Duration>,
+}
+
+impl Lateness {
+    /// Begins to look.
+    pub(crate) fn observe() -> Self {
+        const NAP: Duration = Duration::from_millis(1);
+        let ends = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&ends);
+        let sleeper = thread::spawn(move || {
+            let mut worst = Duration::ZERO;
+            while !end.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                thread::sleep(NAP);
+                worst = worst.max(start.elapsed().saturating_sub(NAP));
+            }
+            worst
+        });
+        Self { ends, sleeper }
+    }
+
+    /// By how much the end of a command may seem too late, in microseconds: rlock, the command that it kills and the test that sees it
+    /// each have to be woken.
+    pub(crate) fn allowance(self) -> u64 {
+        self.ends.store(true, Ordering::Relaxed);
+        let worst = self.sleeper.join().expect("it only sleeps");
+        u64::try_from(3 * worst.as_micros()).expect("nobody sleeps that long")
+    }
+}
+
 /// An `rlock` whose command ignores TERM, and tells the instant at which it is gone.
 pub(crate) struct Stubborn {
     /// The `rlock`.
@@ -70,13 +106,15 @@ impl Stubborn {
         Self { rlock, command }
     }
 
-    /// Waits until the command is gone and tells when that was seen, in microseconds.
+    /// Waits until the command is gone and tells when that was, in microseconds; on a busy machine, when it can have been at the
+    /// earliest.
     pub(crate) fn gone(&self) -> u64 {
+        let lateness = Lateness::observe();
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
         let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
         let now = now();
         assert!(ready > 0, "the command runs on");
-        now
+        now - lateness.allowance()
     }
 
     /// Whether the command still runs.
