@@ -91,6 +91,12 @@ fn one_that_never_answers_is_given_up() {
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
+/// "unreachable": an address for examples, which nobody has, and of which some networks say so.
+#[test]
+fn an_address_that_leads_nowhere() {
+    unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7 ", "check the address");
+}
+
 /// A server that was stopped takes connections for a while and says nothing.
 #[test]
 fn a_stopped_server_is_given_up() {

@@ -125,6 +125,57 @@ fn a_failover_in_mid_run_is_followed() {
     });
 }
 
+/// The same where the master dies: the others take some seconds to see it, in which nobody is told that anything is lost.
+#[test]
+fn a_dead_master_is_left() {
+    each_new(|kind| {
+        let mut cluster = Cluster::start(kind, 3);
+        let owner = cluster.owner(cluster.slot("k"));
+        let replica = cluster.add_replica(owner);
+        let lab = Lab::at(cluster.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s", "--replicas", "1"]);
+        cluster.node_mut(owner).kill();
+        cluster.node(replica).until_master();
+        wait_until("the new master answers", || lab.run(["inspect", "k"]).code() == Some(0));
+        assert_eq!(lab.counts("k"), (1, 0), "{kind:?}");
+        assert!(holder.runs());
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        wait_until("nobody holds", || lab.counts("k") == (0, 0));
+    });
+}
+
+/// "SPUBLISH in Cluster": who waits listens at the node that has the slot, and only there.
+#[test]
+fn waiters_are_told_at_their_node_alone() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let owner = cluster.owner(cluster.slot("k"));
+        let listen = |node: usize, of: &str| cluster.node(node).ask::<Vec<String>>(&["PUBSUB", of]).len();
+        let holder = lab.hold("k");
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        // The holder listens as well, when it has held for a while.
+        wait_until("both listen", || listen(owner, "SHARDCHANNELS") == 2);
+        for node in 0..3 {
+            assert_eq!(listen(node, "CHANNELS"), 0, "{kind:?}");
+            assert!(node == owner || listen(node, "SHARDCHANNELS") == 0, "{kind:?}");
+        }
+        let told = |name: &str| {
+            let stats: String = cluster.node(owner).ask(&["INFO", "commandstats"]);
+            stats.lines().any(|line| line.starts_with(&format!("cmdstat_{name}:")))
+        };
+        holder.end().silently(0);
+        waiter.expect_held();
+        assert!(told("spublish") && !told("publish"), "{kind:?}");
+        waiter.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// Any node that answers will do to begin with.
 #[test]
 fn a_node_that_is_down_is_passed_over() {

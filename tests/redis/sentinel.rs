@@ -75,6 +75,32 @@ fn a_dead_master_is_left() {
     });
 }
 
+/// The design's "A failover or restart without the data can let two in": the holder is told as soon as it learns of the new master, and
+/// the token of whoever comes next is larger.
+#[test]
+fn what_the_new_master_does_not_know_is_lost() {
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let token = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["token"].as_u64();
+        let first = token(&lab);
+        // As if the replica had not heard of it yet.
+        sentinels.replica().ask::<()>(&["CONFIG", "SET", "replica-read-only", "no"]);
+        sentinels.replica().ask::<()>(&["FLUSHALL"]);
+        sentinels.failover();
+        waiter.expect_held();
+        wait_until("the holder ends though its input is open", || !holder.runs());
+        let ran = holder.end();
+        assert!(ran.failed(76).starts_with("lost: 'k'"), "{kind:?}: {ran:?}");
+        assert!(token(&lab) > first && first.is_some(), "{kind:?}");
+        waiter.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// A name that the Sentinels don't know is said with its name, and so is a master that is none.
 #[test]
 fn an_unknown_master_is_said() {
