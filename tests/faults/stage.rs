@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::command;
-use super::log::Log;
+use super::log::{self, Log};
 use super::plan::Plan;
 use super::site::Site;
 use super::support::random::Random;
@@ -48,7 +48,7 @@ impl Stage {
 
     /// All that was logged.
     pub(crate) fn text(&self) -> String {
-        fs::read_to_string(self.log.path()).expect("the log can be read")
+        log::whole_lines(&fs::read_to_string(self.log.path()).expect("the log can be read"))
     }
 
     /// What the rlocks had to say, each line with its run.
