@@ -91,10 +91,10 @@ fn one_that_never_answers_is_given_up() {
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
-/// "unreachable": an address for examples, which nobody has, and of which some networks say so.
+/// "unreachable": an address for examples, which nobody has, and as some networks say in one way or another.
 #[test]
 fn an_address_that_leads_nowhere() {
-    unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7 ", "check the address");
+    unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7 ", "the address");
 }
 
 /// A server that was stopped takes connections for a while and says nothing.
