@@ -51,6 +51,8 @@ pub(super) struct RedisHold {
     /// When it is tried again, while there is no connection.
     retry_at: Option<Duration>,
     trouble: Option<Trouble>,
+    /// The server said that it does not take the request, or was not reached.
+    was_not_taken: bool,
 }
 
 /// Something that was said and waits for its answer.
@@ -104,6 +106,7 @@ impl RedisHold {
             failures: 0,
             retry_at: None,
             trouble: None,
+            was_not_taken: false,
             request,
             replicas,
             connect_timeout,
@@ -323,6 +326,7 @@ impl RedisHold {
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
+            self.was_not_taken = is_final && self.conversation.is_asking();
             return Err(trouble.or_rather(self.trouble.take()).into());
         }
         self.route.close();
@@ -366,7 +370,7 @@ impl Hold for RedisHold {
     }
 
     fn release(&mut self) -> Result<Released, Error> {
-        if !self.conversation.may_be_kept() {
+        if self.was_not_taken || !self.conversation.may_be_kept() {
             return Ok(Released::Done);
         }
         let passed_over = self.unanswered.len();

@@ -164,6 +164,18 @@ fn a_grant_counts_when_enough_replicas_have_it() {
     }
 }
 
+/// The server answers when the replicas have had their time, so it must be given more.
+#[test]
+fn replicas_have_less_time_than_the_server_that_waits_for_them() {
+    let mut conversation = conversation(1);
+    conversation.connected();
+    conversation.answered(FIRST, granted(), START, START);
+    for (timeout, replicas) in [(secs(1), secs(1)), (secs(60), TTL / 6)] {
+        assert_eq!(conversation.replicas_patience(timeout), replicas);
+        assert_eq!(conversation.patience(timeout), replicas * 2);
+    }
+}
+
 #[test]
 fn a_renewal_waits_for_no_replica() {
     let mut conversation = conversation(1);
