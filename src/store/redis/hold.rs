@@ -51,7 +51,7 @@ pub(super) struct RedisHold {
     /// When it is tried again, while there is no connection.
     retry_at: Option<Duration>,
     trouble: Option<Trouble>,
-    /// The server said that it does not take the request, or was not reached.
+    /// The server said that it does not take the request, or was not reached, and nothing was said to it before.
     was_not_taken: bool,
 }
 
@@ -326,7 +326,7 @@ impl RedisHold {
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
-            self.was_not_taken = is_final && self.conversation.is_asking();
+            self.was_not_taken = is_final && self.conversation.is_asking() && self.failures == 0;
             return Err(trouble.or_rather(self.trouble.take()).into());
         }
         self.route.close();
