@@ -296,7 +296,10 @@ fn b6_the_end_of_a_lease_wakes_one() {
 /// C1: "20 waiters, kill -9 the first 10: the 11th starts"
 #[test]
 fn c1_dead_waiters_are_passed_over() {
-    on_each(|lab| {
+    each(|kind| {
+        let server = Server::start(kind);
+        let lab = Lab::at(server.url());
+        let listening = |count| server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == count;
         let holder = lab.hold("k");
         let mut waiters: Vec<_> = (1..=20)
             .map(|place| {
@@ -306,7 +309,9 @@ fn c1_dead_waiters_are_passed_over() {
             })
             .collect();
         let alive = waiters.split_off(10);
+        wait_until("the holder listens as well", || listening(21));
         waiters.into_iter().for_each(|waiter| drop(waiter.kill()));
+        wait_until("the server has noticed", || listening(11));
         holder.end().silently(0);
         // By the release itself, not when the dead have let their time pass.
         let next = &lab.inspect(["k"])["resources"][0]["holders"][0]["pid"];
