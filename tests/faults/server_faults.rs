@@ -136,7 +136,9 @@ pub(crate) const REFUSE: Fault = Fault {
         if random.once_in(2) {
             stage.site.proxy().cut();
         }
-        last(random, 50, 2500);
+        // Most of the time shorter than a lease, for nobody works meanwhile.
+        let most = if random.once_in(4) { 2500 } else { 400 };
+        last(random, 50, most);
         stage.site.proxy().pass();
         true
     },
