@@ -24,8 +24,8 @@ use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
-/// How long a server is waited for that most likely has nothing to release, or does not answer.
-const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
+/// How long a server is waited for where most likely nothing is held, or no more.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -380,13 +380,12 @@ impl Hold for RedisHold {
             // Nothing has left yet.
             return Ok(Released::Done);
         }
-        // Neither a server that has not answered at all nor one where the lease is over is waited for any longer than nobody notices.
+        // A server where nothing is held (any more) is hardly waited for: whoever waits there without a connection is passed over.
         // But a little: one that finds the connection closed when it answers the request may not read the release behind it.
         let began = now();
         let left = match self.conversation.standing() {
-            Standing::Asking => Duration::ZERO,
             Standing::Granted(Grant { deadline: Some(deadline), .. }) => deadline.saturating_sub(began),
-            _ => Duration::MAX,
+            _ => Duration::ZERO,
         };
         let until = began.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
         let mut client = Client::new(&mut self.route, until).insisting();
