@@ -272,7 +272,8 @@ fn run_options() -> [Arg; 10] {
         option(id::TTL, "DUR", values::ttl, "The lease at a server; the embedded store needs none")
             .default_value("30s"),
         option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
-        option(id::CONNECT_TIMEOUT, "DUR", values::duration, "How long reaching a server may take").default_value("5s"),
+        option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
+            .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
         switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),

@@ -176,6 +176,7 @@ mod tests {
             ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
             ("exec k -w x -- c", "--wait: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
             ("range-read t 1 2 -w -5 -- c", "--wait: '-5' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
+            ("exec k --connect-timeout 0s -- c", "--connect-timeout: '0s' is too short: no server answers at once"),
             ("exec k --ttl 0 -- c", "--ttl: '0' is too short: a lease has at least 1s"),
             ("exec k -E 256 -- c", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
             ("exec k --replicas x -- c", "--replicas: 'x' is not a number of replicas: give 0, 1, 2 and so on"),

@@ -69,6 +69,12 @@ pub(super) fn ttl(word: &str) -> Result<Duration, String> {
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease has at least 1s")) } else { Ok(ttl) }
 }
 
+/// How long reaching a server may take.
+pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
+    let timeout = duration(word)?;
+    if timeout.is_zero() { Err(format!("'{word}' is too short: no server answers at once")) } else { Ok(timeout) }
+}
+
 /// An exit code.
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);

@@ -108,7 +108,8 @@ impl Supervised {
 
     fn lost(&self) -> String {
         let (names, how) = (names(&self.claims), if self.leases { LEASE_LOST } else { HOLD_LOST });
-        format!("lost: {names} was taken away, {how}")
+        let were = if self.claims.len() == 1 { "was" } else { "were" };
+        format!("lost: {names} {were} taken away, {how}")
     }
 }
 

@@ -46,6 +46,7 @@ fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing,
             });
         }
     }
-    listing.holders.sort_by_key(|holder| (holder.token, holder.session));
+    // Nested holds share a token: the outer ones came first.
+    listing.holders.sort_by_key(|holder| (holder.token, holder.since, holder.session));
     Ok(listing)
 }

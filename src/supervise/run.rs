@@ -371,7 +371,8 @@ where
 
     fn report_busy(&mut self) {
         if !self.quiet {
-            let holder = self.hold.blocked_by().unwrap_or_else(|_| "not granted within the wait".to_owned());
+            let holder =
+                self.hold.blocked_by().unwrap_or_else(|error| format!("not granted within the wait; {error:#}"));
             self.say("busy: ", &holder);
         }
     }

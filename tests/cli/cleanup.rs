@@ -68,7 +68,7 @@ fn breaking_one_of_several_claims_ends_them_all() {
     let mut holder = lab.hold_by(["exec", "j", "k"]);
     lab.run(["cleanup", "--break", "j"]);
     wait_until("the holder ends though its input is open", || !holder.runs());
-    holder.end().said(76, "lost: 'j', 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
+    holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock cleanup --break' does; the command is stopped");
     lab.assert_idle();
 }
 

@@ -209,7 +209,7 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
         let ended = holder.end();
         let said = ended.failed(76);
         assert!(
-            said.starts_with("lost: 'k', '{k}j' was taken away") && said.contains("'rlock cleanup --break'"),
+            said.starts_with("lost: 'k', '{k}j' were taken away") && said.contains("'rlock cleanup --break'"),
             "{said}"
         );
         waiter.expect_held();

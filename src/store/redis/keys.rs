@@ -71,7 +71,7 @@ fn tag(name: &str) -> &str {
 }
 
 /// What lies between the first `{` and the next `}`, unless it is nothing: the rule of Redis Cluster.
-fn own_tag(name: &str) -> Option<&str> {
+pub(super) fn own_tag(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)

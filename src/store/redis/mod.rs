@@ -173,9 +173,17 @@ fn one_slot<'a>(mut resources: impl Iterator<Item = &'a Resource>) -> Result<(),
     let Some(first) = resources.next() else { return Ok(()) };
     match resources.find(|name| keys::slot(name) != keys::slot(first)) {
         None => Ok(()),
-        Some(other) => Err(Error::Refused(format!(
-            "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
-             give both names the same {{tag}}, as in '{{tag}}{first}' and '{{tag}}{other}'"
-        ))),
+        Some(other) => {
+            // Where one has a tag the other can take it; who uses the name as it is goes on doing so.
+            let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
+                (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
+                (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),
+                (None, None) => format!("as in '{{tag}}{first}' and '{{tag}}{other}'"),
+            };
+            Err(Error::Refused(format!(
+                "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
+                 give both names the same {{tag}}, {advice}"
+            )))
+        }
     }
 }

@@ -187,7 +187,7 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
             if record.rank.is_held() {
                 let (token, expiry) = (record.token, session.expiry);
                 let holder = HolderListing { session: *id, mode, span, slots, token, since, expiry, process };
-                holders.push(((token, *id, *index), holder));
+                holders.push(((token, since, *id, *index), holder));
             } else {
                 let waiter = WaiterListing { session: *id, mode, span, slots, since, position: *position, process };
                 waiters.push(((record.rank, *index), waiter));
