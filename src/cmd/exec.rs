@@ -1,7 +1,7 @@
 //! `rlock exec` and `rlock range-*`: acquire, run the command, release.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         grace: exec.grace,
         wait: exec.wait,
         busy_code: exec.conflict_exit_code,
-        notice: !exec.quiet && std::io::stderr().is_terminal(),
+        notice: !exec.quiet && io::stderr().is_terminal(),
         quiet: exec.quiet,
     };
     let holds = exec.verbose.then(|| format!("holds {}", names(&exec.claims)));
@@ -69,6 +69,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         busy_code: exec.conflict_exit_code,
         quiet: exec.quiet,
         tells_wait: exec.verbose,
+        failures: 0,
     });
     run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
 }
@@ -84,7 +85,12 @@ struct Supervised {
     quiet: bool,
     /// Whether a wait is still to be told.
     tells_wait: bool,
+    /// How often in a row the store could not be used while the request waits there.
+    failures: u32,
 }
+
+/// After so many of them a wait is told to go on for that reason: some seconds, which a server may take to start anew.
+const FAILURES_TOLD: u32 = 8;
 
 impl Supervised {
     fn in_words(&mut self, standing: store::Standing) -> Standing {
@@ -94,6 +100,7 @@ impl Supervised {
                 if std::mem::take(&mut self.tells_wait) {
                     super::say(&format!("waits for {}", names(&self.claims)));
                 }
+                self.tell_trouble();
                 Standing::Waiting
             }
             store::Standing::Granted(Grant { tokens, deadline }) => Standing::Granted { tokens, deadline },
@@ -103,6 +110,18 @@ impl Supervised {
             }
             store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
             store::Standing::Lost => Standing::Lost(self.lost()),
+        }
+    }
+
+    /// Nobody should wait for a server that is gone without a word, unless they watch it.
+    fn tell_trouble(&mut self) {
+        let Some(trouble) = self.hold.trouble() else {
+            self.failures = 0;
+            return;
+        };
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == FAILURES_TOLD && !self.quiet && !io::stderr().is_terminal() {
+            super::say(&format!("warning: waits for {} although {trouble}", names(&self.claims)));
         }
     }
 

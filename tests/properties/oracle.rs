@@ -416,7 +416,7 @@ impl Oracle {
                 if let Some(tokens) = &member.tokens {
                     let (token, expiry) = (tokens[index], member.expiry);
                     let holder = HolderListing { session, mode, span, slots, token, since, expiry, process };
-                    holders.push(((token, session, index), holder));
+                    holders.push(((token, since, session, index), holder));
                 } else {
                     let waiter = WaiterListing { session, mode, span, slots, since, position: 0, process };
                     waiters.push(((member.place(index), index), waiter));

@@ -239,3 +239,21 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
         ran.said(76, &format!("lost: 'k' was taken away, {how}"));
     });
 }
+
+/// A job whose server is gone does not wait without a word, and says it once.
+#[test]
+fn a_wait_for_a_server_that_is_gone_is_told() {
+    let mut server = Server::start(Kind::Redis7);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold("k");
+    let mut waiter = lab.wait_by(["exec", "-w", "8s", "k"]);
+    lab.until_waiting("k", 1);
+    server.kill();
+    wait_until("the wait is over", || !waiter.runs());
+    let ran = waiter.end();
+    let lines: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!((ran.code(), lines.len()), (Some(75), 2), "{ran:?}");
+    assert!(lines[0].starts_with(&format!("rlock: warning: waits for 'k' although {} ", server.url())), "{ran:?}");
+    assert!(lines[1].starts_with("rlock: busy: not granted within the wait; "), "{ran:?}");
+    drop(holder.kill());
+}
