@@ -89,8 +89,9 @@ struct Supervised {
     failures: u32,
 }
 
-/// After so many of them a wait is told to go on for that reason: some seconds, which a server may take to start anew.
-const FAILURES_TOLD: u32 = 8;
+/// After so many of them a wait is told to go on all the same: with a ttl of 30 s after three quarters of a minute, for a failover
+/// or a new start of the server is no news.
+const FAILURES_TOLD: u32 = 20;
 
 impl Supervised {
     fn in_words(&mut self, standing: store::Standing) -> Standing {

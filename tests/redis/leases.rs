@@ -246,7 +246,7 @@ fn a_wait_for_a_server_that_is_gone_is_told() {
     let mut server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold("k");
-    let mut waiter = lab.wait_by(["exec", "-w", "8s", "k"]);
+    let mut waiter = lab.wait_by(["exec", "-w", "12s", "--ttl", "1s", "--grace", "100ms", "k"]);
     lab.until_waiting("k", 1);
     server.kill();
     wait_until("the wait is over", || !waiter.runs());
