@@ -12,6 +12,7 @@ use rustix::process::{
     set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
 };
 
+use super::descendants::Descendants;
 use super::event::{Ended, Group, Signal, Stop};
 use super::signals::Signals;
 use super::spawn::spawn;
@@ -47,7 +48,8 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    group: Group,
+    /// What the command starts, where it shares rlock's group; elsewhere its own group is all of it.
+    sharing: Option<Descendants>,
     /// As far as [`Child::look`] has seen, and nobody has continued it since.
     stopped: Cell<bool>,
     reaped: bool,
@@ -65,8 +67,9 @@ impl Child {
         signals: &Signals,
     ) -> Result<Self, StartError> {
         let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let sharing = (group == Group::Shared).then(Descendants::expect);
         let pid = start(command, &environment, group, signals).map_err(|error| start_error(program, &error))?;
-        Ok(Self { pid, group, stopped: Cell::new(false), reaped: false })
+        Ok(Self { pid, sharing, stopped: Cell::new(false), reaped: false })
     }
 
     /// The command's process id.
@@ -76,7 +79,7 @@ impl Child {
 
     /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD.
     ///
-    /// As process 1 it also reaps what rlock inherited from others.
+    /// It also reaps what rlock inherited: as process 1 from anybody, in a shared group from the command.
     ///
     /// # Errors
     /// The kernel's; none is expected.
@@ -95,11 +98,13 @@ impl Child {
             self.stopped.set(true);
             return Ok(Some(Change::Stopped(Stop::from_number(number))));
         }
-        if getpid().is_init() { self.reap_others() } else { Ok(None) }
+        if self.sharing.is_some() || getpid().is_init() { self.reap_others() } else { Ok(None) }
     }
 
     fn reap_others(&mut self) -> io::Result<Option<Change>> {
-        while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
+        // What is inherited comes to the main thread, which is this one; in the unit tests other threads have children of their own.
+        let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
+        while let Some((pid, status)) = wait(options)? {
             if pid == self.pid {
                 self.reaped = true;
                 return Ok(Some(Change::Ended(ended(status.exit_status(), status.terminating_signal()))));
@@ -110,7 +115,7 @@ impl Child {
 
     /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is needed.
     pub fn pass(&self, signal: Signal) {
-        if !self.reaped && signal == Signal::Cont && self.group == Group::Shared {
+        if !self.reaped && signal == Signal::Cont && self.sharing.is_some() {
             self.continue_stopped();
         } else if !self.reaped {
             // What can't be signalled has gained rights of its own, or is a zombie: there is nobody to tell.
@@ -138,34 +143,40 @@ impl Child {
         }
     }
 
-    /// Sends the signal to the command's group, or to the command alone where the group is not its own.
+    /// Sends the signal to the command's group, or to the command and its descendants where the group is not its own.
     pub fn pass_group(&self, signal: Signal) {
         self.send_group(signal.kernel());
     }
 
-    /// Asks the command and its own group to end.
+    /// Asks the command and all in its group that is its own to end.
     pub fn terminate(&self) {
         self.send_group(Kernel::TERM);
     }
 
-    /// Stops the command and its own group.
+    /// Stops the command and all in its group that is its own.
     pub fn freeze(&self) {
         self.send_group(Kernel::STOP);
     }
 
-    /// Ends the command and its own group.
+    /// Ends the command and all in its group that is its own.
     pub fn kill(&self) {
-        self.send_group(Kernel::KILL);
+        match &self.sharing {
+            Some(descendants) => descendants.kill(self.command()),
+            None => self.send_group(Kernel::KILL),
+        }
     }
 
     fn send_group(&self, signal: Kernel) {
-        if self.reaped {
-            return;
+        match (&self.sharing, self.command()) {
+            (Some(descendants), command) => descendants.signal(command, signal),
+            (None, Some(group)) => drop(kill_process_group(group, signal)),
+            (None, None) => {}
         }
-        let _ = match self.group {
-            Group::Own => kill_process_group(self.pid, signal),
-            Group::Shared => kill_process(self.pid, signal),
-        };
+    }
+
+    /// The command's process, while its id is its own.
+    fn command(&self) -> Option<Pid> {
+        (!self.reaped).then_some(self.pid)
     }
 
     /// Collects the ended command.

@@ -192,11 +192,11 @@ pub enum Action {
     Start,
     /// Send the signal to the command's process alone, as if its sender had.
     Pass(Signal),
-    /// Send the signal to what is left of the command's own group.
+    /// Send the signal to what is left of the command's group: in a shared one, to what the command has started.
     PassGroup(Signal),
-    /// Ask the command to end: SIGTERM, to its whole group where that is its own.
+    /// Ask the command to end: SIGTERM, to its whole group; in a shared one, to the command and what it has started.
     Terminate,
-    /// End the command: SIGKILL, to its whole group where that is its own.
+    /// End the command: SIGKILL, to the same.
     Kill,
     /// Stop all that is in the command's own group: SIGSTOP.
     Freeze,

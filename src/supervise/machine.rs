@@ -359,10 +359,9 @@ impl Machine {
     }
 
     fn end_as_lost(&mut self) -> Vec<Action> {
-        // What the command leaves behind in its group would go on without the lock.
-        let rest = (self.settings.group == Group::Own).then_some(Action::Kill);
-        // The grant is gone, but not what else the store keeps for it.
-        self.finish(rest.into_iter().chain([Action::Reap, Action::Release, Action::Exit(exit::LOST)]))
+        // What the command leaves behind in its group would go on without the lock, hence the second kill. And the grant is gone, but
+        // not what else the store keeps for it.
+        self.finish([Action::Kill, Action::Reap, Action::Release, Action::Exit(exit::LOST)])
     }
 
     /// The passing on of a signal that the command has not had from its sender already.
@@ -379,12 +378,12 @@ impl Machine {
         Some(if to_all { Action::PassGroup(signal) } else { Action::Pass(signal) })
     }
 
-    /// The signal that ended the command, for the rest of its own group: else `sh -c 'a; b'` would leave `a` running without
+    /// The signal that ended the command, for the rest of what it started in its group: else `sh -c 'a; b'` would leave `a` running without
     /// the lock, since a passed signal reaches the shell only.
     fn passed_to_rest(&self, ended: Ended) -> Option<Action> {
         let Ended::Signal(number) = ended else { return None };
         let signal = Signal::from_number(number)?;
-        (self.settings.group == Group::Own && self.passed.contains(&signal)).then_some(Action::PassGroup(signal))
+        self.passed.contains(&signal).then_some(Action::PassGroup(signal))
     }
 
     fn exit_as(&self, ended: Ended) -> Action {

@@ -122,7 +122,7 @@ fn expected(event: Event, leased: bool) -> [String; 11] {
         }
         Event::Ended(_) => {
             let (end, lost) = ("Reap, Release", "Kill, Reap, Release, Exit(76)");
-            row(["", "", "", "", end, end, lost, "Reap, Release, Exit(76)", lost, "", ""])
+            row(["", "", "", "", end, end, lost, lost, lost, "", ""])
         }
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
@@ -185,8 +185,9 @@ fn expected_late(event: Event) -> [String; 6] {
         Event::Ended(_) => {
             let end = "Reap, Release";
             let late = "ReportOverdue(EndedLate)";
-            let (own, shared) = ("Kill, Reap, Release, Exit(76)", "Reap, Release, Exit(76)");
-            row(["", end, end, &format!("{late}, {own}"), &format!("{late}, {shared}"), own])
+            let lost = "Kill, Reap, Release, Exit(76)";
+            let late = &format!("{late}, {lost}");
+            row(["", end, end, late, late, lost])
         }
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill"]),
         Event::Signal { signal, sender } => {
@@ -317,7 +318,7 @@ fn a_lost_command_has_its_grace_and_is_killed_once() {
 fn a_lost_command_that_ends_well_is_lost_all_the_same() {
     let mut machine = machine(Column::StoppingShared, None);
     let end = machine.on(Event::Ended(Ended::Code(0)), START);
-    assert_eq!(end, [Action::Reap, Action::Release, Action::Exit(76)]);
+    assert_eq!(end, [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)]);
     assert_eq!(machine.next_timeout(), None);
 }
 
@@ -332,7 +333,7 @@ fn a_start_is_off_when_a_signal_comes_first() {
 }
 
 #[test]
-fn death_by_a_passed_signal_reaches_the_rest_of_an_own_group() {
+fn death_by_a_passed_signal_reaches_the_rest_of_the_group() {
     let mut own = machine(Column::RunningOwn, None);
     own.on(signal(Signal::Int, Sender::Other), START);
     own.on(signal(Signal::Int, Sender::Other), START);
@@ -344,7 +345,11 @@ fn death_by_a_passed_signal_reaches_the_rest_of_an_own_group() {
     assert_eq!(other.on(Event::Ended(Ended::Signal(15)), START), ordinary, "not by the one that was passed");
     let mut shared = machine(Column::RunningShared, None);
     shared.on(signal(Signal::Term, Sender::Other), START);
-    assert_eq!(shared.on(Event::Ended(Ended::Signal(15)), START), ordinary, "the group is not the command's");
+    let end = shared.on(Event::Ended(Ended::Signal(15)), START);
+    assert_eq!(end, [Action::PassGroup(Signal::Term), Action::Reap, Action::Release]);
+    let mut shared = machine(Column::RunningShared, None);
+    shared.on(signal(Signal::Int, Sender::Terminal), START);
+    assert_eq!(shared.on(Event::Ended(Ended::Signal(2)), START), ordinary, "the terminal has sent it to all");
 }
 
 #[test]
