@@ -7,6 +7,8 @@
 mod break_grant;
 #[path = "signals/death.rs"]
 mod death;
+#[path = "signals/descendants.rs"]
+mod descendants;
 #[path = "signals/job_control.rs"]
 mod job_control;
 #[path = "signals/output.rs"]

@@ -38,7 +38,7 @@ fn a_command_that_ends_well_is_lost_all_the_same() {
     lab.assert_idle();
 }
 
-/// The same on a terminal, where the command shares rlock's group and is told alone.
+/// The same on a terminal, where the command shares rlock's group.
 #[test]
 fn on_a_terminal_too() {
     let lab = Lab::new();

@@ -1,0 +1,127 @@
+//! What the command has started, at a terminal: its group is rlock's, and others are in it.
+
+use rustix::process::Signal;
+
+use crate::session::{FOREGROUND, Session, pid, script, until_in_foreground, until_state};
+use crate::support::{Lab, wait_until};
+
+fn break_grant(lab: &Lab) {
+    assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
+}
+
+/// "The store says lost: TERM, grace, KILL": for all that `sh -c 'a; b'` has started.
+#[test]
+fn a_lost_command_leaves_nothing_behind() {
+    let lab = Lab::new();
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", FOREGROUND]);
+    until_in_foreground(&mut session);
+    break_grant(&lab);
+    assert_eq!(session.code(), 76);
+    session.until_gone();
+    lab.assert_idle();
+}
+
+/// The same for an orphan that ignores TERM, whose command ends well, and for one that has started something in its turn.
+#[test]
+fn a_lost_command_leaves_no_orphan_that_ignores_term() {
+    for orphan in ["exec sleep 1000", "sleep 1000; true"] {
+        let lab = Lab::new();
+        let command =
+            format!("(trap '' TERM; sh -c '{orphan}' &); trap 'exit 0' TERM; echo ready; while :; do read -r _; done");
+        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
+        session.output.expect("ready");
+        break_grant(&lab);
+        // dash runs its trap when the line has come.
+        session.types("\n");
+        assert_eq!(session.code(), 76);
+        session.until_gone();
+        lab.assert_idle();
+    }
+}
+
+/// "128+n if signal n ended it"; and then nothing of `sh -c 'a; b'` goes on without the lock.
+#[test]
+fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
+        let lab = Lab::new();
+        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", FOREGROUND]);
+        until_in_foreground(&mut session);
+        session.signal(signal);
+        assert_eq!(session.code(), 128 + signal.as_raw());
+        session.until_gone();
+        lab.assert_idle();
+    }
+}
+
+/// Who shares the group and was not started by the command is told nothing: the script, and its neighbours in a pipeline.
+#[test]
+fn the_script_and_a_neighbour_live_on() {
+    let lab = Lab::new();
+    script(&lab, "job", FOREGROUND);
+    let text = "\
+        sleep 1000 & neighbour=$!
+        rlock exec k -- sh job | { trap 'echo told' TERM; cat; echo \"cat $?\"; }
+        kill -0 $neighbour && echo alive
+        rlock exec k -- sh job
+        echo code $?
+        kill -0 $neighbour && echo alive too";
+    script(&lab, "script", text);
+    let mut session = Session::on_terminal(&lab, ["sh", "script"]);
+    for end in ["cat 0", "code 76"] {
+        until_in_foreground(&mut session);
+        break_grant(&lab);
+        session.output.expect(end);
+    }
+    session.output.expect("alive too");
+    assert_eq!(session.code(), 0);
+    let shown = session.output.so_far();
+    assert!(!shown.contains("told") && shown.matches("alive").count() == 2, "{shown:?}");
+}
+
+/// The same where the neighbour is a child of rlock, for the shell that has started it became rlock.
+#[test]
+fn what_a_shell_started_before_it_became_rlock_lives_on() {
+    let lab = Lab::new();
+    script(&lab, "job", FOREGROUND);
+    script(&lab, "script", "sleep 1000 & echo neighbour $!; exec rlock exec k -- sh job");
+    // A shell around it, since the end of a session's leader hangs the terminal up.
+    script(&lab, "outer", "sh script; echo code $?; read -r _");
+    let mut session = Session::on_terminal(&lab, ["sh", "outer"]);
+    session.output.expect("neighbour ");
+    let neighbour = pid(&session.output.line());
+    until_in_foreground(&mut session);
+    break_grant(&lab);
+    session.output.expect("code 76");
+    until_state(neighbour, "S");
+}
+
+/// A run that ends as it should waits for nobody, and leaves alone what goes on in the background.
+#[test]
+fn a_background_process_outlives_a_normal_end() {
+    let lab = Lab::new();
+    script(&lab, "job", "sleep 1000 & echo background $!; (sleep 1000 & echo orphan $!); exit 5");
+    script(&lab, "script", "rlock exec k -- sh job; echo code $?; read -r _");
+    let mut session = Session::on_terminal(&lab, ["sh", "script"]);
+    session.output.expect("background ");
+    let background = pid(&session.output.line());
+    session.output.expect("orphan ");
+    let orphan = pid(&session.output.line());
+    session.output.expect("code 5");
+    lab.assert_idle();
+    until_state(background, "S");
+    until_state(orphan, "S");
+}
+
+/// The orphans that come to rlock are reaped, and none is taken for the command.
+#[test]
+fn orphans_that_end_leave_no_zombie() {
+    let lab = Lab::new();
+    let command = "for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 & :); done; echo ready; read -r _; exit 9";
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", command]);
+    session.output.expect("ready");
+    // What is left is rlock and the command.
+    wait_until("all orphans are reaped", || session.processes().len() == 2);
+    session.types("\n");
+    assert_eq!(session.code(), 9);
+    lab.assert_idle();
+}
