@@ -1,5 +1,6 @@
 //! `rlock cleanup`: removes what is expired or dead and, if told to, takes live grants away.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use anyhow::Context;
@@ -16,11 +17,12 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let dry = cleanup.dry_run;
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
     tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session))?;
+    // In a dry run the dead are still there, and so is whoever holds several of the resources.
+    let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let to_break = if cleanup.break_grants { &cleanup.resources[..] } else { &[] };
     for resource in to_break {
         let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
-        // In a dry run the dead are still there.
-        let live = broken.iter().filter(|(id, _)| dead.iter().all(|(other, _)| other != id));
+        let live = broken.iter().filter(|(id, _)| told.insert(*id));
         tell(if dry { "would break" } else { "broke" }, live.map(|(_, session)| session))?;
     }
     Ok(0)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, Ran, wait_until};
 use crate::world::{keys, on_each};
 
 fn names(value: &Value) -> BTreeSet<&str> {
@@ -188,6 +188,45 @@ fn inspect_changes_nothing() {
     let ran = lab.run(["inspect", "--json", "--store", &reader, "k"]);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert!(ran.stdout.contains("\"position\":1"), "{ran:?}");
+}
+
+/// A request is one: what is removed or broken of it by the name of one resource goes with all the others, and so does what a dry run
+/// names.
+#[test]
+fn a_dry_run_tells_all_that_the_real_one_does() {
+    let sorted = |ran: Ran, done: &str| {
+        assert_eq!(ran.code(), Some(0), "{ran:?}");
+        let mut lines: Vec<_> =
+            ran.stdout.lines().map(|line| line.strip_prefix(done).expect("what is done").to_owned()).collect();
+        lines.sort();
+        lines
+    };
+    on_each(|lab| {
+        let mut holder = lab.hold_by(["exec", "{k}a", "{k}b"]);
+        let dry = sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}a", "{k}b"]), "would break ");
+        assert_eq!(dry.len(), 2, "{dry:?}");
+        assert_eq!(sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}b"]), "would break "), dry);
+        assert_eq!((lab.counts("{k}a"), lab.counts("{k}b")), ((1, 0), (1, 0)));
+        assert_eq!(sorted(lab.run(["cleanup", "--break", "{k}a"]), "broke "), dry);
+        wait_until("the holder ends though its input is open", || !holder.runs());
+
+        let short = |words: [&'static str; 3]| lab.hold_by(words.iter().chain(&["--ttl", "3s", "--grace", "100ms"]));
+        let both = [short(["exec", "{k}a", "{k}b"]), short(["exec", "{k}c", "{k}d"])];
+        let third = short(["exec", "--read", "{k}e"]);
+        let fourth = short(["exec", "--read", "{k}e"]);
+        both.into_iter().chain([third, fourth]).for_each(|holder| drop(holder.kill()));
+        wait_until("the leases end", || {
+            ["{k}a", "{k}b", "{k}c", "{k}d", "{k}e"].iter().all(|name| expires(&lab, name) == Some(0))
+        });
+        for (names, claims) in [(&["{k}a"][..], 2), (&["{k}d", "{k}e"], 4)] {
+            let cleanup = |words: &[&'static str]| lab.run(words.iter().chain(names));
+            let dry = sorted(cleanup(&["cleanup", "--dry-run"]), "would remove ");
+            assert_eq!(dry.len(), claims, "{dry:?}");
+            assert_eq!(sorted(cleanup(&["cleanup", "--break", "--dry-run"]), "would remove "), dry);
+            assert_eq!(sorted(cleanup(&["cleanup"]), "removed "), dry);
+        }
+        lab.assert_idle();
+    });
 }
 
 /// "break tells the holder, whose command is stopped and who exits 76"

@@ -120,6 +120,12 @@ impl Call {
         Self::new(&scripts::BREAK, vec![resource], Vec::new())
     }
 
+    /// The same as an expiry or a breaking, that changes nothing: it answers with those that the other would.
+    pub fn dry(mut self) -> Self {
+        self.arguments.push("dry".into());
+        self
+    }
+
     /// Tells who holds and who waits; of each resource no more than `limit` holders and as many waiters, where it isn't 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }

@@ -135,15 +135,20 @@ impl Store for Redis {
         let seen = if resources.is_empty() { self.survey().of_all()? } else { self.survey().of(resources)? };
         let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= seen.now);
         let over: Vec<_> = seen.sessions.into_iter().filter(|(_, session)| is_over(session)).collect();
-        if dry_run {
-            return Ok(over);
-        }
-        let mut expired = Vec::new();
         let names: BTreeSet<&Resource> =
             over.iter().flat_map(|(_, session)| &session.claims).map(|record| &record.claim.resource).collect();
+        let mut expired = Vec::new();
+        let mut told = BTreeSet::new();
         for name in names {
+            let call = Call::expire(vec![name.clone()]);
+            if dry_run {
+                let Reply::Expired(sessions) = self.call(call.dry())? else { continue };
+                // Whoever has claims on several resources is told of for each.
+                expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
+                continue;
+            }
             // As many as are dropped at once, so there may be more.
-            while let Reply::Expired(sessions) = self.call(Call::expire(vec![name.clone()]))? {
+            while let Reply::Expired(sessions) = self.call(call.clone())? {
                 if sessions.is_empty() {
                     break;
                 }
@@ -154,14 +159,8 @@ impl Store for Redis {
     }
 
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
-        if dry_run {
-            let seen = self.survey().of(std::slice::from_ref(resource))?;
-            let holds = |session: &Session| {
-                session.is_holder() && session.claims.iter().any(|record| record.claim.resource == *resource)
-            };
-            return Ok(seen.sessions.into_iter().filter(|(_, session)| holds(session)).collect());
-        }
-        match self.call(Call::break_grants(resource.clone()))? {
+        let call = Call::break_grants(resource.clone());
+        match self.call(if dry_run { call.dry() } else { call })? {
             Reply::Broken(sessions) => Ok(sessions),
             _ => Ok(Vec::new()),
         }

@@ -1,7 +1,9 @@
--- break: nothing
+-- break: 'dry' or nothing
 --
--- Takes away whatever is held of the first resource, with all else that its holders hold, and tells them.
+-- Takes away whatever is held of the first resource, with all else that its holders hold, and tells them. Dry, it only answers who
+-- they are, among them those whose leases are over.
 
+local dry = argument(1) == 'dry'
 begin()
 look_for_expired()
 local r = resources[1]
@@ -27,8 +29,10 @@ local need = needed(held, #held > 0)
 if need then
   return need
 end
-if #held + #due == 0 then
-  return { 'broken' }
+if dry or #held + #due == 0 then
+  local reply = told_all(held)
+  table.insert(reply, 1, 'broken')
+  return reply
 end
 make_way()
 check()

@@ -1,9 +1,10 @@
--- expire: nothing
+-- expire: 'dry' or nothing
 --
--- Drops every session whose lease is over, and tells which.
+-- Drops every session whose lease is over, and tells which; dry, it only tells.
 
+local dry = argument(1) == 'dry'
 begin()
-look_for_expired()
+look_for_expired(dry)
 local need = needed({}, false)
 if need then
   return need
@@ -12,8 +13,10 @@ if #due == 0 then
   return { 'expired' }
 end
 local reply = told_all(due)
-make_way()
-check()
-drop_expired()
+if not dry then
+  make_way()
+  check()
+  drop_expired()
+end
 table.insert(reply, 1, 'expired')
 return finish(reply)

@@ -8,9 +8,10 @@ local due, ended = {}, {}
 local CROWD = 1000
 local crowded = false
 
-local function look_for_expired()
+-- All of them are looked for where they are only to be told of.
+local function look_for_expired(all)
   for i = 1, n do
-    local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD, 'WITHSCORES')
+    local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', 0, all and -1 or CROWD, 'WITHSCORES')
     for j = 1, #page, 2 do
       local id, expiry = page[j], tonumber(page[j + 1])
       if not ended[id] then
