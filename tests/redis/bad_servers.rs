@@ -208,9 +208,29 @@ fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
     unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
     let cluster = Cluster::start(Kind::Redis7, 3);
     let name = (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(cluster.slot(name)) != 0);
-    let ran = Lab::at(cluster.node(0).url()).run(["exec", &name.expect("there are three nodes"), "--", "true"]);
-    let said = ran.failed(69);
-    assert!(said.starts_with(&cluster.node(0).url()) && said.contains("is a node of a Cluster"), "{said}");
+    let name = name.expect("there are three nodes");
+    let node = cluster.node(0).url();
+    // What one node has is not all that is held, and names of several slots are known as such.
+    let exec = [&["exec", &name, "--", "true"][..], &["exec", "a", "b", "c", "--", "true"]];
+    for words in exec.into_iter().chain([&["inspect"][..], &["cleanup"], &["cleanup", "--dry-run"]]) {
+        let ran = Lab::at(&*node).run(words);
+        let said = ran.failed(69);
+        assert!(said.starts_with(&node) && said.contains("is a node of a Cluster"), "{words:?}: {said}");
+    }
+}
+
+/// "inspect" asks what kind of server it is; a user who has no right to that sees what there is all the same.
+#[test]
+fn who_may_not_ask_what_the_server_is_need_not() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        let _holder = lab.hold("k");
+        server.ask::<()>(&["ACL", "SETUSER", "few", "on", "nopass", "~*", "+@all", "-hello"]);
+        let few = server.url().replace("//", "//few:x@");
+        let few = Lab::at(few).with("RLOCK_NAMESPACE", lab.namespace());
+        assert_eq!(few.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1), "{kind:?}");
+    });
 }
 
 /// A server of another kind

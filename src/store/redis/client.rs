@@ -79,6 +79,20 @@ impl<'r> Client<'r> {
     /// Sends a command and gives its answer.
     pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Trouble> {
         let reply = self.ask(command, 0)?;
+        self.judged(reply)
+    }
+
+    /// Sends a command, and before it, in the same breath, a question that the server need not answer.
+    pub(super) fn command_after(&mut self, question: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Trouble> {
+        self.route.open()?;
+        self.route.send(question);
+        self.route.send(command);
+        let answer = self.answer(0)?.ok();
+        let reply = self.answer(0)?;
+        Ok((answer, self.judged(reply)?))
+    }
+
+    fn judged(&self, reply: Result<Value, redis::ServerError>) -> Result<Value, Trouble> {
         match self.route.judge(reply) {
             Judged::Answer(value) => Ok(value),
             Judged::Trouble(trouble) => Err(trouble),
@@ -95,12 +109,15 @@ impl<'r> Client<'r> {
         }
         self.route.send(command);
         let doubts = std::mem::replace(&mut self.is_in_doubt, true);
+        let reply = self.answer(passed_over)?;
+        self.is_in_doubt = doubts;
+        Ok(reply)
+    }
+
+    fn answer(&mut self, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
         loop {
             match self.route.advance()? {
-                Some(Heard::Answer(reply)) if passed_over == 0 => {
-                    self.is_in_doubt = doubts;
-                    return Ok(reply);
-                }
+                Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
                 Some(Heard::Answer(_)) => passed_over -= 1,
                 Some(Heard::Message | Heard::NotSubscribed(_)) => {}
                 None => self.wait()?,

@@ -85,7 +85,7 @@ impl<'t> Survey<'t> {
 
     fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
         let mut call = Call::inspect(resources.to_vec(), 0);
-        let reply = Client::new(route, now().saturating_add(self.limit)).call(&mut call, &self.setting, 0)?;
+        let reply = Client::new(route, self.until()).call(&mut call, &self.setting, 0)?;
         if let Reply::Listing { now, resources, sessions } = reply {
             seen.now = seen.now.max(now);
             seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
@@ -97,10 +97,15 @@ impl<'t> Survey<'t> {
     fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
         let pattern = self.setting.keyspace.pattern();
         let mut cursor = 0_u64;
+        let mut is_known = self.target.kind != Kind::Single;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            let (next, keys): (u64, Vec<Vec<u8>>) = self.ask(route, scan)?;
+            let value = match std::mem::replace(&mut is_known, true) {
+                true => Client::new(route, self.until()).command(scan)?,
+                false => self.first_of_single(route, scan)?,
+            };
+            let (next, keys): (u64, Vec<Vec<u8>>) = read(route, value)?;
             let names: Vec<_> = keys.iter().filter_map(|key| self.setting.keyspace.resource(key)).collect();
             if self.is_cluster() {
                 names.iter().try_for_each(|name| self.look(route, std::slice::from_ref(name), seen))?;
@@ -112,6 +117,15 @@ impl<'t> Survey<'t> {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends the first command to what should be a single server. A node of a Cluster would answer for itself alone, as if nothing
+    /// were held elsewhere; one that doesn't say what it is, or not to this user, is believed to be single.
+    fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Trouble> {
+        let (about, value) = Client::new(route, self.until()).command_after(redis::cmd("HELLO"), command)?;
+        let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
+        let mode = about.and_then(|mut about| redis::from_redis_value::<String>(about.remove("mode")?).ok());
+        if mode.is_some_and(|mode| mode == "cluster") { Err(route.trouble(What::IsACluster)) } else { Ok(value) }
     }
 
     /// The nodes of a Cluster that have slots.
@@ -138,7 +152,15 @@ impl<'t> Survey<'t> {
     }
 
     fn ask<T: redis::FromRedisValue>(&self, route: &mut Route, command: Cmd) -> Result<T, Trouble> {
-        let value = Client::new(route, now().saturating_add(self.limit)).command(command)?;
-        redis::from_redis_value(value).map_err(|_| route.trouble(What::NotRedis))
+        let value = Client::new(route, self.until()).command(command)?;
+        read(route, value)
     }
+
+    fn until(&self) -> Duration {
+        now().saturating_add(self.limit)
+    }
+}
+
+fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Trouble> {
+    redis::from_redis_value(value).map_err(|_| route.trouble(What::NotRedis))
 }

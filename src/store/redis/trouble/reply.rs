@@ -24,7 +24,7 @@ impl What {
             "READONLY" => Self::ReadOnly,
             "LOADING" => Self::Loading,
             "CLUSTERDOWN" => Self::ClusterDown,
-            "MOVED" | "ASK" => Self::IsACluster,
+            "MOVED" | "ASK" | "CROSSSLOT" => Self::IsACluster,
             "TRYAGAIN" => Self::Migrating,
             "OOM" => Self::OutOfMemory,
             "BUSY" => Self::Busy,

@@ -42,6 +42,7 @@ fn errors_mean_the_same_in_all_versions() {
         ("LOADING Redis is loading the dataset in memory", What::Loading),
         ("CLUSTERDOWN Hash slot not served", What::ClusterDown),
         ("MOVED 3999 127.0.0.1:6381", What::IsACluster),
+        ("CROSSSLOT Keys in request don't hash to the same slot", What::IsACluster),
         ("OOM command not allowed when used memory > 'maxmemory'.", What::OutOfMemory),
         ("BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", What::Busy),
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", What::MasterDown),
