@@ -11,13 +11,20 @@ use super::target::{Node, TlsFiles};
 use super::trouble::What;
 use crate::words::reason;
 
+mod pinned;
+
 /// The state of a connection that is about to be made.
 pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, What> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| from_tls(&error))?
-        .with_root_certificates(trusted(files.ca.as_deref())?);
+        .dangerous()
+        .with_custom_certificate_verifier(pinned::verifier(
+            trusted(files.ca.as_deref())?,
+            files.ca.as_deref().map_or_else(|| Ok(Vec::new()), certificates)?,
+            &provider,
+        )?);
     let config = match &files.identity {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
@@ -122,11 +129,11 @@ fn in_words(error: &Error) -> &'static str {
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
         ) => "its certificate is not one for servers: give it another",
-        // Those that the library has no name for are known by their text alone.
         Error::InvalidCertificate(bad) => match bad.to_string() {
-            text if text.contains("CaUsedAsEndEntity") => {
-                "its certificate is an authority's own: give it one that the authority has signed"
+            _ if pinned::is_authority(bad) => {
+                "its certificate is an authority's own: name that very one by ?ca=FILE, or give it one signed by another"
             }
+            // The library has no name for it.
             text if text.contains("UnsupportedCertVersion") => {
                 "its certificate is not of version 3: give it one with a subjectAltName"
             }

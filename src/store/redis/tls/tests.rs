@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use redis::Value;
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
@@ -32,15 +33,24 @@ impl Certificates {
     }
 
     fn make(&self, host: &str) {
+        self.make_as(host, host, "CA:FALSE");
+    }
+
+    /// Makes one that some software makes for a server, though it is an authority's.
+    fn make_authority(&self, file: &str, host: &str) {
+        self.make_as(file, host, "critical,CA:TRUE");
+    }
+
+    fn make_as(&self, file: &str, host: &str, constraints: &str) {
         let config = format!(
             "[req]\ndistinguished_name = name\nprompt = no\nx509_extensions = rest\n[name]\nCN = {host}\n\
-             [rest]\nbasicConstraints = CA:FALSE\nsubjectAltName = DNS:{host}\n"
+             [rest]\nbasicConstraints = {constraints}\nsubjectAltName = DNS:{host}\n"
         );
         std::fs::write(self.0.path().join("config"), config).unwrap();
         let output = Command::new("openssl")
             .args(["req", "-x509", "-nodes", "-days", "2", "-config", "config"])
             .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-            .args(["-out", &format!("{host}.pem"), "-keyout", &format!("{host}.key")])
+            .args(["-out", &format!("{file}.pem"), "-keyout", &format!("{file}.key")])
             .current_dir(self.0.path())
             .output()
             .expect("openssl makes the certificates of this test: install it, or run the tests by tests/run");
@@ -120,6 +130,38 @@ fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
     assert_eq!(made.asked("elsewhere", false, &made.trusting("elsewhere")), Err(What::WrongName));
     let named = format!("{}&server-name=elsewhere", made.trusting("elsewhere"));
     assert_eq!(made.asked("elsewhere", false, &named), pong());
+}
+
+/// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed where its very certificate is named.
+#[test]
+fn an_authority_is_believed_as_a_server_that_is_named_itself() {
+    let made = Certificates::new();
+    made.make_authority("own", "localhost");
+    made.make_authority("other", "localhost");
+    made.make_authority("misnamed", "elsewhere");
+    let asked = |server: &str, ca: &str| made.asked(server, false, &made.trusting(ca));
+    assert_eq!(asked("own", "own"), Ok(Value::SimpleString("PONG".to_owned())));
+    assert_eq!(asked("misnamed", "misnamed"), Err(What::WrongName));
+    // The other has the same name, but is not the same.
+    for ca in ["other", "localhost"] {
+        let Err(What::Tls(why)) = asked("own", ca) else { panic!("{ca}") };
+        assert!(why.contains("an authority's own: name that very one by ?ca=FILE"), "{why}");
+    }
+
+    let file = made.file("own.pem");
+    let own = || certificates(&file).ok().unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = pinned::verifier(trusted(Some(&file)).ok().unwrap(), own(), &provider).ok().unwrap();
+    let judged = |instant| {
+        let name = ServerName::try_from("localhost").unwrap();
+        verifier.verify_server_cert(&own()[0], &[], &name, &[], instant).map_err(|error| from_tls(&error))
+    };
+    assert!(judged(UnixTime::now()).is_ok());
+    for days in [-3, 3_i64] {
+        let then = UnixTime::now().as_secs().saturating_add_signed(days * 24 * 3600);
+        let judged = judged(UnixTime::since_unix_epoch(Duration::from_secs(then)));
+        assert_eq!(judged.err(), Some(What::Expired), "{days}");
+    }
 }
 
 #[test]

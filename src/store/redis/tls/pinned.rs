@@ -1,0 +1,78 @@
+//! A server that shows one of the very certificates that it is to be trusted by, as one does that has signed its own: the library takes
+//! no authority for a server.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use super::{What, from_tls};
+
+#[derive(Debug)]
+struct Verifier {
+    /// What judges all the rest.
+    usual: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+/// Believes whom the roots vouch for, and whoever shows one of the certificates that the user has named.
+pub(super) fn verifier(
+    roots: RootCertStore,
+    named: Vec<CertificateDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, What> {
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+    let usual = usual.map_err(|error| from_tls(&Error::General(error.to_string())))?;
+    Ok(Arc::new(Verifier { usual, named }))
+}
+
+/// Whether it is refused for being an authority's own. The library has no name for that, only a text.
+pub(super) fn is_authority(bad: &CertificateError) -> bool {
+    matches!(bad, CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.usual.verify_server_cert(shown, intermediates, name, ocsp_response, now) {
+            // The dates were looked at before; that it has its key, the signature of the handshake shows.
+            Err(Error::InvalidCertificate(bad)) if is_authority(&bad) && self.named.contains(shown) => {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            judged => judged,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls12_signature(message, shown, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls13_signature(message, shown, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
