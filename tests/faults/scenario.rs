@@ -81,8 +81,9 @@ impl Scenario {
             let nemesis = scope.spawn(move || nemesis::haunt(stage, self.faults, self.pace, &mut random));
             thread::sleep(time);
             stage.end();
-            nemesis.join().expect("what is broken can be mended");
+            let mended = nemesis.join();
             stage.close(DEADLINE);
+            mended.expect("what is broken can be mended");
         });
         stage.site.assert_quiet();
         self.judge(&stage, workloads)

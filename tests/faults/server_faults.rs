@@ -171,6 +171,9 @@ pub(crate) const FAIL_OVER: Fault = Fault {
     covered: false,
     inject: |stage, random| {
         let mut sentinels = stage.site.sentinels();
+        if !sentinels.could_fail_over() {
+            return false;
+        }
         sentinels.replica().stop();
         sentinels.master().ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);
         // Shorter than the Sentinels take to think that the replica is down.

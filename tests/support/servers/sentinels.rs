@@ -1,6 +1,7 @@
 //! Three Sentinels that watch a master with one replica.
 
-use super::{Kind, Role, Server, Setup, wait_until};
+use super::super::wait_within;
+use super::{DEADLINE, Kind, Role, Server, Setup, wait_until};
 
 /// How the Sentinels call the master.
 const NAME: &str = "rlock";
@@ -90,7 +91,8 @@ impl Sentinels {
     }
 
     fn until_master_is_not(&self, old: u16) {
-        wait_until("the Sentinels make the replica the master", || {
+        // One that was kept waiting for two seconds trusts its clock no more and does nothing for half a minute.
+        wait_within(3 * DEADLINE, "the Sentinels make the replica the master", || {
             self.sentinels.iter().filter_map(port_at).all(|port| port != old)
         });
         let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
@@ -106,12 +108,18 @@ impl Sentinels {
                 count("num-slaves") == 1 && count("num-other-sentinels") == 2
             })
         });
-        wait_until("each Sentinel could promote the replica", || {
-            self.sentinels.iter().all(|sentinel| {
-                let replicas: Vec<Vec<String>> = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]);
-                replicas.iter().any(|words| words.chunks_exact(2).any(|pair| pair == ["master-link-status", "ok"]))
-            })
-        });
+        wait_until("each Sentinel could promote the replica", || self.could_fail_over());
+    }
+
+    /// Whether each Sentinel could promote the replica, as far as it knows now.
+    pub(crate) fn could_fail_over(&self) -> bool {
+        self.sentinels.iter().all(|sentinel| {
+            let replicas: Vec<Vec<String>> = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]);
+            let says = |words: &[String], pair: [&str; 2]| words.chunks_exact(2).any(|words| words == pair);
+            let is_good =
+                |words: &Vec<String>| says(words, ["flags", "slave"]) && says(words, ["master-link-status", "ok"]);
+            replicas.iter().any(is_good)
+        })
     }
 }
 
