@@ -19,7 +19,7 @@ const PASSWORD: &str = "sesame";
 fn unusable(lab: &Lab, server: &str, why: &str) {
     let started = lab.folder().join("started");
     let touch = started.to_str().expect("the folder's name is plain");
-    let exec = ["exec", "--connect-timeout", "1s", "k", "--", "touch", touch];
+    let exec = ["exec", "--connect-timeout", "4s", "k", "--", "touch", touch];
     // At the same time, for some take their time.
     let all = [&exec[..], &["inspect"], &["inspect", "k"], &["cleanup"], &["cleanup", "--break", "k"]];
     let running = all.map(|words| (words, Running::start(&mut lab.rlock(words))));
