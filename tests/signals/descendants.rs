@@ -1,23 +1,35 @@
 //! What the command has started, at a terminal: its group is rlock's, and others are in it.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
-use crate::session::{FOREGROUND, Session, pid, script, until_in_foreground, until_state};
+use crate::session::{FOREGROUND, IDLE, Session, pid, script, until_in_foreground, until_state};
 use crate::support::{Lab, wait_until};
 
 fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
+/// rlock with this shell script as its command, below a shell that lives on: the end of a session's leader would hang the terminal up,
+/// and that would end what rlock has left.
+fn below_a_shell(lab: &Lab, job: &str) -> Session {
+    script(lab, "job", job);
+    script(lab, "outer", "rlock exec k -- sh job; echo code $?; read -r _");
+    Session::on_terminal(lab, ["sh", "outer"])
+}
+
+fn until_the_shell_is_left(session: &Session) {
+    wait_until("nothing but the shell runs", || session.members() == [session.pid()]);
+}
+
 /// "The store says lost: TERM, grace, KILL": for all that `sh -c 'a; b'` has started.
 #[test]
 fn a_lost_command_leaves_nothing_behind() {
     let lab = Lab::new();
-    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", FOREGROUND]);
+    let mut session = below_a_shell(&lab, FOREGROUND);
     until_in_foreground(&mut session);
     break_grant(&lab);
-    assert_eq!(session.code(), 76);
-    session.until_gone();
+    session.output.expect("code 76");
+    until_the_shell_is_left(&session);
     lab.assert_idle();
 }
 
@@ -26,15 +38,12 @@ fn a_lost_command_leaves_nothing_behind() {
 fn a_lost_command_leaves_no_orphan_that_ignores_term() {
     for orphan in ["exec sleep 1000", "sleep 1000; true"] {
         let lab = Lab::new();
-        let command =
-            format!("(trap '' TERM; sh -c '{orphan}' &); trap 'exit 0' TERM; echo ready; while :; do read -r _; done");
-        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
-        session.output.expect("ready");
+        let job = format!("(trap '' TERM; sh -c '{orphan}' &); trap 'exit 0' TERM; {IDLE}");
+        let mut session = below_a_shell(&lab, &job);
+        session.output.expect("<ready>");
         break_grant(&lab);
-        // dash runs its trap when the line has come.
-        session.types("\n");
-        assert_eq!(session.code(), 76);
-        session.until_gone();
+        session.output.expect("code 76");
+        until_the_shell_is_left(&session);
         lab.assert_idle();
     }
 }
@@ -44,11 +53,13 @@ fn a_lost_command_leaves_no_orphan_that_ignores_term() {
 fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
         let lab = Lab::new();
-        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", FOREGROUND]);
+        let mut session = below_a_shell(&lab, &format!("echo rlock $PPID; {FOREGROUND}"));
+        session.output.expect("rlock ");
+        let rlock = pid(&session.output.line());
         until_in_foreground(&mut session);
-        session.signal(signal);
-        assert_eq!(session.code(), 128 + signal.as_raw());
-        session.until_gone();
+        kill_process(rlock, signal).expect("it runs");
+        session.output.expect(&format!("code {}", 128 + signal.as_raw()));
+        until_the_shell_is_left(&session);
         lab.assert_idle();
     }
 }
@@ -99,9 +110,8 @@ fn what_a_shell_started_before_it_became_rlock_lives_on() {
 #[test]
 fn a_background_process_outlives_a_normal_end() {
     let lab = Lab::new();
-    script(&lab, "job", "sleep 1000 & echo background $!; (sleep 1000 & echo orphan $!); exit 5");
-    script(&lab, "script", "rlock exec k -- sh job; echo code $?; read -r _");
-    let mut session = Session::on_terminal(&lab, ["sh", "script"]);
+    let job = "sleep 1000 & echo background $!; (sleep 1000 & echo orphan $!); exit 5";
+    let mut session = below_a_shell(&lab, job);
     session.output.expect("background ");
     let background = pid(&session.output.line());
     session.output.expect("orphan ");

@@ -143,7 +143,7 @@ impl Session {
     }
 
     /// The processes of the session that still run.
-    fn members(&self) -> Vec<Pid> {
+    pub(crate) fn members(&self) -> Vec<Pid> {
         self.processes().into_iter().filter(|pid| runs(*pid)).collect()
     }
 
