@@ -121,7 +121,7 @@ impl Descendants {
 
 /// The group of a process, of this one if it is 0. rustix can't be asked: it takes 0 for impossible, which is that of a kernel thread, and
 /// of a group from outside of the pid namespace.
-fn group(pid: libc::pid_t) -> libc::pid_t {
+pub(super) fn group(pid: libc::pid_t) -> libc::pid_t {
     // SAFETY: it touches no memory.
     unsafe { libc::getpgid(pid) }
 }

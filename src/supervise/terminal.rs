@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
+use super::descendants::group;
 use super::event::Group;
 
 /// The group for the command: shared where this process has a controlling terminal, its own where it has none.
@@ -30,7 +30,7 @@ impl StatusLine {
     pub fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let stderr = io::stderr();
         // A background job must not write into what the foreground shows.
-        if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground != getpgrp()) {
+        if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != group(0)) {
             return Ok(());
         }
         self.show_within(text, columns(&stderr), out)
