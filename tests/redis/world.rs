@@ -1,6 +1,7 @@
 //! What the tests share: all servers at once, the raw keys, and the instant at which a command is gone.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,7 +101,9 @@ impl Stubborn {
     /// Starts one with these words before the `--`, and waits until the command runs.
     pub(crate) fn start(lab: &Lab, words: &[&str]) -> Self {
         let script = "trap '' TERM; echo $$; while read -r line; do :; done";
-        let mut rlock = shell(lab, words, script);
+        // In a group of its own: SIGTSTP stops nobody in an orphaned one, as that of the tests may be.
+        let mut command = lab.rlock(words);
+        let mut rlock = Running::start(command.args(["-c", script]).stdin(Stdio::piped()).process_group(0));
         let pid = rlock.line().parse().ok().and_then(Pid::from_raw).expect("the command tells its process id");
         let command = pidfd_open(pid, PidfdFlags::empty()).expect("the command runs");
         Self { rlock, command }
