@@ -176,12 +176,10 @@ pub(crate) const FAIL_OVER: Fault = Fault {
         }
         sentinels.replica().stop();
         sentinels.master().ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);
-        // Shorter than the Sentinels take to think that the replica is down.
         last(random, 200, 700);
         sentinels.master().kill();
         sentinels.replica().cont();
-        // It is dead already; what is waited for is the new one.
-        sentinels.failover();
+        sentinels.promote();
         last(random, 0, 1000);
         let master = sentinels.master().port().to_string();
         sentinels.replica().restart();

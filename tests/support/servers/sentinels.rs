@@ -1,10 +1,15 @@
 //! Three Sentinels that watch a master with one replica.
 
-use super::super::wait_within;
-use super::{DEADLINE, Kind, Role, Server, Setup, wait_until};
+use std::time::Duration;
+
+use super::{Kind, Role, Server, Setup, wait_until};
 
 /// How the Sentinels call the master.
 const NAME: &str = "rlock";
+
+/// When the Sentinels themselves take a server for down: never while a test lasts. They look after a lost connection once a second,
+/// and one that they cut themselves when they promoted a server would make them promote the other one next to it.
+const DOWN_AFTER: Duration = Duration::from_secs(600);
 
 /// The Sentinels and the servers that they watch.
 pub(crate) struct Sentinels {
@@ -21,9 +26,9 @@ impl Sentinels {
             let mut setup = Setup::new(kind).tcp();
             setup.role = Role::Sentinel(format!(
                 "sentinel monitor {NAME} 127.0.0.1 {} 2\n\
-                 sentinel down-after-milliseconds {NAME} 1000\n\
-                 sentinel failover-timeout {NAME} 6000\n",
-                master.port()
+                 sentinel down-after-milliseconds {NAME} {}\n",
+                master.port(),
+                DOWN_AFTER.as_millis()
             ));
             setup.start()
         };
@@ -64,19 +69,28 @@ impl Sentinels {
 
     /// Kills the master and waits until the Sentinels have made the replica the master.
     pub(crate) fn failover(&mut self) {
-        let old = self.master_port();
         self.master().kill();
-        self.until_master_is_not(old);
+        self.promote();
     }
 
     /// Makes the replica the master while the old one lives on, as its replica. Until it is told to, which takes the Sentinels some
     /// seconds, it serves whoever is connected, and what it grants or releases meanwhile is lost.
     pub(crate) fn switch(&mut self) {
-        let old = self.master_port();
-        self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
-        self.until_master_is_not(old);
+        let old = self.promote();
         let old = self.servers.iter().find(|server| server.port() == old).expect("it is one of the two");
         old.until_replica();
+    }
+
+    /// Waits until the Sentinels have made the replica the master, and gives the port of the old one.
+    pub(crate) fn promote(&self) -> u16 {
+        let old = self.master_port();
+        self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
+        wait_until("the Sentinels make the replica the master", || {
+            self.sentinels.iter().all(|sentinel| port_at(sentinel).is_some_and(|port| port != old))
+        });
+        let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
+        new.until_master();
+        old
     }
 
     /// What the Sentinels agree on as the master's port, once they do.
@@ -88,15 +102,6 @@ impl Sentinels {
             !ports.is_empty() && ports.iter().all(|other| *other == port)
         });
         port
-    }
-
-    fn until_master_is_not(&self, old: u16) {
-        // One that was kept waiting for two seconds trusts its clock no more and does nothing for half a minute.
-        wait_within(3 * DEADLINE, "the Sentinels make the replica the master", || {
-            self.sentinels.iter().filter_map(port_at).all(|port| port != old)
-        });
-        let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
-        new.until_master();
     }
 
     fn until_ready(&self) {
