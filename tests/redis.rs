@@ -11,6 +11,8 @@ mod acl;
 mod bad_servers;
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/earlier_state.rs"]
+mod earlier_state;
 #[path = "redis/exec.rs"]
 mod exec;
 #[path = "redis/fakes.rs"]

@@ -70,6 +70,8 @@ pub enum Reply {
     Refused(Refusal),
     /// It is done.
     Done,
+    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim, each 0 for one who waited.
+    Released(Vec<u64>),
     /// The session neither holds nor waits, any more or ever.
     Unknown,
     /// The sessions whose grants were taken away.

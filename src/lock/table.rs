@@ -53,7 +53,7 @@ impl<R: Records> LockTable<R> {
             Op::Acquire(request) => self.acquire(now, request)?,
             Op::Renew(session) => self.renew(now, session)?,
             Op::Release(session) | Op::Cancel(session) | Op::Reap(session) => {
-                self.leave(now, &[session], &mut granted)?
+                self.release(now, session, &mut granted)?
             }
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
@@ -231,17 +231,19 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Broken(holders))
     }
 
+    fn release(&mut self, now: Micros, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
+        let Some(session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        self.leave(now, &[id], granted)?;
+        Ok(Reply::Released(session.tokens()))
+    }
+
     /// Removes sessions, then grants what that frees.
-    fn leave(&mut self, now: Micros, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
+    fn leave(&mut self, now: Micros, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let mut freed = Vec::new();
-        let mut known = false;
         for session in sessions {
-            let claims = self.remove(*session)?;
-            known |= !claims.is_empty();
-            freed.extend(claims);
+            freed.extend(self.remove(*session)?);
         }
-        self.settle_all(now, &freed, granted)?;
-        Ok(if known { Reply::Done } else { Reply::Unknown })
+        self.settle_all(now, &freed, granted)
     }
 
     /// Removes a session and answers what it held or waited for; nothing for a session that did neither.

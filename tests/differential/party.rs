@@ -90,6 +90,10 @@ pub(crate) fn is_waiting(reply: &Reply) -> bool {
     matches!(reply, Reply::Waiting { .. })
 }
 
+pub(crate) fn is_released(reply: &Reply) -> bool {
+    matches!(reply, Reply::Released(_))
+}
+
 /// The tokens of a grant.
 pub(crate) fn tokens(reply: Reply) -> Vec<u64> {
     match reply {

@@ -137,8 +137,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::on_sentinels(Kind::Redis7),
         faults: &[FAIL_OVER],
         codes: UNREACHED_OR_LOST,
-        // Nobody can say how long the Sentinels take.
-        idle: None,
+        idle: OUTAGE,
         ..ON_SERVER
     },
     Scenario {

@@ -98,11 +98,11 @@ impl Oracle {
             Op::Acquire(request) => self.acquire(now, request),
             Op::Renew(id) => self.renew(now, id),
             Op::Release(id) | Op::Cancel(id) | Op::Reap(id) => {
-                if self.leave(now, &[id], &mut granted) {
-                    Reply::Done
-                } else {
-                    Reply::Unknown
-                }
+                let known = self
+                    .member(id)
+                    .map(|member| member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]));
+                self.leave(now, &[id], &mut granted);
+                known.map_or(Reply::Unknown, Reply::Released)
             }
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted),
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
@@ -273,7 +273,7 @@ impl Oracle {
         member.tokens.clone().map_or(Reply::Waiting, Reply::Granted)
     }
 
-    fn leave(&mut self, now: Micros, ids: &[SessionId], granted: &mut Vec<SessionId>) -> bool {
+    fn leave(&mut self, now: Micros, ids: &[SessionId], granted: &mut Vec<SessionId>) {
         let mut freed = Vec::new();
         for id in ids {
             let Some(at) = self.members.iter().position(|member| member.id() == *id) else { continue };
@@ -284,9 +284,7 @@ impl Oracle {
         self.last_tokens.retain(|resource, _| {
             members.iter().any(|member| member.request.claims.iter().any(|claim| claim.resource == *resource))
         });
-        let known = !freed.is_empty();
         self.settle(now, freed, granted);
-        known
     }
 
     fn settle(&mut self, now: Micros, freed: Freed, granted: &mut Vec<SessionId>) {

@@ -124,7 +124,7 @@ impl Model {
             Reply::Waiting => "waiting".to_owned(),
             Reply::Busy(_) => "busy".to_owned(),
             Reply::Refused(refusal) => format!("refused: {refusal}"),
-            Reply::Done => "done".to_owned(),
+            Reply::Done | Reply::Released(_) => "done".to_owned(),
             Reply::Unknown => "lost".to_owned(),
             Reply::Broken(ids) => {
                 let labels = self.lines.iter().filter(|(_, line)| ids.contains(&line[0]));

@@ -125,6 +125,11 @@ impl Conversation {
         }
     }
 
+    /// What was granted, and not lost as far as is known.
+    fn grant(&self) -> Option<&Grant> {
+        if let State::Replicating(grant) | State::Held(grant) = &self.state { Some(grant) } else { None }
+    }
+
     /// How many replicas answered, if they were too few.
     pub(super) fn too_few_replicas(&self) -> Option<u32> {
         if let State::TooFew(answered) = self.state { Some(answered) } else { None }
@@ -251,6 +256,10 @@ impl Conversation {
     }
 
     fn granted(&mut self, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Say> {
+        if self.grant().is_some_and(|grant| grant.tokens != tokens) {
+            // The server went back to an earlier state and granted what waited there anew: somebody may have held it in between.
+            return self.end(State::Lost);
+        }
         let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)) };
         let listen_at = (!self.listening).then(|| now.saturating_add(LISTEN_AFTER));
         self.due = Some(listen_at.map_or(self.lease.renew_at(sent), |at| at.min(self.lease.renew_at(sent))));
@@ -263,7 +272,7 @@ impl Conversation {
     }
 
     fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Duration) -> Vec<Say> {
-        if matches!(self.state, State::Replicating(_) | State::Held(_)) {
+        if self.grant().is_some() {
             // The server has forgotten the grant and remembers the wait: it went back to an earlier state.
             return self.end(State::Lost);
         }

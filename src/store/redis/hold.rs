@@ -204,7 +204,7 @@ impl RedisHold {
 
     fn not_subscribed(&mut self, error: &ServerError, now: Duration) -> Result<(), Trouble> {
         // A holder does without: the next renewal tells it of a break.
-        if matches!(self.conversation.standing(), Standing::Granted(_)) {
+        if self.held().is_some() {
             return Ok(());
         }
         match self.route.judge(Err(error.clone())) {
@@ -281,7 +281,7 @@ impl RedisHold {
     fn try_again(&mut self, sent: &Sent, now: Duration) {
         match sent.what {
             // What keeps the lease alive is a key of its own in each resource.
-            Said::Say(Say::Renew { .. }) if matches!(self.conversation.standing(), Standing::Granted(_)) => {
+            Said::Say(Say::Renew { .. }) if self.held().is_some() => {
                 self.renew_alone(false, now);
             }
             Said::Say(say) => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say)),
@@ -305,24 +305,17 @@ impl RedisHold {
 
     /// A lease that was renewed without its other keys: nothing else has changed.
     fn as_before(&self) -> Answer {
-        match self.conversation.standing() {
-            Standing::Granted(grant) => Answer::Granted(grant.tokens),
-            _ => Answer::Unknown,
-        }
+        self.held().map_or(Answer::Unknown, |grant| Answer::Granted(grant.tokens))
     }
 
-    /// Whether the lease that is known of lasts at that instant.
-    fn is_held_at(&self, now: Duration) -> bool {
-        let deadline = match self.conversation.standing() {
-            Standing::Granted(grant) => grant.deadline,
-            _ => None,
-        };
-        deadline.is_some_and(|deadline| now < deadline)
+    /// What is held, as far as is known.
+    fn held(&self) -> Option<Grant> {
+        if let Standing::Granted(grant) = self.conversation.standing() { Some(grant) } else { None }
     }
 
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
-        let held = matches!(self.conversation.standing(), Standing::Granted(_));
+        let held = self.held().is_some();
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
@@ -383,19 +376,23 @@ impl Hold for RedisHold {
         // A server where nothing is held (any more) is hardly waited for: whoever waits there without a connection is passed over.
         // But a little: one that finds the connection closed when it answers the request may not read the release behind it.
         let began = now();
-        let left = match self.conversation.standing() {
-            Standing::Granted(Grant { deadline: Some(deadline), .. }) => deadline.saturating_sub(began),
-            _ => Duration::ZERO,
-        };
+        let held = self.held();
+        let deadline = held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default();
+        let left = deadline.saturating_sub(began);
         let until = began.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
         let mut client = Client::new(&mut self.route, until).insisting();
         let reply = match client.call(&mut call, &self.setting, passed_over) {
             Err(_) if left.is_zero() => return Ok(Released::Done),
             reply => reply?,
         };
-        // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
-        let is_explained = client.is_in_doubt() || !self.is_held_at(now());
-        Ok(if reply == Reply::Unknown && !is_explained { Released::Lost } else { Released::Done })
+        let is_lost = match (reply, held) {
+            // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
+            (Reply::Unknown, Some(_)) => !client.is_in_doubt() && now() < deadline,
+            // The server went back to an earlier state, from which the session waits, or was granted anew.
+            (Reply::Released(tokens), Some(grant)) => tokens != grant.tokens,
+            _ => false,
+        };
+        Ok(if is_lost { Released::Lost } else { Released::Done })
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

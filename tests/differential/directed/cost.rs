@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Write};
-use rlock::store::redis::codec::{Reply, Wake};
+use rlock::store::redis::codec::Wake;
 
 use super::on_each_server;
-use crate::party::{Party, is_granted, is_waiting};
+use crate::party::{Party, is_granted, is_released, is_waiting};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(a_handover_is_the_same_for_any_queue, a_claim_is_the_same_among_any_number);
@@ -31,7 +31,7 @@ fn a_handover_is_the_same_for_any_queue(kind: Kind) {
                 party.ask(number, mode, "");
             }
             party.release(0);
-            counted.push(commands(&server, || assert_eq!(party.release(1), Reply::Done)));
+            counted.push(commands(&server, || assert!(is_released(&party.release(1)))));
         }
         assert_eq!(counted[0], counted[1], "{mode}");
         assert_eq!(counted[0], counted[2], "{mode}");

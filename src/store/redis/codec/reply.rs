@@ -36,6 +36,8 @@ pub enum Reply {
     Need(Vec<Resource>),
     /// It is done.
     Done,
+    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim, each 0 for one who waited.
+    Released(Vec<u64>),
     /// The lease is renewed.
     Renewed,
     /// The session neither holds nor waits, any more or ever.
@@ -104,6 +106,7 @@ fn read(value: &Value) -> Option<Reply> {
         ("refused", refusal) => Reply::Refused(self::refusal(refusal)?),
         ("need", names) => Reply::Need(names.iter().map(name).collect::<Option<_>>()?),
         ("done", []) => Reply::Done,
+        ("released", tokens) => Reply::Released(tokens.iter().map(number).collect::<Option<_>>()?),
         ("renewed", []) => Reply::Renewed,
         ("unknown", []) => Reply::Unknown,
         ("expired", sessions) => Reply::Expired(all(sessions)?),

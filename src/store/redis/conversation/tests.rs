@@ -133,7 +133,7 @@ fn waiters_look_for_an_expired_holder_one_after_the_other() {
 
 #[test]
 fn what_a_holder_has_is_lost_when_the_server_does_not_know_of_it() {
-    for answer in [Answer::Unknown, waiting(1, None)] {
+    for answer in [Answer::Unknown, waiting(1, None), Answer::Granted(vec![8])] {
         let mut conversation = held();
         assert_eq!(conversation.answered(RENEW, answer, START, START), []);
         assert_eq!(conversation.standing(), Standing::Lost);

@@ -1,6 +1,6 @@
 -- release: session
 --
--- Gives back a grant, or a place in the queue.
+-- Gives back a grant, or a place in the queue, and tells the tokens, which are 0 of one who waited.
 
 local session = argument(1)
 begin(session)
@@ -21,7 +21,11 @@ drop_expired()
 if #places(session) == 0 then
   return finish({ 'unknown' })
 end
-local freed = {}
+local claims = claims_of(session, places(session))
+local reply, freed = { 'released' }, {}
+for i = 1, #claims do
+  reply[i + 1] = claims[i][TOKEN]
+end
 leave({ session }, nil, freed)
 settle(freed)
-return finish({ 'done' })
+return finish(reply)
