@@ -69,7 +69,6 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         busy_code: exec.conflict_exit_code,
         quiet: exec.quiet,
         tells_wait: exec.verbose,
-        failures: 0,
     });
     run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
 }
@@ -85,13 +84,7 @@ struct Supervised {
     quiet: bool,
     /// Whether a wait is still to be told.
     tells_wait: bool,
-    /// How often in a row the store could not be used while the request waits there.
-    failures: u32,
 }
-
-/// After so many of them a wait is told to go on all the same: with a ttl of 30 s after three quarters of a minute, for a failover
-/// or a new start of the server is no news.
-const FAILURES_TOLD: u32 = 20;
 
 impl Supervised {
     fn in_words(&mut self, standing: store::Standing) -> Standing {
@@ -101,8 +94,7 @@ impl Supervised {
                 if std::mem::take(&mut self.tells_wait) {
                     super::say(&format!("waits for {}", names(&self.claims)));
                 }
-                self.tell_trouble();
-                Standing::Waiting
+                self.hold.trouble().map_or(Standing::Waiting, Standing::OutOfReach)
             }
             store::Standing::Granted(Grant { tokens, deadline }) => Standing::Granted { tokens, deadline },
             store::Standing::Busy(listings) => {
@@ -111,18 +103,6 @@ impl Supervised {
             }
             store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
             store::Standing::Lost => Standing::Lost(self.lost()),
-        }
-    }
-
-    /// Nobody should wait for a server that is gone without a word, unless they watch it.
-    fn tell_trouble(&mut self) {
-        let Some(trouble) = self.hold.trouble() else {
-            self.failures = 0;
-            return;
-        };
-        self.failures = self.failures.saturating_add(1);
-        if self.failures == FAILURES_TOLD && !self.quiet && !io::stderr().is_terminal() {
-            super::say(&format!("warning: waits for {} although {trouble}", names(&self.claims)));
         }
     }
 

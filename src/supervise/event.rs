@@ -142,6 +142,8 @@ pub enum Group {
 pub enum Event {
     /// The store says: still in the queue.
     Queued,
+    /// The store is out of reach, where the request is in the queue as far as anybody knows; it is tried again.
+    OutOfReach,
     /// The store says: granted. Again with each renewal, which moves the deadline.
     Granted {
         /// When the command must be gone unless the lease is renewed; `None` where there is no lease.
@@ -216,6 +218,8 @@ pub enum Action {
     ReportFailure,
     /// Say the same as a warning: the command goes on.
     Warn,
+    /// Say the same as a warning: the wait goes on.
+    WarnWaiting,
     /// Say that the store took the grant away.
     ReportLost(Consequence),
     /// Say that the lease could not be renewed in time.

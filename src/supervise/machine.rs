@@ -26,6 +26,9 @@ pub struct Settings {
 /// How long a wait may last before it is shown.
 pub const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
+/// How long the store of a wait may be out of reach before that is said. A failover or a new start of a server is no news.
+pub const TROUBLE_AFTER: Duration = Duration::from_secs(30);
+
 /// The timers, one slot each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
@@ -33,13 +36,15 @@ enum Timer {
     Wait,
     /// The wait is worth a line on the terminal.
     Notice,
+    /// The store has been out of reach for so long that nobody should wait for it without knowing.
+    Trouble,
     /// The command has to be asked to end, or it will not be gone by the deadline.
     Terminate,
     /// The lost command has had its time.
     Kill,
 }
 
-const TIMERS: usize = 4;
+const TIMERS: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -97,6 +102,8 @@ pub struct Machine {
     settings: Settings,
     state: State,
     timers: [Option<Duration>; TIMERS],
+    /// Nobody knows whether the request still waits.
+    out_of_reach: bool,
     /// When the command must be gone, as far as the store has said.
     deadline: Option<Duration>,
     /// When the grace is over that a lost command was given.
@@ -122,6 +129,7 @@ impl Machine {
             settings,
             state: State::Requesting,
             timers: [None; TIMERS],
+            out_of_reach: false,
             deadline: None,
             grace_over: None,
             shown: false,
@@ -158,8 +166,21 @@ impl Machine {
 
     fn before_grant(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match event {
-            Event::Queued if self.state == State::Requesting => self.enter_queue(now),
-            Event::Queued => self.show_again(),
+            Event::Queued | Event::OutOfReach if self.state == State::Requesting => {
+                self.enter_queue(now);
+                self.on(event, now)
+            }
+            Event::Queued => {
+                self.out_of_reach = false;
+                self.timers[Timer::Trouble as usize] = None;
+                self.show_again()
+            }
+            Event::OutOfReach => {
+                if !std::mem::replace(&mut self.out_of_reach, true) {
+                    self.timers[Timer::Trouble as usize] = Some(now.saturating_add(TROUBLE_AFTER));
+                }
+                vec![]
+            }
             Event::Granted { deadline } => {
                 self.timers = [None; TIMERS];
                 self.state = State::Starting;
@@ -183,11 +204,10 @@ impl Machine {
         }
     }
 
-    fn enter_queue(&mut self, now: Duration) -> Vec<Action> {
+    fn enter_queue(&mut self, now: Duration) {
         self.state = State::Waiting;
         self.timers[Timer::Wait as usize] = self.settings.wait.map(|wait| now.saturating_add(wait));
         self.timers[Timer::Notice as usize] = self.settings.notice.then(|| now.saturating_add(NOTICE_AFTER));
-        vec![]
     }
 
     fn signal_before_grant(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
@@ -209,7 +229,18 @@ impl Machine {
     fn tick_before_grant(&mut self, now: Duration) -> Vec<Action> {
         if self.due(Timer::Wait, now) {
             // The grant may have come in this very instant: a release gives back whichever there is.
-            return self.finish([Action::ReportBusy, Action::Release, Action::Exit(self.settings.busy_code)]);
+            let (report, code) = if self.out_of_reach {
+                (Action::ReportFailure, exit::UNAVAILABLE)
+            } else {
+                (Action::ReportBusy, self.settings.busy_code)
+            };
+            return self.finish([report, Action::Release, Action::Exit(code)]);
+        }
+        if self.due(Timer::Trouble, now) {
+            return match self.shown {
+                true => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
+                false => vec![Action::WarnWaiting],
+            };
         }
         if self.due(Timer::Notice, now) {
             self.shown = true;
@@ -244,7 +275,7 @@ impl Machine {
             Event::StoreFailed => vec![Action::Warn],
             Event::Signal { signal: Signal::Tstp, .. } => vec![Action::StopSelf(Stop::Tstp)],
             Event::Signal { signal, sender } if signal.ends_by_default() => self.cancel(signal, sender),
-            Event::Signal { .. } | Event::Queued | Event::Denied(_) | Event::Tick => vec![],
+            Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Tick => vec![],
             Event::CommandStopped(_) | Event::Ended(_) | Event::Released => vec![],
         }
     }
@@ -282,7 +313,7 @@ impl Machine {
                 vec![Action::Freeze, Action::StopSelf(Stop::Tstp)]
             }
             Event::CommandStopped(_) => vec![],
-            Event::Queued | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
+            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
             Event::Released | Event::Tick => vec![],
         }
     }
@@ -337,7 +368,9 @@ impl Machine {
             Event::Signal { signal: Signal::Tstp, .. } => vec![],
             Event::Signal { signal, sender } => self.pass(signal, sender).into_iter().collect(),
             Event::Ended(_) => self.end_as_lost(),
-            Event::Queued | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => vec![],
+            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => {
+                vec![]
+            }
             Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Released => vec![],
         }
     }

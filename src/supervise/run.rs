@@ -27,6 +27,8 @@ pub enum Standing {
     Asking,
     /// In the queue.
     Waiting,
+    /// In the queue as far as anybody knows, but the store is out of reach; one line that says why.
+    OutOfReach(String),
     /// Granted.
     Granted {
         /// The tokens, claim by claim.
@@ -89,7 +91,7 @@ pub struct Options {
     pub busy_code: u8,
     /// Whether a wait that lasts is shown: standard error is a terminal, and nobody asked for quiet.
     pub notice: bool,
-    /// Whether the line that says "busy" is left out.
+    /// Whether the lines that say "busy", or that a wait goes on without its store, are left out.
     pub quiet: bool,
 }
 
@@ -236,10 +238,17 @@ where
         let standing = self.hold.check();
         // What failed or is over may have descriptors that stay ready for ever, and asking again would turn the loop
         // into a busy one.
-        self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted { .. }));
+        self.asks = matches!(
+            standing,
+            Ok(Standing::Asking | Standing::Waiting | Standing::OutOfReach(_) | Standing::Granted { .. })
+        );
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => Event::Queued,
+            Ok(Standing::OutOfReach(reason)) => {
+                self.failure = Some(reason);
+                Event::OutOfReach
+            }
             Ok(Standing::Granted { tokens, deadline }) => {
                 self.tokens = tokens;
                 Event::Granted { deadline }
@@ -291,6 +300,8 @@ where
             Action::ReportBusy => self.report_busy(),
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
+            Action::WarnWaiting if self.quiet => {}
+            Action::WarnWaiting => self.say_failure("warning: ", "; the wait goes on"),
             Action::ReportLost(consequence) => self.say_failure("", words(consequence)),
             Action::ReportOverdue(consequence) => {
                 self.failure = Some(self.hold.overdue());

@@ -149,6 +149,15 @@ fn a_wait_that_is_over_says_who_holds_unless_quiet() {
 }
 
 #[test]
+fn a_wait_that_is_over_while_the_store_is_out_of_reach_says_why() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(Standing::OutOfReach("the table is gone".to_owned()));
+    let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet: true, ..OPTIONS };
+    let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (69, "rlock: the table is gone\n", 1));
+}
+
+#[test]
 fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
     let _one = one_test_at_a_time();
     for first in [Standing::Asking, granted(), Standing::Waiting] {

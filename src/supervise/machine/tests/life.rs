@@ -1,0 +1,139 @@
+//! The life of a leased command: whatever happens to it, it is gone before its lease ends.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens to a leased command in the life below.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Time passes, and rlock ticks when it wants to.
+    Pass(Duration),
+    /// Time passes while rlock is suspended or stopped; then this signal comes.
+    Sleep(Duration, Signal),
+    /// The answer to a renewal comes that was sent so long ago.
+    Renew(Duration),
+    /// A signal comes.
+    Signal(Signal),
+    /// The command stops.
+    Stop,
+    /// The store fails.
+    Fail,
+    /// The store says that the grant is lost.
+    Lose,
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let millis = |most: u64| (0..=most).prop_map(Duration::from_millis);
+    let signal = proptest::sample::select(Signal::ALL.as_slice());
+    let step = prop_oneof![
+        8 => millis(12_000).prop_map(Step::Pass),
+        8 => millis(4_000).prop_map(Step::Renew),
+        2 => millis(40_000).prop_map(Step::Renew),
+        2 => (millis(40_000), signal.clone()).prop_map(|(time, signal)| Step::Sleep(time, signal)),
+        2 => signal.prop_map(Step::Signal),
+        1 => Just(Step::Stop),
+        1 => Just(Step::Fail),
+        1 => Just(Step::Lose),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+/// A leased command that ends by nothing but SIGKILL, and what its rlock knows.
+struct Life {
+    machine: Machine,
+    now: Duration,
+    /// The deadline as last told.
+    deadline: Duration,
+    lost: bool,
+    terminated: Option<Duration>,
+    killed: bool,
+}
+
+impl Life {
+    fn look(&mut self, event: Event) {
+        let actions = self.machine.on(event, self.now);
+        for action in actions {
+            match action {
+                Action::Terminate => {
+                    assert!(self.lost || self.now >= self.deadline - GRACE, "not asked to end before its time");
+                    assert_eq!(self.terminated.replace(self.now), None, "asked once");
+                }
+                Action::Kill => {
+                    let had_its_grace = self.terminated.is_some_and(|told| self.now >= told + GRACE);
+                    assert!(had_its_grace || self.now >= self.deadline, "not killed before its time");
+                    assert!(!std::mem::replace(&mut self.killed, true), "killed once");
+                }
+                Action::Pass(_) | Action::PassGroup(_) | Action::Freeze => {
+                    assert!(!self.killed && self.now < self.deadline, "nothing is passed on after that");
+                }
+                Action::StopSelf(_) => assert!(!self.killed && self.terminated.is_none(), "who must kill doesn't stop"),
+                Action::ReportOverdue(_) | Action::ReportLost(_) | Action::Warn => {}
+                other => panic!("not {other:?} while the command runs"),
+            }
+        }
+    }
+
+    /// A turn of the loop: something happened, and then the time is looked at.
+    fn turn(&mut self, event: Event) {
+        self.look(event);
+        self.look(Event::Tick);
+        assert!(self.killed || self.now < self.deadline, "nobody outlives the deadline");
+        assert!(self.killed || self.now < self.deadline - GRACE || self.terminated.is_some(), "who must end is told");
+    }
+
+    fn pass(&mut self, end: Duration) {
+        while let Some(at) = self.machine.next_timeout().filter(|at| *at <= end) {
+            self.now = at;
+            self.turn(Event::Tick);
+        }
+        self.now = end;
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Pass(time) => self.pass(self.now + time),
+            Step::Sleep(time, which) => {
+                self.now += time;
+                self.turn(signal(which, Sender::Other));
+            }
+            // The store answers nothing to who has lost.
+            Step::Renew(_) if self.lost => {}
+            Step::Renew(ago) => {
+                // An answer that was overtaken changes nothing.
+                self.deadline = self.deadline.max(self.now - ago + TTL);
+                self.turn(granted(Some(self.deadline)));
+            }
+            Step::Signal(which) => self.turn(signal(which, Sender::Other)),
+            Step::Stop => self.turn(Event::CommandStopped(Stop::Tstp)),
+            Step::Fail => self.turn(Event::StoreFailed),
+            Step::Lose => {
+                self.lost = true;
+                self.turn(Event::Lost);
+            }
+        }
+    }
+}
+
+proptest! {
+    /// "The command is gone before the store may grant another", whatever the renewals do; and it is not disturbed
+    /// before it must be.
+    #[test]
+    fn no_command_outlives_its_deadline_and_none_ends_early(steps in steps(), group: bool, code: u8) {
+        let group = if group { Group::Own } else { Group::Shared };
+        let mut machine = Machine::new(settings(group));
+        machine.on(granted(Some(START + TTL)), START);
+        machine.on(Event::Started, START);
+        let mut life =
+            Life { machine, now: START, deadline: START + TTL, lost: false, terminated: None, killed: false };
+        for step in steps {
+            life.step(step);
+        }
+        let undisturbed = life.terminated.is_none() && !life.killed;
+        let mut end = life.machine.on(Event::Ended(Ended::Code(code)), life.now);
+        end.extend(life.machine.on(Event::Released, life.now));
+        prop_assert_eq!(end.last(), Some(&Action::Exit(if undisturbed { code } else { 76 })));
+    }
+}

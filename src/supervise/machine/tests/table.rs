@@ -1,0 +1,209 @@
+//! Every state and every event: what the machine answers, in two tables.
+
+use super::*;
+
+const COLUMNS: [Column; 12] = [
+    Column::Requesting,
+    Column::Waiting,
+    Column::Shown,
+    Column::OutOfReach,
+    Column::Starting,
+    Column::RunningOwn,
+    Column::RunningShared,
+    Column::StoppingOwn,
+    Column::StoppingShared,
+    Column::Killed,
+    Column::Leaving,
+    Column::Done,
+];
+
+fn every_event() -> Vec<Event> {
+    let mut events = vec![
+        Event::Queued,
+        Event::OutOfReach,
+        granted(None),
+        granted(Some(DEADLINE * 2)),
+        Event::Denied(75),
+        Event::Lost,
+    ];
+    events.extend([Event::StoreFailed, Event::Started, Event::StartFailed(127), Event::Released, Event::Tick]);
+    events.extend([Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
+    events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
+    for sender in [Sender::Terminal, Sender::Command, Sender::Other] {
+        events.extend(Signal::ALL.map(|which| signal(which, sender)));
+    }
+    events
+}
+
+/// One row of the table: what each column answers while no time presses. The match makes the compiler ask for a row for
+/// every event.
+#[rustfmt::skip]
+fn expected(event: Event, leased: bool) -> [String; 12] {
+    let row = |cells: [&str; 12]| cells.map(str::to_owned);
+    match event {
+        //                             requesting  waiting  shown    out of reach  starting  run own  run shared  stop own  stop shared  killed  leaving  done
+        Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::OutOfReach      => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",    "",         "",       "",          "",     "",      ""]),
+        Event::Started         => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Released        => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "Exit(0)", ""]),
+        Event::Tick            => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Denied(_) => {
+            let deny = "ReportFailure, Exit(75)";
+            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", ""])
+        }
+        Event::Lost => {
+            let lost = "ReportLost(NotStarted), Release, Exit(69)";
+            row([
+                lost, lost, &format!("HideWaiting, {lost}"), lost, "ReportLost(NotStarted), Release, Exit(76)",
+                "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
+                "", "", "", "ReportLost(EndedLate), Exit(76)", "",
+            ])
+        }
+        Event::StoreFailed => {
+            let failed = "ReportFailure, Release, Exit(69)";
+            row([failed, failed, &format!("HideWaiting, {failed}"), failed, "Warn", "Warn", "Warn", "", "", "", "", ""])
+        }
+        Event::StartFailed(_)  => row(["", "", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", "", ""]),
+        Event::CommandStopped(stop) => {
+            let stop_too = format!("StopSelf({stop:?})");
+            row(["", "", "", "", "", "", &stop_too, "", "", "", "", ""])
+        }
+        Event::Ended(_) => {
+            let (end, lost) = ("Reap, Release", "Kill, Reap, Release, Exit(76)");
+            row(["", "", "", "", "", end, end, lost, lost, lost, "", ""])
+        }
+        Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
+            let cancel = cancel(signal, sender);
+            let hide = format!("HideWaiting, {cancel}");
+            let pass = format!("Pass({signal:?})");
+            let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
+            row([&cancel, &cancel, &hide, &cancel, &cancel, &pass, pass_new, &pass, pass_new, "", "", ""])
+        }
+        Event::Signal { signal: Signal::Winch, sender } => {
+            let pass_new = if sender == Sender::Other { "Pass(Winch)" } else { "" };
+            row(["", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", ""])
+        }
+        Event::Signal { signal: Signal::Cont, .. } =>
+            row(["", "", "ShowWaiting", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", ""]),
+        Event::Signal { signal: Signal::Tstp, sender } => {
+            let pass_new = if sender == Sender::Other { "Pass(Tstp)" } else { "" };
+            let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
+            let own = if leased { "Pass(Tstp)" } else { "Pass(Tstp), StopSelf(Tstp)" };
+            row([stop, stop, hide, stop, stop, own, pass_new, "", "", "", "", ""])
+        }
+    }
+}
+
+fn cancel(signal: Signal, sender: Sender) -> String {
+    let by_key = signal == Signal::Int && sender == Sender::Terminal;
+    if by_key { "Release, ExitBy(Int)".into() } else { format!("Release, Exit({})", 128 + signal.kernel().as_raw()) }
+}
+
+/// The columns of the second table, each at the instant at which it is asked. Overdue is between a grace before the
+/// deadline and the deadline.
+fn pressed() -> [(&'static str, Machine, Duration); 6] {
+    let leased = |column| machine(column, Some(DEADLINE));
+    [
+        ("starting, overdue", leased(Column::Starting), DEADLINE - GRACE),
+        ("running in its own group, overdue", leased(Column::RunningOwn), DEADLINE - GRACE),
+        ("running in a shared group, overdue", leased(Column::RunningShared), DEADLINE - Duration::from_nanos(1)),
+        ("running in its own group past the deadline", leased(Column::RunningOwn), DEADLINE),
+        ("running in a shared group past the deadline", leased(Column::RunningShared), DEADLINE * 2),
+        ("stopping when its grace is over", leased(Column::StoppingOwn), START + GRACE),
+    ]
+}
+
+/// One row of the second table: what each column answers when its time is over.
+#[rustfmt::skip]
+fn expected_late(event: Event) -> [String; 6] {
+    let row = |cells: [&str; 6]| cells.map(str::to_owned);
+    let (stop, kill) = ("ReportOverdue(Stopped), Terminate", "ReportOverdue(Stopped), Kill");
+    match event {
+        //                                                         starting  overdue own  overdue shared  past own  past shared  stopping
+        // A renewal may have come in time, and a store that fails ends nothing.
+        Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          ""]),
+        Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          ""]),
+        Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      ""]),
+        Event::Started | Event::Released                => row(["",         "",           "",             "",       "",          ""]),
+        Event::StartFailed(_)                           => row(["ReportFailure, Release, Exit(127)", "", "", "",    "",          ""]),
+        Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill"]),
+        Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        ""]),
+        Event::Lost => {
+            let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
+            row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, ""])
+        }
+        Event::Ended(_) => {
+            let end = "Reap, Release";
+            let late = "ReportOverdue(EndedLate)";
+            let lost = "Kill, Reap, Release, Exit(76)";
+            let late = &format!("{late}, {lost}");
+            row(["", end, end, late, late, lost])
+        }
+        Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill"]),
+        Event::Signal { signal, sender } => {
+            let starting = if signal.ends_by_default() { cancel(signal, sender) } else { String::new() };
+            let own = format!("{stop}, Pass({signal:?})");
+            let shared = if sender == Sender::Other || signal == Signal::Cont { &own } else { stop };
+            row([&starting, &own, shared, kill, kill, "Kill"])
+        }
+    }
+}
+
+fn text(actions: &[Action]) -> String {
+    actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn every_state_answers_every_event_as_the_table_says() {
+    for event in every_event() {
+        for deadline in [None, Some(DEADLINE)] {
+            for (column, expected) in COLUMNS.into_iter().zip(expected(event, deadline.is_some())) {
+                let mut machine = machine(column, deadline);
+                let now = START + if let Column::Shown = column { NOTICE_AFTER } else { Duration::ZERO };
+                assert_eq!(text(&machine.on(event, now)), expected, "{event:?} in {column:?} with {deadline:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_state_whose_time_is_over_answers_every_event_as_the_table_says() {
+    for event in every_event() {
+        for ((name, mut machine, now), expected) in pressed().into_iter().zip(expected_late(event)) {
+            assert_eq!(text(&machine.on(event, now)), expected, "{event:?} while {name}");
+        }
+    }
+}
+
+/// Of two events in a row, whatever they are: at most one exit, nothing after it, each thing at most once where twice
+/// would be wrong, and nothing passed on to who was killed.
+#[test]
+fn every_pair_of_events_ends_at_most_once() {
+    let plain = || COLUMNS.map(|column| (format!("{column:?}"), machine(column, None), START + NOTICE_AFTER));
+    let late = || pressed().map(|(name, machine, now)| (name.to_owned(), machine, now));
+    for first in every_event() {
+        for second in every_event() {
+            for (name, mut machine, now) in plain().into_iter().chain(late()) {
+                let case = || format!("{first:?}, {second:?}, {name}");
+                let mut actions = machine.on(first, now);
+                let is_exit = |action: &Action| matches!(action, Action::Exit(_) | Action::ExitBy(_));
+                let over = actions.last().is_some_and(is_exit);
+                let more = machine.on(second, now);
+                assert!(!over || more.is_empty(), "{}", case());
+                actions.extend(more);
+                let once = [Action::Start, Action::Release, Action::Reap, Action::Terminate];
+                for action in once {
+                    assert!(actions.iter().filter(|other| **other == action).count() <= 1, "{action:?}: {}", case());
+                }
+                let exit = actions.iter().position(is_exit);
+                assert!(exit.is_none_or(|at| at + 1 == actions.len()), "{}", case());
+                assert!(exit.is_none() || machine.next_timeout().is_none(), "{}", case());
+                // Whoever is to be continued is not dead.
+                let killed = actions.iter().position(|action| *action == Action::Kill);
+                let passed = actions.iter().rposition(|action| matches!(action, Action::Pass(_)));
+                assert!(killed.is_none_or(|killed| passed.is_none_or(|passed| passed < killed)), "{}", case());
+            }
+        }
+    }
+}
