@@ -43,20 +43,24 @@ fn main() {
     link_statically(&out);
 }
 
-/// The module of the scripts: a constant for each.
+/// The module of the scripts: a constant for each, and those for what they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let head = read(format!("{LUA}/prelude/{HEAD}.lua"));
-    let rest = REST.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat();
-    let mut module = String::new();
+    let head = stripped(&read(format!("{LUA}/prelude/{HEAD}.lua")));
+    let rest = stripped(&REST.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat());
+    let mut module = format!("const HEAD: &str = {head:?};\nconst REST: &str = {rest:?};\n");
     for operation in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, then) = own.split_once(MARK).unwrap_or(("", &own));
-        let source = if operation == WITHOUT_PRELUDE { &own } else { &[&head, first, &rest, then].concat() };
-        let source = stripped(source);
-        let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
+        let (first, then) = (stripped(first), stripped(then));
+        let (source, parts) = if operation == WITHOUT_PRELUDE {
+            (then.clone(), format!("[\"\", \"\", \"\", {then:?}]"))
+        } else {
+            ([head.as_str(), &first, &rest, &then].concat(), format!("[HEAD, {first:?}, REST, {then:?}]"))
+        };
+        let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();
-        writeln!(module, "pub(super) const {name}: Script = Script {{ sha1: {sha1:?}, source: {source:?} }};")
+        writeln!(module, "pub(super) const {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts} }};")
             .expect("a text takes what is written");
     }
     module

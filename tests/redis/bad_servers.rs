@@ -242,6 +242,25 @@ fn a_web_server_is_none() {
     unusable(&Lab::at(&url), &url, "does not speak TLS");
 }
 
+/// A server that answers, but not as the scripts of this rlock do.
+#[test]
+fn a_server_with_other_scripts_says_what_may_be_the_matter() {
+    let odd = Fake::new(|request| {
+        let answer = |word: &str| match word {
+            "EVALSHA" => "*1\r\n$7\r\nperhaps\r\n",
+            _ => "+OK\r\n",
+        };
+        let words: Vec<&str> = request.split("\r\n").collect();
+        words.windows(3).filter(|words| words[0].starts_with('*')).map(|words| answer(words[2])).collect()
+    });
+    for words in [&["exec", "k", "--", "true"][..], &["inspect", "k"], &["cleanup", "--break", "k"]] {
+        let ran = Lab::at(odd.url()).run(words);
+        let said = ran.failed(69);
+        assert!(said.starts_with(&format!("{} replied what this rlock does not know", odd.url())), "{words:?}: {said}");
+        assert!(said.ends_with("give each its own by --namespace"), "{words:?}: {said}");
+    }
+}
+
 /// No Sentinel knows the master, none answers, and the name of the master is another.
 #[test]
 fn sentinels_that_are_none() {

@@ -63,7 +63,7 @@ impl<'r> Client<'r> {
                 Judged::Answer(value) => match Reply::read(value) {
                     Ok(Reply::Need(names)) => call.extend(names),
                     Ok(reply) => return Ok(reply),
-                    Err(_) => return Err(self.route.trouble(What::NotRedis)),
+                    Err(_) => return Err(self.route.trouble(What::Strange)),
                 },
                 Judged::NoScript => whole = true,
                 Judged::Elsewhere(redirect) => self.route.follow(redirect),

@@ -232,7 +232,7 @@ impl RedisHold {
                 self.say_whole(&sent, now);
                 return Ok(());
             }
-            Judged::NoScript => return Err(self.route.trouble(What::NotRedis)),
+            Judged::NoScript => return Err(self.route.trouble(What::Strange)),
             Judged::Elsewhere(redirect) => return self.go_to(redirect, now),
             Judged::TryAgain => {
                 self.try_again(&sent, now);
@@ -258,7 +258,7 @@ impl RedisHold {
                 reply => (Say::Renew { listening: false }, reply.ok().and_then(answer_of)),
             },
         };
-        let answer = answer.ok_or_else(|| self.route.trouble(What::NotRedis))?;
+        let answer = answer.ok_or_else(|| self.route.trouble(What::Strange))?;
         let says = self.conversation.answered(say, answer, sent.at, now);
         self.say_all(says, now);
         Ok(())

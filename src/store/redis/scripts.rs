@@ -3,7 +3,8 @@
 /// A script and the name by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
-    source: &'static str,
+    /// The source, in parts that most scripts share.
+    parts: [&'static str; 4],
     sha1: &'static str,
 }
 
@@ -15,7 +16,7 @@ impl Script {
 
     /// The command that runs it and teaches it to the server.
     pub(super) fn eval(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-        command("EVAL", self.source, keys, arguments)
+        command("EVAL", &self.parts.concat(), keys, arguments)
     }
 }
 

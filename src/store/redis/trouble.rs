@@ -57,6 +57,8 @@ pub(super) enum What {
     NotRedis,
     /// The server asks for a password, and there is none.
     NoPassword,
+    /// The server answers a script with what it can't have said.
+    Strange,
     /// The password is wrong.
     WrongPassword,
     /// The server has no password, and was given one.
@@ -183,6 +185,7 @@ impl What {
             | Self::IsPlain
             | Self::IsTls
             | Self::NotRedis
+            | Self::Strange
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -246,6 +249,9 @@ impl What {
             Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
+            Self::Strange => {
+                "replied what this rlock does not know: another version of it may use the namespace: give each its own by --namespace"
+            }
             Self::NoPassword => {
                 "asks for a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put it into the URL in RLOCK_STORE"
             }

@@ -70,10 +70,7 @@ impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(error) => error.fmt(f),
-            Self::Strange => f.write_str(
-                "the server's answer is none that rlock knows: another version of rlock or another program may use the same \
-                 namespace, give this one its own with --namespace",
-            ),
+            Self::Strange => f.write_str("the answer is none that a lock script gives"),
         }
     }
 }

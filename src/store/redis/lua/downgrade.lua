@@ -3,21 +3,11 @@
 -- Lowers the mode of what is held of the first resource.
 
 local session, mode = argument(1), argument(2)
-begin(session)
-look_for_expired()
-local need = needed({}, #places(session) > 0)
-if need then
-  return need
+local over = begin_change(session)
+if over then
+  return over
 end
 local r = resources[1]
-if #places(session) > 0 or #due > 0 then
-  make_way()
-  check()
-end
-drop_expired()
-if #places(session) == 0 then
-  return finish({ 'unknown' })
-end
 
 -- What a mode lowers to, and in whose way it is no more then.
 local LOWER = { rr = '', pp = '', ww = '', pr = 'p', wr = 'rpsh', wp = 'rsh' }

@@ -3,21 +3,11 @@
 -- Gives up the part of what is held of the first resource that lies outside a span.
 
 local session, lo, hi, text = argument(1), argument(2), argument(3), argument(4)
-begin(session)
-look_for_expired()
-local need = needed({}, #places(session) > 0)
-if need then
-  return need
+local over = begin_change(session)
+if over then
+  return over
 end
 local r = resources[1]
-if #places(session) > 0 or #due > 0 then
-  make_way()
-  check()
-end
-drop_expired()
-if #places(session) == 0 then
-  return finish({ 'unknown' })
-end
 local known = record(r, session)
 if not known or known[HELD] == 0 then
   return finish({ 'refused', 'none', r.name })

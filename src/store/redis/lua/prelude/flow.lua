@@ -128,6 +128,23 @@ local function finish(reply)
   return reply
 end
 
+-- Begins to change what a session holds of the first resource. Gives the reply with which that ends already, or nil.
+local function begin_change(session)
+  begin(session)
+  look_for_expired()
+  local known = #places(session) > 0
+  local need = needed({}, known)
+  if need then
+    return need
+  end
+  if known or #due > 0 then
+    make_way()
+    check()
+  end
+  drop_expired()
+  return #places(session) == 0 and finish({ 'unknown' }) or nil
+end
+
 -- How a session stands: granted with its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
 -- Where it waits and more are expired, it is told that nothing more is needed than to ask again.
 local function stands(id)
