@@ -67,28 +67,15 @@ pub(super) fn blockers<R: Records>(
 #[cfg(test)]
 mod tests {
     use super::super::op::{Op, Reply};
-    use super::super::request::{Process, Request};
-    use super::super::resource::Resource;
-    use super::super::span::Span;
+    use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
-
-    fn claim(mode: Mode, part: &str) -> Claim {
-        let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
-        Claim { resource: Resource::new("r").unwrap(), mode, span, slots: (mode == Mode::Slot).then_some(2) }
-    }
-
-    fn id(number: u8) -> SessionId {
-        SessionId([number; 16])
-    }
 
     /// A table in which sessions 1, 2, … asked for these claims one after another.
     fn table(claims: &[Claim]) -> LockTable {
         let mut table: LockTable = LockTable::default();
         for (number, claim) in (1..).zip(claims) {
-            let (claims, process) = (vec![claim.clone()], Process::default());
-            let request =
-                Request { session: id(number), ancestors: Vec::new(), claims, wait: true, terms: None, process };
+            let request = request(number, &[], std::slice::from_ref(claim));
             let outcome = table.apply(number.into(), Op::Acquire(request)).unwrap();
             assert!(matches!(outcome.reply, Reply::Granted(_) | Reply::Waiting));
         }

@@ -27,3 +27,6 @@ pub mod table;
 mod conflict;
 mod listing;
 mod nesting;
+
+#[cfg(test)]
+mod samples;

@@ -85,32 +85,20 @@ fn reaches_past(held: &Claim, asked: &Claim) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::super::op::Op;
-    use super::super::request::{Process, Request};
-    use super::super::resource::Resource;
-    use super::super::span::Span;
+    use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
-
-    fn claim(mode: Mode, part: &str) -> Claim {
-        let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
-        Claim { resource: Resource::new("r").unwrap(), mode, span, slots: (mode == Mode::Slot).then_some(2) }
-    }
-
-    fn id(number: u8) -> SessionId {
-        SessionId([number; 16])
-    }
 
     /// How `asked` stands below the holds given, the outermost first.
     fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
         let mut table: LockTable = LockTable::default();
         let mut ancestors = Vec::new();
         for (number, held) in (1..).zip(holds) {
-            let process = Process::default();
-            let (session, claims) = (id(number), vec![held.clone()]);
-            let request = Request { session, ancestors: ancestors.clone(), claims, wait: false, terms: None, process };
+            let request = request(number, &ancestors, std::slice::from_ref(held));
             table.apply(u64::from(number) * 10, Op::Acquire(request)).unwrap();
-            ancestors.insert(0, id(number));
+            ancestors.insert(0, number);
         }
+        let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();
         standing(table.records(), asked, &ancestors).unwrap()
     }
 

@@ -3,7 +3,7 @@
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::each;
+use crate::world::{each, follows};
 
 /// Runs a test on each kind of server whose Cluster has sharded channels.
 fn each_new(test: impl Fn(Kind) + Sync) {
@@ -110,18 +110,7 @@ fn a_failover_in_mid_run_is_followed() {
         let owner = cluster.owner(cluster.slot("k"));
         let replica = cluster.add_replica(owner);
         let lab = Lab::at(cluster.url());
-        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
-        let mut waiter = lab.wait_by(["exec", "k"]);
-        lab.until_waiting("k", 1);
-        cluster.promote(replica);
-        wait_until("the new master has them", || {
-            lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1)
-        });
-        assert!(holder.runs());
-        holder.end().silently(0);
-        waiter.expect_held();
-        waiter.end().silently(0);
-        lab.assert_idle();
+        follows(&lab, || cluster.promote(replica));
     });
 }
 

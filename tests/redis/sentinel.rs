@@ -3,7 +3,7 @@
 use crate::support::servers::Kind;
 use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::each;
+use crate::world::{each, follows};
 
 /// exec, ranges, queueing and hand-over go to the master.
 #[test]
@@ -34,21 +34,7 @@ fn a_failover_in_mid_run_is_followed() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
-        let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
-        let mut waiter = lab.wait_by(["exec", "k"]);
-        lab.until_waiting("k", 1);
-        let token = lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
-        sentinels.switch();
-        wait_until("the new master has them", || {
-            lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1)
-        });
-        assert!(holder.runs());
-        assert_eq!(lab.inspect(["k"])["resources"][0]["holders"][0]["token"], token);
-        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
-        holder.end().silently(0);
-        waiter.expect_held();
-        waiter.end().silently(0);
-        lab.assert_idle();
+        follows(&lab, || sentinels.switch());
     });
 }
 

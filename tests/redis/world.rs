@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::support::servers::{Kind, Server};
-use crate::support::{DEADLINE, Lab, Running};
+use crate::support::{DEADLINE, Lab, Running, wait_until};
 
 /// Runs a test on each kind of server, at the same time. A thread that fails has the name of its server.
 pub(crate) fn on_each(test: impl Fn(Lab) + Sync) {
@@ -33,6 +33,24 @@ pub(crate) fn each(test: impl Fn(Kind) + Sync) {
 /// Starts `rlock` with these words and a script, whose input stays open.
 pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
     Running::start(lab.rlock(words).args(["-c", script]).stdin(Stdio::piped()))
+}
+
+/// Plays that another server becomes the master in mid-run: the holder renews there, and the waiter is woken from there.
+pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
+    let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let token = || lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
+    let first = token();
+    change_master();
+    wait_until("the new master has them", || lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1));
+    assert!(holder.runs());
+    assert_eq!(token(), first);
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    holder.end().silently(0);
+    waiter.expect_held();
+    waiter.end().silently(0);
+    lab.assert_idle();
 }
 
 /// The time on the clock of this machine, which all servers share, in microseconds.

@@ -175,6 +175,18 @@ impl Lab {
         names
     }
 
+    /// Fails if rlock says a word of its own in a normal run, be it after a wait.
+    pub(crate) fn assert_quiet(&self) {
+        self.run(["exec", "k", "--", "true"]).silently(0);
+        self.run(["exec", "k", "--read", "{k}j", "--slot", "{k}s=2", "--", "echo", "out"]).printed("out\n");
+        let holder = self.hold("k");
+        let waiter = self.wait_by(["exec", "k"]);
+        self.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.end().printed("held\n");
+        self.assert_idle();
+    }
+
     /// Fails unless nobody holds, nobody waits, and no session's file was left behind.
     pub(crate) fn assert_idle(&self) {
         let files = self.files();

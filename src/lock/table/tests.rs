@@ -1,40 +1,14 @@
 //! Single situations with their exact answers; the histories are in tests/properties.rs.
 
 use super::super::op::ResourceListing;
-use super::super::request::{Process, Terms};
+use super::super::request::Terms;
+use super::super::samples::{claim, id, name, request, span};
 use super::*;
 
 const NOW: Micros = 1_000;
 
-fn name(text: &str) -> Resource {
-    Resource::new(text).unwrap()
-}
-
-fn span(text: &str) -> Span {
-    if text.is_empty() { Span::Whole } else { Span::parse(text).unwrap() }
-}
-
-fn id(number: u8) -> SessionId {
-    SessionId([number; 16])
-}
-
-fn claim(mode: Mode, part: &str) -> Claim {
-    Claim { resource: name("r"), mode, span: span(part), slots: None }
-}
-
 fn slot(slots: u32) -> Claim {
     Claim { slots: Some(slots), ..claim(Mode::Slot, "") }
-}
-
-fn request(session: u8, ancestors: &[u8], claims: &[Claim]) -> Request {
-    Request {
-        session: id(session),
-        ancestors: ancestors.iter().map(|ancestor| id(*ancestor)).collect(),
-        claims: claims.to_vec(),
-        wait: true,
-        terms: None,
-        process: Process::default(),
-    }
 }
 
 #[derive(Default)]
