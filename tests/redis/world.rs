@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::servers::{Kind, Server};
 use crate::support::{DEADLINE, Lab, Running, wait_until};
@@ -57,6 +58,12 @@ pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
     u64::try_from(since.as_micros()).expect("it is earlier than the year 500000")
+}
+
+/// The time since this machine was started, in microseconds, by the clock that leases are kept by.
+fn uptime() -> u64 {
+    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("it is not negative");
+    u64::try_from(since.as_micros()).expect("it is shorter than 500000 years")
 }
 
 /// The keys of a namespace, sorted.
@@ -113,6 +120,8 @@ pub(crate) struct Stubborn {
     /// The `rlock`.
     pub(crate) rlock: Running,
     command: OwnedFd,
+    /// The time on the clock when the machine started, as it was to tell from the clock when this was started.
+    origin: u64,
 }
 
 impl Stubborn {
@@ -124,18 +133,18 @@ impl Stubborn {
         let mut rlock = Running::start(command.args(["-c", script]).stdin(Stdio::piped()).process_group(0));
         let pid = rlock.line().parse().ok().and_then(Pid::from_raw).expect("the command tells its process id");
         let command = pidfd_open(pid, PidfdFlags::empty()).expect("the command runs");
-        Self { rlock, command }
+        Self { rlock, command, origin: now() - uptime() }
     }
 
     /// Waits until the command is gone and tells when that was, in microseconds; on a busy machine, when it can have been at the
-    /// earliest.
+    /// earliest. It goes by the clock as it was when the command started, which somebody may have put forward since.
     pub(crate) fn gone(&self) -> u64 {
         let lateness = Lateness::observe();
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
         let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
-        let now = now();
+        let gone = self.origin + uptime();
         assert!(ready > 0, "the command runs on");
-        now - lateness.allowance()
+        gone - lateness.allowance()
     }
 
     /// Whether the command still runs.
