@@ -13,7 +13,11 @@ end
 if known or #due > 0 then
   make_way()
   -- Alone it is asked for less than its grant was.
-  if #due > 0 or resources[1].count.waiters then
+  local alone = #due == 0
+  for i = 1, n do
+    alone = alone and not resources[i].count.waiters
+  end
+  if not alone then
     check()
   end
 end

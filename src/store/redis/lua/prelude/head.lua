@@ -99,15 +99,22 @@ local function places(id, hint)
   return {}
 end
 
--- The claims of a session in their order, and the resource of each.
+-- The claims of a session in their order, and the resource of each. Some are missing where the keys of a resource were lost.
 local function claims_of(id, at)
-  local claims, where = {}, {}
+  local found, claims, where = {}, {}, {}
   for i = 1, #at do
     local own = at[i].records[id][CLAIMS]
     for j = 1, #own do
-      local index = own[j][INDEX] + 1
-      claims[index], where[index] = own[j], at[i]
+      found[#found + 1] = { own[j], at[i] }
     end
+  end
+  if #at > 1 then
+    table.sort(found, function(a, b)
+      return a[1][INDEX] < b[1][INDEX]
+    end)
+  end
+  for i = 1, #found do
+    claims[i], where[i] = found[i][1], found[i][2]
   end
   return claims, where
 end
