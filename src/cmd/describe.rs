@@ -69,13 +69,31 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond.
+/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that can write is its last instant: a
+/// server says what it likes.
 pub(super) fn time(instant: Micros) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(instant)).to_string()
+    let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
+    humantime::format_rfc3339_millis(written).to_string()
 }
+
+/// The first instant that RFC 3339 can't write.
+const YEAR_10000: Micros = 253_402_300_800_000_000;
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
 pub(super) fn duration(length: Micros) -> String {
     let text = humantime::format_duration(Duration::from_secs(length / 1_000_000)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instant_can_be_told() {
+        assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(YEAR_10000 - 1), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(Micros::MAX), time(YEAR_10000 - 1));
+        assert!(!duration(Micros::MAX).is_empty());
+    }
 }
