@@ -43,7 +43,7 @@ fn main() {
     link_statically(&out);
 }
 
-/// The module of the scripts: a constant for each, and those for what they share.
+/// The module of the scripts: one static for each, and what they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let head = stripped(&read(format!("{LUA}/prelude/{HEAD}.lua")));
@@ -60,7 +60,7 @@ fn scripts() -> String {
         };
         let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();
-        writeln!(module, "pub(super) const {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts} }};")
+        writeln!(module, "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts} }};")
             .expect("a text takes what is written");
     }
     module
