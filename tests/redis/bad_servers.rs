@@ -2,6 +2,8 @@
 //! command is not started."
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::fakes::{Fake, as_redis_5};
@@ -219,20 +221,6 @@ fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
     }
 }
 
-/// "inspect" asks what kind of server it is; a user who has no right to that sees what there is all the same.
-#[test]
-fn who_may_not_ask_what_the_server_is_need_not() {
-    each(|kind| {
-        let server = Server::on_tcp(kind);
-        let lab = Lab::at(server.url());
-        let _holder = lab.hold("k");
-        server.ask::<()>(&["ACL", "SETUSER", "few", "on", "nopass", "~*", "+@all", "-hello"]);
-        let few = server.url().replace("//", "//few:x@");
-        let few = Lab::at(few).with("RLOCK_NAMESPACE", lab.namespace());
-        assert_eq!(few.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1), "{kind:?}");
-    });
-}
-
 /// A server of another kind
 #[test]
 fn a_web_server_is_none() {
@@ -259,6 +247,32 @@ fn a_server_with_other_scripts_says_what_may_be_the_matter() {
         assert!(said.starts_with(&format!("{} replied what this rlock does not know", odd.url())), "{words:?}: {said}");
         assert!(said.ends_with("give each its own by --namespace"), "{words:?}: {said}");
     }
+}
+
+/// A Cluster whose nodes never agree: whoever waits there is not sent round in circles.
+#[test]
+fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
+    let (port, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+    let (own, count) = (Arc::clone(&port), Arc::clone(&asked));
+    let circle = Fake::new(move |request| {
+        let answer = |word: &str| match word {
+            "EVALSHA" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+                "*4\r\n$7\r\nwaiting\r\n:1\r\n:1\r\n:0\r\n".to_owned()
+            }
+            "EVALSHA" => format!("-MOVED 1 127.0.0.1:{}\r\n", own.get().expect("it is known by now")),
+            "HELLO" => "%0\r\n".to_owned(),
+            "SSUBSCRIBE" => ">3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        };
+        let words: Vec<&str> = request.split("\r\n").collect();
+        words.windows(3).filter(|words| words[0].starts_with('*')).map(|words| answer(words[2])).collect()
+    });
+    port.set(circle.port()).expect("it is set once");
+    let url = circle.url().replace("redis://", "redis+cluster://");
+    let ran = Lab::at(&url).run(["exec", "-w", "3s", "k", "--", "true"]);
+    assert!(ran.failed(69).contains("is in a Cluster that does not serve now"), "{ran:?}");
+    let asked = asked.load(Ordering::SeqCst);
+    assert!(asked < 1000, "it was asked {asked} times in 3 s");
 }
 
 /// No Sentinel knows the master, none answers, and the name of the master is another.

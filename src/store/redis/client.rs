@@ -66,7 +66,12 @@ impl<'r> Client<'r> {
                     Err(_) => return Err(self.route.trouble(What::Strange)),
                 },
                 Judged::NoScript => whole = true,
-                Judged::Elsewhere(redirect) => self.route.follow(redirect),
+                Judged::Elsewhere(redirect) => {
+                    if let Err(trouble) = self.route.follow(redirect) {
+                        self.route.close();
+                        self.again_after(RETRY_AFTER, trouble, &mut met)?;
+                    }
+                }
                 Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.trouble(What::Migrating), &mut met)?,
                 Judged::Trouble(trouble) => {
                     self.route.close();
@@ -92,7 +97,7 @@ impl<'r> Client<'r> {
         Ok((answer, self.judged(reply)?))
     }
 
-    fn judged(&self, reply: Result<Value, redis::ServerError>) -> Result<Value, Trouble> {
+    fn judged(&mut self, reply: Result<Value, redis::ServerError>) -> Result<Value, Trouble> {
         match self.route.judge(reply) {
             Judged::Answer(value) => Ok(value),
             Judged::Trouble(trouble) => Err(trouble),

@@ -17,6 +17,9 @@ use super::locate::{Located, Locating, Seek, locate};
 use super::target::{Kind, Node, Target};
 use super::trouble::{Stage, Trouble, What};
 
+/// How often in a row it is believed that the resources are elsewhere: nodes that agree need one or two.
+const REDIRECTIONS: u32 = 8;
+
 /// A way to one server.
 pub(super) struct Route {
     target: Arc<Target>,
@@ -27,6 +30,8 @@ pub(super) struct Route {
     node: Option<Node>,
     /// Where a node of a Cluster said that the resources are.
     redirect: Option<Redirect>,
+    /// How often in a row it was said that they are elsewhere.
+    redirections: u32,
     state: State,
     /// What was said while the server is still looked for.
     outbox: Vec<Cmd>,
@@ -68,6 +73,14 @@ pub(super) struct Redirect {
     asking: bool,
 }
 
+impl Redirect {
+    /// To a node that has the slot.
+    #[cfg(test)]
+    pub(super) fn to(node: Node) -> Self {
+        Self { node, asking: false }
+    }
+}
+
 /// What an answer means for the way.
 pub(super) enum Judged {
     /// It is one, of whatever kind.
@@ -90,6 +103,7 @@ impl Route {
             turn: 0,
             node: None,
             redirect: None,
+            redirections: 0,
             state: State::Closed,
             outbox: Vec::new(),
             expected: VecDeque::new(),
@@ -146,7 +160,7 @@ impl Route {
     }
 
     /// The node that is asked, or was last.
-    fn node(&self) -> &Node {
+    pub(super) fn node(&self) -> &Node {
         self.node.as_ref().unwrap_or(&self.target.nodes[0])
     }
 
@@ -263,13 +277,22 @@ impl Route {
     pub(super) fn close(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.redirect = None;
+        self.redirections = 0;
         self.hang_up();
     }
 
     /// Goes where the resources are.
-    pub(super) fn follow(&mut self, redirect: Redirect) {
+    ///
+    /// # Errors
+    /// The nodes only send each other's askers round.
+    pub(super) fn follow(&mut self, redirect: Redirect) -> Result<(), Trouble> {
+        self.redirections += 1;
+        if self.redirections > REDIRECTIONS {
+            return Err(self.trouble(What::ClusterDown));
+        }
         self.redirect = Some(redirect);
         self.hang_up();
+        Ok(())
     }
 
     fn hang_up(&mut self) {
@@ -279,9 +302,12 @@ impl Route {
     }
 
     /// What an answer means.
-    pub(super) fn judge(&self, reply: Result<Value, ServerError>) -> Judged {
+    pub(super) fn judge(&mut self, reply: Result<Value, ServerError>) -> Judged {
         let error = match reply {
-            Ok(value) => return Judged::Answer(value),
+            Ok(value) => {
+                self.redirections = 0;
+                return Judged::Answer(value);
+            }
             Err(error) => error,
         };
         let in_cluster = self.is_cluster();
@@ -289,7 +315,7 @@ impl Route {
             Some(ServerErrorKind::NoScript) => Judged::NoScript,
             Some(ServerErrorKind::TryAgain) if in_cluster => Judged::TryAgain,
             Some(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) if in_cluster => {
-                let node = error.details().and_then(|details| Node::redirected(details, self.node()));
+                let node = error.details().and_then(|details| self.node().redirected(details));
                 match node {
                     Some(node) => Judged::Elsewhere(Redirect { node, asking: kind == ServerErrorKind::Ask }),
                     None => Judged::Trouble(self.trouble(What::from_reply(&error))),

@@ -96,6 +96,8 @@ impl<'t> Survey<'t> {
 
     fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
         let pattern = self.setting.keyspace.pattern();
+        // What lies elsewhere by now leads there, and the scan has to go on here.
+        let mut leading_away = route.another();
         let mut cursor = 0_u64;
         let mut is_known = self.target.kind != Kind::Single;
         loop {
@@ -108,7 +110,7 @@ impl<'t> Survey<'t> {
             let (next, keys): (u64, Vec<Vec<u8>>) = read(route, value)?;
             let names: Vec<_> = keys.iter().filter_map(|key| self.setting.keyspace.resource(key)).collect();
             if self.is_cluster() {
-                names.iter().try_for_each(|name| self.look(route, std::slice::from_ref(name), seen))?;
+                names.iter().try_for_each(|name| self.look(&mut leading_away, std::slice::from_ref(name), seen))?;
             } else if !names.is_empty() {
                 self.look(route, &names, seen)?;
             }
@@ -120,7 +122,7 @@ impl<'t> Survey<'t> {
     }
 
     /// Sends the first command to what should be a single server. A node of a Cluster would answer for itself alone, as if nothing
-    /// were held elsewhere; one that doesn't say what it is, or not to this user, is believed to be single.
+    /// were held elsewhere; one that doesn't say what it is is believed to be single.
     fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Trouble> {
         let (about, value) = Client::new(route, self.until()).command_after(redis::cmd("HELLO"), command)?;
         let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
@@ -140,10 +142,7 @@ impl<'t> Survey<'t> {
             let [host, port, ..] = master.as_slice() else { continue };
             let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));
             let (Ok(host), Ok(port)) = address else { continue };
-            // A node that doesn't know its own address means the one at which it was asked.
-            let node = host
-                .filter(|host| !host.is_empty())
-                .map_or_else(|| self.target.nodes[0].clone(), |host| Node::Tcp { host, port });
+            let Some(node) = route.node().sibling(host.as_deref().unwrap_or_default(), port) else { continue };
             if !masters.contains(&node) {
                 masters.push(node);
             }

@@ -108,17 +108,21 @@ pub(in crate::store) struct Target {
 }
 
 impl Node {
-    /// Where a MOVED or ASK error leads to: its text without the first word, such as `3999 10.0.0.1:6381`. A node that
-    /// does not know how it is reached leaves the host out and means the one that it was reached by.
-    pub(super) fn redirected(details: &str, by: &Self) -> Option<Self> {
+    /// Where a MOVED or ASK error of this node leads to: its text without the first word, such as `3999 10.0.0.1:6381`.
+    pub(super) fn redirected(&self, details: &str) -> Option<Self> {
         let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let host = match (host, by) {
+        self.sibling(host.trim_start_matches('[').trim_end_matches(']'), number(port)?)
+    }
+
+    /// The node that this one calls by a host and a port. A node that does not know how it is reached leaves the host out and means
+    /// the one that it was reached by.
+    pub(super) fn sibling(&self, host: &str, port: u16) -> Option<Self> {
+        let host = match (host, self) {
             ("" | "?", Self::Tcp { host, .. }) => host,
             ("" | "?", Self::Unix(_)) => return None,
             (host, _) => host,
         };
-        Some(Self::Tcp { host: host.to_owned(), port: number(port)? })
+        Some(Self::Tcp { host: host.to_owned(), port })
     }
 }
 

@@ -181,9 +181,9 @@ fn redirections_lead_to_nodes() {
         ("3999", None),
         ("3999 h:x", None),
     ] {
-        assert_eq!(Node::redirected(details, &by), expected, "{details}");
+        assert_eq!(by.redirected(details), expected, "{details}");
     }
-    assert_eq!(Node::redirected("1 :2", &Node::Unix("/s".into())), None);
+    assert_eq!(Node::Unix("/s".into()).redirected("1 :2"), None);
 }
 
 /// Words that may stand in a URL, most of them where they have no business.
