@@ -145,7 +145,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::on_cluster(Kind::Valkey9),
         tag: TAG,
         faults: &[MIGRATE],
-        codes: UNREACHED_OR_LOST,
+        codes: &[69],
         idle: OUTAGE,
         ..ON_SERVER
     },

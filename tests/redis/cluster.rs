@@ -102,6 +102,28 @@ fn a_slot_may_move_under_a_lock() {
     });
 }
 
+/// The same for what is held of several resources, whose keys are on either side meanwhile: each is renewed where it is. Until all is
+/// moved no node has what a release would touch.
+#[test]
+fn a_slot_may_move_under_several_locks() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let from = cluster.owner(slot);
+        let mut holder = lab.hold_by(["exec", "k", "{k}2", "{k}3", "--ttl", "6s", "--grace", "200ms"]);
+        let migration = cluster.migrate(slot, from, (from + 1) % 3);
+        for key in &migration.keys() {
+            migration.move_key(key);
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
+        }
+        migration.finish();
+        holder.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// A replica takes over in mid-run: the holder renews there, and the waiter is woken from there.
 #[test]
 fn a_failover_in_mid_run_is_followed() {

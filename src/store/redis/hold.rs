@@ -14,6 +14,7 @@ use super::client::Client;
 use super::codec::{Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say};
 use super::link::now;
+use super::piecemeal::{Next, Piecemeal};
 use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
@@ -34,8 +35,10 @@ pub(super) struct RedisHold {
     request: Request,
     channel: String,
     ttl: Micros,
-    /// The resources of the request, and what else its scripts turned out to touch.
+    /// The resources of the request, and behind them what else its scripts turned out to touch.
     resources: Vec<Resource>,
+    /// How many of them are the request's.
+    own: usize,
     replicas: u32,
     connect_timeout: Duration,
     conversation: Conversation,
@@ -44,10 +47,14 @@ pub(super) struct RedisHold {
     unanswered: VecDeque<Sent>,
     /// What is to be said again soon.
     put_off: Option<(Duration, Say)>,
+    /// The renewal of a hold whose slot migrates, from its first part until all is renewed.
+    piecemeal: Option<Piecemeal>,
     /// Until when a request that nobody answers is tried.
     ask_until: Duration,
     /// How often in a row the server could not be used.
     failures: u32,
+    /// Whether there ever was one that could not, so that it may have heard of the request.
+    has_failed: bool,
     /// When it is tried again, while there is no connection.
     retry_at: Option<Duration>,
     trouble: Option<Trouble>,
@@ -66,10 +73,8 @@ struct Sent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     Say(Say),
-    /// The renewal of one resource's lease, and whether it is the last one and all others succeeded.
-    Alone {
-        last: bool,
-    },
+    /// The renewal of one resource's lease, by its number in the request.
+    Alone(usize),
 }
 
 impl RedisHold {
@@ -97,13 +102,16 @@ impl RedisHold {
             channel: setting.keyspace.channel(&resources[0], request.session),
             setting,
             ttl: terms.ttl,
+            own: resources.len(),
             resources,
             conversation: Conversation::new(terms, replicas),
             route,
             unanswered: VecDeque::new(),
             put_off: None,
+            piecemeal: None,
             ask_until: now().saturating_add(connect_timeout),
             failures: 0,
+            has_failed: false,
             retry_at: None,
             trouble: None,
             was_not_taken: false,
@@ -218,7 +226,7 @@ impl RedisHold {
     /// Goes on elsewhere in the Cluster.
     fn go_to(&mut self, redirect: Redirect, now: Duration) -> Result<(), Trouble> {
         self.forget_what_was_said();
-        self.route.follow(redirect);
+        self.route.follow(redirect)?;
         self.connect(now)
     }
 
@@ -226,36 +234,35 @@ impl RedisHold {
         let Some(sent) = self.unanswered.pop_front() else {
             return Err(self.route.trouble(What::NotRedis));
         };
-        let value = match self.route.judge(reply) {
+        let judged = self.route.judge(reply);
+        let say = match sent.what {
+            Said::Say(say) => say,
+            Said::Alone(resource) => return self.answer_alone(resource, sent.whole, judged, now),
+        };
+        let value = match judged {
             Judged::Answer(value) => value,
             Judged::NoScript if !sent.whole => {
-                self.say_whole(&sent, now);
+                self.say(say, true, now);
                 return Ok(());
             }
             Judged::NoScript => return Err(self.route.trouble(What::Strange)),
             Judged::Elsewhere(redirect) => return self.go_to(redirect, now),
             Judged::TryAgain => {
-                self.try_again(&sent, now);
+                self.try_again(say, now);
                 return Ok(());
             }
             Judged::Trouble(trouble) => return Err(trouble),
         };
-        self.failures = 0;
-        self.trouble = None;
-        let (say, answer) = match sent.what {
-            Said::Say(say @ Say::Replicate(_)) => (say, replicated(&value)),
-            Said::Say(say) => match Reply::read(value) {
+        self.is_served();
+        let answer = match say {
+            Say::Replicate(_) => replicated(&value),
+            say => match Reply::read(value) {
                 Ok(Reply::Need(names)) => {
                     self.resources.extend(names);
                     self.say(say, false, now);
                     return Ok(());
                 }
-                reply => (say, reply.ok().and_then(answer_of)),
-            },
-            Said::Alone { last } => match Reply::read(value) {
-                Ok(Reply::Renewed) if !last => return Ok(()),
-                Ok(Reply::Renewed) => (Say::Renew { listening: false }, Some(self.as_before())),
-                reply => (Say::Renew { listening: false }, reply.ok().and_then(answer_of)),
+                reply => reply.ok().and_then(answer_of),
             },
         };
         let answer = answer.ok_or_else(|| self.route.trouble(What::Strange))?;
@@ -264,48 +271,67 @@ impl RedisHold {
         Ok(())
     }
 
+    /// The server answers.
+    fn is_served(&mut self) {
+        self.failures = 0;
+        self.trouble = None;
+        self.piecemeal = None;
+    }
+
     fn forget_what_was_said(&mut self) {
         self.unanswered.clear();
         self.put_off = None;
     }
 
-    /// The server doesn't know the script, so it is sent as it is.
-    fn say_whole(&mut self, sent: &Sent, now: Duration) {
-        match sent.what {
-            Said::Say(say) => self.say(say, true, now),
-            Said::Alone { .. } => self.renew_alone(true, now),
-        }
-    }
-
     /// Some keys are on their way to another node, and until all are there no script gets them together.
-    fn try_again(&mut self, sent: &Sent, now: Duration) {
-        match sent.what {
-            // What keeps the lease alive is a key of its own in each resource.
-            Said::Say(Say::Renew { .. }) if self.held().is_some() => {
-                self.renew_alone(false, now);
+    fn try_again(&mut self, say: Say, now: Duration) {
+        match say {
+            Say::Renew { .. } if self.held().is_some() => {
+                let renewal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.own, now));
+                renewal.left().into_iter().for_each(|resource| self.renew_alone(resource, false, now));
             }
-            Said::Say(say) => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say)),
-            Said::Alone { .. } => {}
+            say => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say)),
         }
     }
 
-    fn renew_alone(&mut self, whole: bool, now: Duration) {
-        let mut names: Vec<&Resource> = self.request.claims.iter().map(|claim| &claim.resource).collect();
-        names.sort_unstable();
-        names.dedup();
-        let (session, ttl) = (self.request.session, self.ttl);
-        let calls: Vec<_> = names.into_iter().map(|name| Call::renew_alone(session, name.clone(), ttl)).collect();
-        let count = calls.len();
-        for (number, call) in (1..).zip(calls) {
-            self.route.send(if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) });
-            let what = Said::Alone { last: number == count };
-            self.unanswered.push_back(Sent { what, at: now, whole });
-        }
+    fn renew_alone(&mut self, resource: usize, whole: bool, now: Duration) {
+        let call = Call::renew_alone(self.request.session, self.resources[resource].clone(), self.ttl);
+        self.route.send(if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) });
+        self.unanswered.push_back(Sent { what: Said::Alone(resource), at: now, whole });
     }
 
-    /// A lease that was renewed without its other keys: nothing else has changed.
-    fn as_before(&self) -> Answer {
-        self.held().map_or(Answer::Unknown, |grant| Answer::Granted(grant.tokens))
+    /// What a node says of one key of those that it may or may not have.
+    fn answer_alone(&mut self, resource: usize, whole: bool, judged: Judged, now: Duration) -> Result<(), Trouble> {
+        let Some(renewal) = &mut self.piecemeal else { return Ok(()) };
+        match judged {
+            Judged::Answer(value) => match Reply::read(value) {
+                Ok(Reply::Renewed) => renewal.renewed(resource),
+                Ok(Reply::Unknown) => {}
+                _ => return Err(self.route.trouble(What::Strange)),
+            },
+            Judged::NoScript if !whole => {
+                self.renew_alone(resource, true, now);
+                return Ok(());
+            }
+            Judged::NoScript => return Err(self.route.trouble(What::Strange)),
+            Judged::Elsewhere(redirect) => renewal.moved(redirect),
+            Judged::TryAgain => {}
+            Judged::Trouble(trouble) => return Err(trouble),
+        }
+        if self.unanswered.iter().any(|sent| matches!(sent.what, Said::Alone(_))) {
+            return Ok(());
+        }
+        match (renewal.next(), self.held()) {
+            (Next::Renewed(since), Some(grant)) => {
+                self.is_served();
+                let renewed = (Say::Renew { listening: false }, Answer::Granted(grant.tokens));
+                let says = self.conversation.answered(renewed.0, renewed.1, since, now);
+                self.say_all(says, now);
+                Ok(())
+            }
+            (Next::Elsewhere(redirect), _) => self.go_to(redirect, now),
+            _ => Err(self.route.trouble(What::Migrating)),
+        }
     }
 
     /// What is held, as far as is known.
@@ -319,11 +345,12 @@ impl RedisHold {
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
-            self.was_not_taken = is_final && self.conversation.is_asking() && self.failures == 0;
+            self.was_not_taken = is_final && self.conversation.is_asking() && !self.has_failed;
             return Err(trouble.or_rather(self.trouble.take()).into());
         }
         self.route.close();
         self.forget_what_was_said();
+        self.has_failed = true;
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(now.saturating_add(self.conversation.retry_after(self.failures)));
         self.trouble = Some(trouble.or_rather(self.trouble.take()));
@@ -369,7 +396,7 @@ impl Hold for RedisHold {
         let passed_over = self.unanswered.len();
         self.unanswered.clear();
         let mut call = Call::release(self.request.session, self.resources.clone());
-        if self.conversation.is_asking() && self.failures == 0 && self.route.is_looking() {
+        if self.conversation.is_asking() && !self.has_failed && self.route.is_looking() {
             // Nothing has left yet.
             return Ok(Released::Done);
         }

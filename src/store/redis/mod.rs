@@ -13,6 +13,7 @@ mod hold;
 pub mod keys;
 mod link;
 mod locate;
+mod piecemeal;
 mod route;
 mod scripts;
 mod secrets;
