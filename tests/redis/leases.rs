@@ -232,7 +232,9 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
-        let holder = lab.hold("k");
+        let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
+        // From then on it asks for nothing until it renews.
+        wait_until("it listens", || !server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
         let how = "by 'rlock cleanup --break' or with the server's data; the command has ended, but maybe too late";
@@ -248,9 +250,9 @@ fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
     let wait = |options: &[&'static str]| lab.wait_by([&["exec", "-E", "0"], options, &["k"]].concat());
-    let short = wait(&["-w", "3s"]);
-    let long = wait(&["-w", "34s"]);
-    let quiet = wait(&["-w", "34s", "-q"]);
+    let short = wait(&["-w", "10s"]);
+    let long = wait(&["-w", "45s"]);
+    let quiet = wait(&["-w", "45s", "-q"]);
     lab.until_waiting("k", 3);
     server.kill();
     let trouble = format!("{} refused the connection: start the server, or correct the address", server.url());

@@ -39,7 +39,6 @@ fn a_waiter_is_granted_what_a_killed_holder_held() {
         assert_eq!(waiter.code(), 0);
     }
     println!("a waiter runs {slowest:?} after the death of the holder, at the slowest of 10");
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     lab.assert_idle();
 }
 

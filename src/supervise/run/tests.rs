@@ -310,7 +310,8 @@ const OVERDUE: &str = "rlock: lost: the lease on 'k' was not renewed in time: th
 #[test]
 fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
     let _one = one_test_at_a_time();
-    let (ttl, grace) = (Duration::from_millis(600), Duration::from_millis(200));
+    // The command has until a grace before the end to set its trap.
+    let (ttl, grace) = (Duration::from_secs(2), Duration::from_millis(500));
     // A command that ignores SIGTERM ends by nothing but SIGKILL.
     for (trap, at_least) in [("trap 'exit 0' TERM", ttl - grace), ("trap '' TERM", ttl)] {
         let start = now();
@@ -384,10 +385,10 @@ fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
 #[test]
 fn a_renewal_moves_the_deadline() {
     let _one = one_test_at_a_time();
-    let (ttl, grace) = (Duration::from_millis(600), Duration::from_millis(200));
+    let (ttl, grace) = (Duration::from_millis(1500), Duration::from_millis(300));
     let options = Options { grace, ..OPTIONS };
     let (mut hold, _news) = Fake::leased(ttl, u32::MAX);
-    let (code, messages) = supervised(&mut hold, "sleep 1; exit 5", options, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", options, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
 
     let start = now();
