@@ -77,13 +77,6 @@ impl Lease {
             Some(doublings) => RETRY_MIN.saturating_mul(2_u32.saturating_pow(doublings)).min(longest),
         }
     }
-
-    /// When to try again after so many failures in a row, the last of them at `failed`; `None` where nothing could come
-    /// of it before the deadline.
-    #[must_use]
-    pub fn retry_at(self, failed: Duration, failures: u32, deadline: Duration) -> Option<Duration> {
-        Some(failed.saturating_add(self.retry_after(failures))).filter(|at| *at < deadline)
-    }
 }
 
 /// When a command that needs `grace` to end must be asked to, so that it is gone by the deadline.
@@ -177,24 +170,17 @@ mod tests {
             prop_assert!(terminate <= lease.deadline(sent));
         }
 
-        /// Nothing is tried after the deadline, and nothing is given up long before it.
+        /// From a renewal that fails to the deadline there are no long pauses, and the tries don't crowd.
         #[test]
-        fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), sent: u32, took in 0_u64..50) {
-            let (lease, sent) = (Lease::new(ttl), ms(sent.into()));
-            let deadline = lease.deadline(sent);
-            let mut last = lease.renew_at(sent);
+        fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), took in 0_u64..50) {
+            let lease = Lease::new(ttl);
+            let mut left = lease.deadline(Duration::ZERO) - lease.renew_at(Duration::ZERO);
             let mut failures = 0;
-            loop {
+            while left > Duration::ZERO {
                 failures += 1;
-                let failed = last + ms(took);
-                let Some(at) = lease.retry_at(failed, failures, deadline) else {
-                    prop_assert!(failed + ttl / 10 >= deadline);
-                    break;
-                };
-                prop_assert!(failed <= at && at < deadline && at <= failed + ttl / 10);
-                last = at;
-                // The first goes out at once, the others must not crowd.
-                prop_assert!(failures < 60, "{failures} tries");
+                let pause = lease.retry_after(failures);
+                prop_assert!(pause <= ttl / 10 && failures < 60, "{pause:?} after {failures}");
+                left = left.saturating_sub(pause + ms(took));
             }
         }
     }

@@ -237,10 +237,9 @@ impl Machine {
             return self.finish([report, Action::Release, Action::Exit(code)]);
         }
         if self.due(Timer::Trouble, now) {
-            return match self.shown {
-                true => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
-                false => vec![Action::WarnWaiting],
-            };
+            // Not into the line, and it comes back behind that.
+            let (hide, show) = (self.shown.then_some(Action::HideWaiting), self.shown.then_some(Action::ShowWaiting));
+            return hide.into_iter().chain([Action::WarnWaiting]).chain(show).collect();
         }
         if self.due(Timer::Notice, now) {
             self.shown = true;

@@ -38,10 +38,6 @@ pub(super) struct Link {
     inbox: Inbox,
     /// What was sent first, whose replies nobody else sees.
     login: VecDeque<Step>,
-    /// How many commands of others have no reply yet.
-    unanswered: usize,
-    /// What came while [`call`](Self::call) waited for something else.
-    kept: VecDeque<Incoming>,
     is_used: bool,
 }
 
@@ -128,8 +124,6 @@ impl Link {
             parser: Parser::new(),
             inbox: Inbox::default(),
             login: VecDeque::new(),
-            unanswered: 0,
-            kept: VecDeque::new(),
             is_used: false,
         })
     }
@@ -164,20 +158,12 @@ impl Link {
 
     /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued, in one write.
     pub(super) fn send(&mut self, command: &Cmd) {
-        self.unanswered += 1;
         self.queue(command);
     }
 
     /// Does all that can be done without waiting; the next thing that has arrived. `None` means: wait for the
     /// descriptor.
     pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
-        match self.kept.pop_front() {
-            Some(kept) => Ok(Some(kept)),
-            None => self.next(),
-        }
-    }
-
-    fn next(&mut self) -> Result<Option<Incoming>, Trouble> {
         let wrote = self.stream.write().map_err(|what| self.trouble(what))?;
         loop {
             while let Some(value) = self.parse()? {
@@ -213,21 +199,12 @@ impl Link {
     fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Trouble> {
         self.is_used = true;
         let reply = match value {
-            Value::Push { kind, data } => {
-                let push = push(&kind, data);
-                if matches!(push, Some(Push::Subscribed { .. })) {
-                    self.unanswered = self.unanswered.saturating_sub(1);
-                }
-                return Ok(push.map(Incoming::Push));
-            }
+            Value::Push { kind, data } => return Ok(push(&kind, data).map(Incoming::Push)),
             Value::ServerError(error) => Err(error),
             value => Ok(value),
         };
         match (self.login.pop_front(), reply) {
-            (None, reply) => {
-                self.unanswered = self.unanswered.saturating_sub(1);
-                Ok(Some(Incoming::Reply(reply)))
-            }
+            (None, reply) => Ok(Some(Incoming::Reply(reply))),
             (Some(_), Ok(_)) => Ok(None),
             (Some(step), Err(error)) => match step.failed(&error) {
                 Some(what) => Err(self.trouble(what)),
@@ -236,37 +213,25 @@ impl Link {
         }
     }
 
-    /// Sends commands and waits for their replies, until `deadline` on the clock of [`now`]. A subscription is answered
-    /// by an `Okay`. Whatever else comes is kept for [`advance`](Self::advance). Without commands it waits until the
-    /// server has taken the login.
-    pub(super) fn call(
-        &mut self,
-        commands: &[Cmd],
-        deadline: Duration,
-    ) -> Result<Vec<Result<Value, ServerError>>, Trouble> {
-        let mut earlier = self.unanswered;
-        for command in commands {
-            self.send(command);
-        }
-        let mut replies = Vec::with_capacity(commands.len());
+    /// Asks one question on a connection on which nothing else was said, and waits for the reply, until `deadline` on the clock of
+    /// [`now`].
+    pub(super) fn ask(&mut self, question: &Cmd, deadline: Duration) -> Result<Result<Value, ServerError>, Trouble> {
+        self.send(question);
         loop {
-            match self.next()? {
-                None if commands.len() == replies.len() && self.login.is_empty() => return Ok(replies),
+            match self.advance()? {
+                Some(Incoming::Reply(reply)) => return Ok(reply),
+                Some(Incoming::Push(_)) => {}
                 None => self.wait(deadline)?,
-                Some(Incoming::Push(push @ (Push::Message { .. } | Push::Unsubscribed { .. }))) => {
-                    self.kept.push_back(Incoming::Push(push));
-                }
-                Some(answer) if earlier > 0 => {
-                    earlier -= 1;
-                    self.kept.push_back(answer);
-                }
-                Some(Incoming::Reply(reply)) => replies.push(reply),
-                Some(Incoming::Push(Push::Subscribed { .. })) => replies.push(Ok(Value::Okay)),
-            }
-            if !commands.is_empty() && commands.len() == replies.len() {
-                return Ok(replies);
             }
         }
+    }
+
+    /// Waits until the server has taken the login.
+    pub(super) fn until_logged_in(&mut self, deadline: Duration) -> Result<(), Trouble> {
+        while self.advance()?.is_some() || !self.login.is_empty() {
+            self.wait(deadline)?;
+        }
+        Ok(())
     }
 
     fn wait(&self, deadline: Duration) -> Result<(), Trouble> {

@@ -147,7 +147,7 @@ fn in_turn(
 fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Trouble> {
     let address = resolve(node).map_err(|what| what.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
-    link.call(&[], deadline)?;
+    link.until_logged_in(deadline)?;
     Ok(by(link, node))
 }
 
@@ -159,13 +159,13 @@ fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, T
     let mut link = Link::open_sentinel(target, &address)?;
     let mut question = redis::cmd("SENTINEL");
     question.arg("get-master-addr-by-name").arg(master);
-    let reply = link.call(&[question], deadline)?.pop();
+    let reply = link.ask(&question, deadline)?;
     let found = master_node(reply, master).map_err(|what| what.of(&sentinel))?;
 
     let server = target.shown_node(&found);
     let address = resolve(&found).map_err(|what| what.of(&server))?;
     let mut link = Link::open(target, address)?;
-    let role = link.call(&[redis::cmd("ROLE")], deadline)?.pop();
+    let role = link.ask(&redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
         Ok(true) => Ok(by(link, &found)),
         Ok(false) => Err(What::NotTheMaster.of(&server)),
@@ -177,11 +177,11 @@ fn by(link: Link, node: &Node) -> Address {
     Address { node: node.clone(), sockets: Vec::new(), open: Some(Box::new(link)) }
 }
 
-fn master_node(reply: Option<Result<Value, ServerError>>, name: &str) -> Result<Node, What> {
+fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, What> {
     let parts = match reply {
-        Some(Ok(Value::Nil)) => return Err(What::UnknownMaster(name.to_owned())),
-        Some(Ok(Value::Array(parts))) => parts,
-        Some(Err(error)) => {
+        Ok(Value::Nil) => return Err(What::UnknownMaster(name.to_owned())),
+        Ok(Value::Array(parts)) => parts,
+        Err(error) => {
             return Err(match What::from_reply(&error) {
                 What::TooOld => What::NotASentinel,
                 What::NoPassword => What::NoSentinelPassword,
@@ -202,10 +202,10 @@ fn master_node(reply: Option<Result<Value, ServerError>>, name: &str) -> Result<
 }
 
 /// A Sentinel that has not noticed a failover yet names what is no master any more.
-fn is_master(reply: Option<Result<Value, ServerError>>) -> Result<bool, What> {
+fn is_master(reply: Result<Value, ServerError>) -> Result<bool, What> {
     match reply {
-        Some(Ok(Value::Array(parts))) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
-        Some(Err(error)) => match What::from_reply(&error) {
+        Ok(Value::Array(parts)) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
+        Err(error) => match What::from_reply(&error) {
             // Without the right to ask, the first write tells.
             What::NoRight(Right::Command(_)) => Ok(true),
             what => Err(what),

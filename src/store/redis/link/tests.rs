@@ -137,7 +137,6 @@ proptest! {
                 prop_assert_eq!(arrived, expected);
             }
         }
-        prop_assert_eq!(link.unanswered, 0);
     }
 }
 
@@ -225,34 +224,17 @@ fn errors_are_replies_and_pushes_stand_between_them() {
         other => panic!("{other:?}"),
     }
     assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Subscribed { channel: channel() })));
-    assert_eq!(link.unanswered, 1);
     assert!(matches!(link.advance().unwrap(), Some(Incoming::Reply(Ok(_)))));
     assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Message { channel: channel() })));
     assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Unsubscribed { channel: channel() })));
-    assert_eq!((link.advance().unwrap(), link.unanswered), (None, 0));
-}
-
-#[test]
-fn a_call_returns_its_own_replies_and_keeps_the_rest() {
-    let server = Server::new();
-    let (mut link, mut stream) = server.link("", "");
-    link.send(&ping());
-    let message: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
-    let subscribed: &[u8] = b">3\r\n$9\r\nsubscribe\r\n$1\r\nd\r\n:1\r\n";
-    stream.write_all(&[b":1\r\n", message, subscribed, b"-NO way\r\n"].concat()).unwrap();
-    let subscribe = redis::cmd("SUBSCRIBE").arg("d").clone();
-    let replies = link.call(&[subscribe, ping()], now() + PATIENCE).unwrap();
-    assert!(matches!(&replies[..], [Ok(Value::Okay), Err(error)] if error.code() == "NO"), "{replies:?}");
-    assert_eq!(link.advance().unwrap(), Some(Incoming::Reply(Ok(Value::Int(1)))));
-    assert_eq!(link.advance().unwrap(), Some(Incoming::Push(Push::Message { channel: b"c".to_vec() })));
     assert_eq!(link.advance().unwrap(), None);
 }
 
 #[test]
-fn a_call_ends_at_its_deadline() {
+fn a_question_is_given_up_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let trouble = link.call(&[ping()], now() + Duration::from_millis(20)).unwrap_err();
+    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(trouble.what(), &What::TimedOut(Stage::Silent));
     drop(stream);
 }
@@ -337,8 +319,8 @@ fn addresses_are_tried_in_turn() {
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let replies = link.call(&[ping()], now() + PATIENCE).unwrap();
-    assert_eq!(replies, [Ok(Value::SimpleString("PONG".into()))]);
+    let reply = link.ask(&ping(), now() + PATIENCE).unwrap();
+    assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
 }
 
@@ -346,7 +328,7 @@ fn addresses_are_tried_in_turn() {
 fn nobody_there_is_told() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
-    let refused = Link::open(&target, address).and_then(|mut link| link.call(&[ping()], now() + PATIENCE));
+    let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
     let trouble = refused.unwrap_err();
     assert_eq!(trouble.what(), &What::Refused);
     assert!(trouble.to_string().starts_with("redis://127.0.0.1:1 refused"), "{trouble}");
@@ -374,7 +356,7 @@ fn a_full_queue_is_waited_for() {
     let mut link = Link::open(&target, address(&target)).unwrap();
     link.send(&ping());
     assert_eq!(link.advance().unwrap(), None);
-    let trouble = link.call(&[], now() + Duration::from_millis(50)).err();
+    let trouble = link.until_logged_in(now() + Duration::from_millis(50)).err();
     assert!(trouble.is_none_or(|trouble| trouble.what() == &What::TimedOut(Stage::Connecting)));
 
     drop((listener.accept().unwrap(), first));

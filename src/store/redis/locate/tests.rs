@@ -121,8 +121,8 @@ fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
     // The connection is handed over as it is.
     let mut link = *address.open.take().unwrap();
-    let replies = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap();
-    assert_eq!(replies, [Ok(Value::SimpleString("PONG".into()))]);
+    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     assert!(matches!(link.advance(), Ok(None::<Incoming>)));
 
     let url = format!("redis+sentinel://127.0.0.1:{late}/master");

@@ -104,8 +104,7 @@ fn link(server: SocketAddr, query: &str) -> Result<Link, Trouble> {
 }
 
 fn ping(server: SocketAddr, query: &str) -> Result<Value, Trouble> {
-    let replies = link(server, query)?.call(&[redis::cmd("PING")], now() + PATIENCE)?;
-    Ok(replies.into_iter().next().unwrap().unwrap())
+    Ok(link(server, query)?.ask(&redis::cmd("PING"), now() + PATIENCE)?.unwrap())
 }
 
 /// Answers one PING.
@@ -218,11 +217,11 @@ fn bytes_come_through_however_they_are_cut() {
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
-    let replies = link.call(&[echo], now() + PATIENCE).unwrap();
-    assert_eq!(replies, [Ok(Value::Int(12345))]);
-    let replies = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap();
-    assert!(replies == [Ok(Value::BulkString(long))]);
-    let trouble = link.call(&[redis::cmd("PING")], now() + PATIENCE).unwrap_err();
+    let reply = link.ask(&echo, now() + PATIENCE).unwrap();
+    assert_eq!(reply, Ok(Value::Int(12345)));
+    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    assert!(reply == Ok(Value::BulkString(long)));
+    let trouble = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap_err();
     assert_eq!(trouble.what(), &What::Closed(Stage::Used));
     server.join().unwrap();
 }
@@ -246,7 +245,7 @@ fn a_server_that_speaks_no_tls_is_told() {
     let (address, server) = serve(|stream| stream);
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
-    let trouble = link.call(&[redis::cmd("PING")], now() + Duration::from_millis(20)).unwrap_err();
+    let trouble = link.ask(&redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(trouble.what(), &What::TimedOut(Stage::Handshake));
     drop(silent);
 }
