@@ -1,4 +1,4 @@
-//! The system's words for an error, put in rlock's manner.
+//! Others' words, put in rlock's manner.
 
 use std::fmt::Display;
 
@@ -12,6 +12,11 @@ pub(crate) fn reason(error: &dyn Display) -> String {
     let words = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters);
     let gap = if before.is_empty() { "" } else { ": " };
     before.chars().chain(gap.chars()).chain(words).collect()
+}
+
+/// `text` with `?` for each control character: names and commands are others' text, and a terminal obeys.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{Failure, context, describe};
 use crate::cli::invocation::Cleanup;
 use crate::cli::stdout;
 use crate::lock::records::Session;
-use crate::supervise::terminal::one_line;
+use crate::words::one_line;
 
 /// Cleans up, says what was removed, and gives the exit code.
 pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {

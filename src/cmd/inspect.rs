@@ -11,7 +11,7 @@ use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Micros, Process};
 use crate::lock::span::Span;
 use crate::store::Inspection;
-use crate::supervise::terminal::one_line;
+use crate::words::one_line;
 
 /// Prints the listing and gives the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {

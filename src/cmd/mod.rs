@@ -19,8 +19,7 @@ use std::{fmt, io};
 use crate::cli::{self, Invocation, Usage};
 use crate::exit;
 use crate::store;
-use crate::supervise::terminal::one_line;
-use crate::words::reason;
+use crate::words::{one_line, reason};
 
 /// Why a subcommand ends without its result: one line for the user, and the exit code that says what kind of failure it is. An error
 /// of any other type is a failure of rlock itself.

@@ -18,6 +18,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
 pub mod embedded;
+mod percent;
 pub mod redis;
 mod url;
 

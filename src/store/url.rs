@@ -1,14 +1,15 @@
 //! Which store a URL means.
 
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::embedded::Embedded;
+use super::percent::{decode, encode};
 use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
+use crate::words::one_line;
 
 /// The namespace where none is given.
 pub const DEFAULT_NAMESPACE: &str = "rlock";
@@ -49,7 +50,8 @@ fn complete(mut target: Target, secrets: &Secrets) -> Result<Target, Error> {
 
 fn check_namespace(namespace: &str) -> Result<(), Error> {
     if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || namespace.chars().any(char::is_control) {
-        let shown: String = namespace.chars().map(|c| if c.is_control() { '?' } else { c }).take(40).collect();
+        let shown: String = namespace.chars().take(40).collect();
+        let shown = one_line(&shown);
         return Err(Error::Usage(format!(
             "the namespace '{shown}' can't be used: it takes 1 to {NAMESPACE_BYTES_MAX} bytes without control characters"
         )));
@@ -81,37 +83,6 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
         )
     })?;
     Ok(OsString::from_vec(path).into())
-}
-
-/// Resolves percent escapes.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first == b'%' {
-            let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
-            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    Some(bytes)
-}
-
-/// Escapes all but letters, digits and the bytes in `plain`, such that [`decode`] finds it again.
-pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        if byte.is_ascii_alphanumeric() || plain.contains(byte) {
-            text.push(char::from(*byte));
-        } else {
-            // Writing to a String can't fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    text
 }
 
 /// The URL of a directory, such that [`open`] finds it again.

@@ -17,8 +17,8 @@ use super::child::{self, Change, Child};
 use super::event::{Action, Consequence, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
-use super::terminal::{StatusLine, group_for_command, one_line};
-use crate::words::reason;
+use super::terminal::{StatusLine, group_for_command};
+use crate::words::{one_line, reason};
 
 /// How a request stands at its store.
 #[derive(Clone, Debug, PartialEq, Eq)]

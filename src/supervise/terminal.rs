@@ -8,6 +8,7 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::descendants::group;
 use super::event::Group;
+use crate::words::one_line;
 
 /// The group for the command: shared where this process has a controlling terminal, its own where it has none.
 pub fn group_for_command() -> Group {
@@ -56,11 +57,6 @@ impl StatusLine {
         }
         Ok(())
     }
-}
-
-/// `text` with `?` for each control character: names and commands are others' text, and a terminal obeys.
-pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn columns(terminal: &impl AsFd) -> usize {

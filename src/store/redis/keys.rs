@@ -4,10 +4,9 @@
 //! `NAMESPACE:1:{TAG}NAME:d` and so on, where NAME is left out if it is the tag, and each part is percent-encoded, so that neither
 //! braces nor colons nor the wildcards of SCAN are anything but ours. The 1 is the format of what lies under the keys.
 
-use std::fmt::Write as _;
-
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::store::percent::{decode, encode};
 
 /// How many hash slots a Cluster has.
 const SLOTS: u16 = 16384;
@@ -78,26 +77,11 @@ pub(super) fn own_tag(name: &str) -> Option<&str> {
 }
 
 fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._-~/@+=,".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").expect("a text takes what is written");
-        }
-    }
-    out
+    encode(text.as_bytes(), b"._-~/@+=,")
 }
 
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(decode(text)?).ok()
 }
 
 /// CRC-16/XMODEM, by which a Cluster spreads its keys.

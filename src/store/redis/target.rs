@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::super::Error;
-use super::super::url::encode;
+use super::super::percent::encode;
 
 mod read;
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::{Error, Kind, Login, Node, Password, Target, TlsFiles, number, usage};
-use crate::store::url::decode;
+use crate::store::percent::decode;
 
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

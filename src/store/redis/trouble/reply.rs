@@ -7,6 +7,7 @@
 use redis::ServerError;
 
 use super::{Right, What};
+use crate::words::one_line;
 
 impl What {
     /// What an error that the server replied comes to.
@@ -67,8 +68,7 @@ impl What {
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
         } else {
-            let shown = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect();
-            Self::Other(shown)
+            Self::Other(one_line(text).chars().take(200).collect())
         }
     }
 }

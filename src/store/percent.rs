@@ -1,0 +1,54 @@
+//! Percent-encoding, as URLs and the keys of servers have it.
+
+use std::fmt::Write;
+
+/// Resolves percent escapes.
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        if *first == b'%' {
+            let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    Some(bytes)
+}
+
+/// Escapes all but letters, digits and the bytes in `plain`, such that [`decode`] finds it again.
+pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || plain.contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            // Writing to a String can't fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_found_again() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode(&encode(&all, b"/.")).unwrap(), all);
+        assert_eq!(encode("a/ü%".as_bytes(), b"/"), "a/%C3%BC%25");
+    }
+
+    #[test]
+    fn an_escape_has_two_digits() {
+        for text in ["%", "%0", "%zz", "%+1", "a%2"] {
+            assert_eq!(decode(text), None, "{text}");
+        }
+        assert_eq!(decode("%2f%2F").unwrap(), b"//");
+    }
+}
