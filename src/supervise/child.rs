@@ -212,8 +212,8 @@ fn start(
     group: Group,
     signals: &Signals,
 ) -> io::Result<Pid> {
-    let held_back = signals.hold_back()?;
-    let undo = signals.undo_in_child(&held_back);
+    let _held_back = signals.hold_back()?;
+    let undo = signals.undo_in_child();
     let parent = getpid();
     spawn(&command.argv, environment, &|| {
         if group == Group::Own {

@@ -79,18 +79,22 @@ pub struct Signals {
     kept: VecDeque<Origin>,
     /// Every signal whose disposition is another than the command's, with the one for the command.
     before: Vec<(libc::c_int, libc::sigaction)>,
+    /// The mask that rlock was started with.
+    inherited: libc::sigset_t,
 }
 
 impl Signals {
     /// Starts to receive [`Signal::ALL`] and SIGCHLD. To be called before the request is made, so that none is lost.
     ///
-    /// HUP, INT and QUIT that rlock was started with ignored (nohup, background jobs of a script) stay ignored.
+    /// HUP, INT and QUIT that rlock was started with ignored (nohup, background jobs of a script) stay ignored. What it was started
+    /// with blocked is so for the command alone: who never hears that the command has ended would hold its lock for ever.
     ///
     /// # Errors
     /// The kernel's, when it has no descriptors left.
     pub fn install() -> io::Result<Self> {
         // One that comes in the middle would be noted by nobody, and end nobody.
-        let _held_back = HeldBack { mask: set_mask(&full_set())? };
+        let inherited = set_mask(&full_set())?;
+        let mut held_back = HeldBack { mask: inherited };
         let mut before = Vec::with_capacity(Signal::ALL.len() + 1);
         for signal in Signal::ALL {
             let number = signal.kernel().as_raw();
@@ -104,9 +108,13 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         let numbers = before.iter().map(|(number, _)| *number);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
+        for (number, _) in &before {
+            // SAFETY: the mask is a whole set, which the kernel gave.
+            unsafe { libc::sigdelset(&raw mut held_back.mask, *number) };
+        }
         // Where nobody has noted it, Rust's runtime has ignored it.
         before.push((libc::SIGPIPE, *BROKEN_PIPES.get_or_init(|| action(libc::SIG_DFL))));
-        Ok(Self { delivery, kept: VecDeque::new(), before })
+        Ok(Self { delivery, kept: VecDeque::new(), before, inherited })
     }
 
     /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells no more.
@@ -226,9 +234,9 @@ impl Signals {
     /// For the child between fork and exec: gives it the dispositions and the mask that rlock was started with.
     ///
     /// What this returns makes system calls only, so it may run there.
-    pub fn undo_in_child(&self, held_back: &HeldBack) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+    pub fn undo_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let before = self.before.clone();
-        let mask = held_back.mask;
+        let mask = self.inherited;
         move || {
             for (number, action) in &before {
                 replace(*number, action)?;

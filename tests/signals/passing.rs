@@ -1,9 +1,11 @@
 //! Signals for a running command, where there is no terminal.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 
 use crate::session::{FOREGROUND, Session, until_in_foreground};
-use crate::support::Lab;
+use crate::support::{Lab, RLOCK, Ran, Running};
 
 const PASSED: [(Signal, &str); 8] = [
     (Signal::TERM, "TERM"),
@@ -126,4 +128,26 @@ fn nohup_works() {
     session.signal(Signal::HUP);
     session.signal(Signal::TERM);
     assert_eq!(session.code(), 5);
+}
+
+/// What rlock is started with blocked stays blocked for the command, but rlock hears that the command has ended, and whatever it is told.
+#[test]
+fn what_is_blocked_is_so_for_the_command_alone() {
+    let lab = Lab::new();
+    let blocking = |words: &[&str]| {
+        let mut command = Command::new("env");
+        lab.settle(&mut command);
+        command.arg("--block-signal").args(words);
+        command
+    };
+    let ask = ["grep", "SigBlk", "/proc/self/status"];
+    let blocked = Ran::of(&mut blocking(&ask)).stdout;
+    assert!(!blocked.contains("0000000000000000"), "{blocked}");
+    Ran::of(&mut blocking(&[&[RLOCK, "exec", "k", "--"], &ask[..]].concat())).printed(&blocked);
+    let holder = lab.hold("k");
+    let waiter = Running::start(&mut blocking(&[RLOCK, "exec", "k", "--", "true"]));
+    lab.until_waiting("k", 1);
+    waiter.signal(Signal::TERM);
+    waiter.end().silently(128 + 15);
+    holder.end().silently(0);
 }
