@@ -249,6 +249,31 @@ fn a_server_with_other_scripts_says_what_may_be_the_matter() {
     }
 }
 
+/// "69: the command was not started": and nothing is held. The request goes out with the login, and a server that turns that down may
+/// carry it out all the same, as the user that needs no password, or in the first database.
+#[test]
+fn a_login_that_fails_leaves_nothing_behind() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        let host = server.url().replace("redis://", "");
+        for url in [
+            format!("redis+cluster://{host}"),
+            format!("redis://{host}/99"),
+            format!("redis://:{PASSWORD}@{host}"),
+            format!("redis://nobody:{PASSWORD}@{host}"),
+        ] {
+            let wrong = Lab::at(&url).with("RLOCK_NAMESPACE", lab.namespace());
+            wrong.run(["exec", "--ttl", "10m", "k", "--", "true"]).failed(69);
+            assert_eq!(lab.counts("k"), (0, 0), "{kind:?}, {url}");
+            let holder = lab.hold("k");
+            wrong.run(["exec", "--ttl", "10m", "k", "--", "true"]).failed(69);
+            assert_eq!(lab.counts("k"), (1, 0), "{kind:?}, {url}");
+            holder.end().silently(0);
+        }
+    });
+}
+
 /// A Cluster whose nodes never agree: whoever waits there is not sent round in circles.
 #[test]
 fn a_cluster_that_only_sends_elsewhere_does_not_serve() {

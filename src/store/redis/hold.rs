@@ -345,7 +345,9 @@ impl RedisHold {
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
-            self.was_not_taken = is_final && self.conversation.is_asking() && !self.has_failed;
+            // A server that turns down the login may still have carried out the request behind it, as another user or in another place.
+            let is_answered = self.unanswered.is_empty() || self.route.is_the_wrong_place(&trouble);
+            self.was_not_taken = is_final && self.conversation.is_asking() && !self.has_failed && is_answered;
             return Err(trouble.or_rather(self.trouble.take()).into());
         }
         self.route.close();
