@@ -225,6 +225,30 @@ fn a_lease_must_leave_time_to_end_the_command() {
     }
 }
 
+/// What was said to a server that was stopped is carried out when it goes on: a request, and that it is taken back.
+#[test]
+fn who_leaves_a_stopped_server_is_granted_nothing_later() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        // So that the server knows the scripts: nobody is there by then to send one whose name it does not know.
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        let holder = lab.hold_by(["exec", "--ttl", "2s", "--grace", "500ms", "k"]);
+        let mut waiter = lab.wait_by(["exec", "-w", "4s", "--ttl", "10m", "k"]);
+        lab.until_waiting("k", 1);
+        server.stop();
+        lab.run(["exec", "--connect-timeout", "1s", "--ttl", "10m", "l", "--", "true"]).failed(69);
+        wait_until("the wait is over", || !waiter.runs());
+        drop(waiter.end());
+        drop(holder.end());
+        server.cont();
+        wait_until("nobody holds it", || {
+            lab.run(["cleanup"]);
+            (lab.counts("k"), lab.counts("l")) == ((0, 0), (0, 0))
+        });
+    });
+}
+
 /// "The store says lost: … exit 76, even where the command then ends with 0": one that ends before the next renewal hears it from the
 /// release.
 #[test]
