@@ -19,11 +19,51 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// `text` with `***` for the passwords in its URLs, and for a little more rather than less.
+pub(crate) fn without_passwords(text: &str) -> String {
+    const MASK: &str = "***";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        let end = after.find(|c: char| c.is_whitespace() || c == '\'' || c == '"').unwrap_or(after.len());
+        let (url, behind) = after.split_at(end);
+        shown.extend([before, "://"]);
+        let (login, mut place) = url.rsplit_once('@').map_or(("", url), |(login, place)| (login, place));
+        match login.split_once(':') {
+            Some((user, _)) => shown.extend([user, ":", MASK, "@"]),
+            None if login.len() < url.len() - place.len() => shown.extend([login, "@"]),
+            None => {}
+        }
+        while let Some((before, value)) = place.split_once("password=") {
+            shown.extend([before, "password=", MASK]);
+            place = value.find('&').map_or("", |end| &value[end..]);
+        }
+        shown.push_str(place);
+        rest = behind;
+    }
+    shown + rest
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
 
-    use super::reason;
+    use super::{reason, without_passwords};
+
+    #[test]
+    fn passwords_in_urls_are_not_shown() {
+        for (text, shown) in [
+            ("redis://:secret@h:1/2", "redis://:***@h:1/2"),
+            ("--store=redis://u:se@cr/et@h", "--store=redis://u:***@h"),
+            ("a 'b://u:secret@h' c://u@h d://h:1 e://@h", "a 'b://u:***@h' c://u@h d://h:1 e://@h"),
+            ("s://a,b/m?sentinel-password=secret&db=1", "s://a,b/m?sentinel-password=***&db=1"),
+            ("s://h?password=secret", "s://h?password=***"),
+            ("no url: a@b, password=x", "no url: a@b, password=x"),
+            ("ends://", "ends://"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+    }
 
     #[test]
     fn the_systems_words_lose_their_capital_and_their_number() {

@@ -17,6 +17,7 @@ use crate::passwd;
 use crate::store::{self, AcquireOptions, Grant, Released, Store};
 use crate::supervise::run::{self, CommandSpec, Options, Standing};
 use crate::supervise::signals::Signals;
+use crate::words::without_passwords;
 
 /// How many bytes of the command are kept at the store, for others to see.
 const COMMAND_BYTES: usize = 2048;
@@ -203,13 +204,14 @@ fn this_process(command: &[OsString]) -> Process {
     let mut left = COMMAND_BYTES;
     let mut words = Vec::with_capacity(command.len());
     for word in command {
-        let word = word.to_string_lossy();
+        // Everybody who uses the store sees it.
+        let word = without_passwords(&word.to_string_lossy());
         if word.len() > left {
             words.push(format!("{}…", &word[..word.floor_char_boundary(left)]));
             break;
         }
         left -= word.len();
-        words.push(word.into_owned());
+        words.push(word);
     }
     Process {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

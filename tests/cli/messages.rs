@@ -1,10 +1,11 @@
 //! What rlock says, and when it says nothing.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, Running, wait_until};
 
 /// The line for a claim that is in the way, from what `inspect` tells of it.
 fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
@@ -134,4 +135,18 @@ fn an_unwritable_standard_error_changes_no_exit_code() {
         assert_eq!(status.code(), Some(code), "{words:?}");
     }
     drop(holder);
+}
+
+/// "No message, log or inspect shows one", be it among the words of the command.
+#[test]
+fn a_password_in_the_command_is_shown_to_nobody() {
+    let lab = Lab::new();
+    let words = ["exec", "k", "--", "sh", "-c", "echo runs; exec cat", "sh", "redis://:secret@h"];
+    let mut holder = Running::start(lab.rlock(words).stdin(Stdio::piped()));
+    assert_eq!(holder.line(), "runs");
+    let shown = lab.inspect(["k"]).to_string();
+    assert!(shown.contains("redis://:***@h") && !shown.contains("secret"), "{shown}");
+    let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+    assert!(busy.failed(75).contains("sh redis://:***@h'"), "{busy:?}");
+    holder.end();
 }
