@@ -155,6 +155,8 @@ pub enum Event {
     Lost,
     /// The store could not say.
     StoreFailed,
+    /// It was said who holds what the request waited for.
+    BusyReported,
     /// A signal came.
     Signal {
         /// Which one.
@@ -212,7 +214,8 @@ pub enum Action {
     ShowWaiting,
     /// Take that line away again.
     HideWaiting,
-    /// Say that the wait is over, and who holds.
+    /// Say that the wait is over, and who holds; answer with [`Event::BusyReported`], or [`Event::StoreFailed`] where the store can't
+    /// tell.
     ReportBusy,
     /// Say what the store or the start of the command failed with, or why the request was denied.
     ReportFailure,

@@ -50,6 +50,8 @@ const TIMERS: usize = 5;
 enum State {
     Requesting,
     Waiting,
+    /// The wait is over, and whether the store can still tell who holds decides how to leave.
+    GivingUp,
     Starting,
     Running,
     /// The command was asked to end, for the grant is lost; it has until the timer [`Timer::Kill`].
@@ -72,6 +74,9 @@ enum State {
 ///       ▼ as Waiting        ▼ StoreFailed       ▼ StartFailed      ▼                        ▼                  ▼
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
+///
+/// A wait that is over where nobody knows whether the store is still there did not end because somebody holds: it is **given up** by
+/// asking once more.
 ///
 /// From Running to Done is by **leaving**: the store may have taken the grant away without a word so far, and says so to the release.
 ///
@@ -145,6 +150,7 @@ impl Machine {
     pub fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match self.state {
             State::Requesting | State::Waiting => self.before_grant(event, now),
+            State::GivingUp => self.giving_up(event),
             State::Starting => self.starting(event, now),
             State::Running => self.running(event, now),
             State::Stopping => self.stopping(event, now),
@@ -198,9 +204,8 @@ impl Machine {
             }
             Event::Signal { signal, sender } => self.signal_before_grant(signal, sender),
             Event::Tick => self.tick_before_grant(now),
-            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) | Event::Released => {
-                vec![]
-            }
+            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => vec![],
+            Event::Released | Event::BusyReported => vec![],
         }
     }
 
@@ -228,13 +233,14 @@ impl Machine {
 
     fn tick_before_grant(&mut self, now: Duration) -> Vec<Action> {
         if self.due(Timer::Wait, now) {
-            // The grant may have come in this very instant: a release gives back whichever there is.
-            let (report, code) = if self.out_of_reach {
-                (Action::ReportFailure, exit::UNAVAILABLE)
+            self.timers = [None; TIMERS];
+            self.state = State::GivingUp;
+            let out_of_reach = self.out_of_reach;
+            return if out_of_reach {
+                self.giving_up(Event::StoreFailed)
             } else {
-                (Action::ReportBusy, self.settings.busy_code)
+                self.hide_for_good([Action::ReportBusy])
             };
-            return self.finish([report, Action::Release, Action::Exit(code)]);
         }
         if self.due(Timer::Trouble, now) {
             // Not into the line, and it comes back behind that.
@@ -246,6 +252,17 @@ impl Machine {
             return vec![Action::ShowWaiting];
         }
         vec![]
+    }
+
+    /// The grant may have come in this very instant: a release gives back whichever there is.
+    fn giving_up(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::BusyReported => self.finish([Action::Release, Action::Exit(self.settings.busy_code)]),
+            Event::StoreFailed => {
+                self.finish([Action::ReportFailure, Action::Release, Action::Exit(exit::UNAVAILABLE)])
+            }
+            _ => vec![],
+        }
     }
 
     /// Notes a deadline, and when to ask the command to end for its sake.
@@ -275,7 +292,7 @@ impl Machine {
             Event::Signal { signal: Signal::Tstp, .. } => vec![Action::StopSelf(Stop::Tstp)],
             Event::Signal { signal, sender } if signal.ends_by_default() => self.cancel(signal, sender),
             Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Tick => vec![],
-            Event::CommandStopped(_) | Event::Ended(_) | Event::Released => vec![],
+            Event::CommandStopped(_) | Event::Ended(_) | Event::Released | Event::BusyReported => vec![],
         }
     }
 
@@ -313,7 +330,7 @@ impl Machine {
             }
             Event::CommandStopped(_) => vec![],
             Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
-            Event::Released | Event::Tick => vec![],
+            Event::Released | Event::BusyReported | Event::Tick => vec![],
         }
     }
 
@@ -370,7 +387,8 @@ impl Machine {
             Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => {
                 vec![]
             }
-            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Released => vec![],
+            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => vec![],
+            Event::Released | Event::BusyReported => vec![],
         }
     }
 

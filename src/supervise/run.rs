@@ -297,7 +297,7 @@ where
             Action::ShowWaiting => self.show_waiting(),
             // Nothing that can't be said may keep the lock held: that goes for all the messages here.
             Action::HideWaiting => drop(self.line.hide(self.messages)),
-            Action::ReportBusy => self.report_busy(),
+            Action::ReportBusy => self.report_busy()?,
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting if self.quiet => {}
@@ -380,11 +380,18 @@ where
         }
     }
 
-    fn report_busy(&mut self) {
-        if !self.quiet {
-            let holder =
-                self.hold.blocked_by().unwrap_or_else(|error| format!("not granted within the wait; {error:#}"));
-            self.say("busy: ", &holder);
+    fn report_busy(&mut self) -> anyhow::Result<()> {
+        match self.hold.blocked_by() {
+            Ok(holder) => {
+                if !self.quiet {
+                    self.say("busy: ", &holder);
+                }
+                self.on(Event::BusyReported)
+            }
+            Err(error) => {
+                self.failure = Some(format!("{error:#}"));
+                self.on(Event::StoreFailed)
+            }
         }
     }
 

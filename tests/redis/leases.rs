@@ -239,7 +239,7 @@ fn who_leaves_a_stopped_server_is_granted_nothing_later() {
         server.stop();
         lab.run(["exec", "--connect-timeout", "1s", "--ttl", "10m", "l", "--", "true"]).failed(69);
         wait_until("the wait is over", || !waiter.runs());
-        drop(waiter.end());
+        assert!(waiter.end().failed(69).ends_with("see whether it is stopped or overloaded"), "{kind:?}");
         drop(holder.end());
         server.cont();
         wait_until("nobody holds it", || {

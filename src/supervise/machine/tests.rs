@@ -24,6 +24,7 @@ enum Column {
     Waiting,
     Shown,
     OutOfReach,
+    GivingUp,
     Starting,
     RunningOwn,
     RunningShared,
@@ -43,7 +44,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
     let granted = granted(deadline);
     let (group, path): (Group, &[Event]) = match column {
         Column::Requesting => (Group::Own, &[]),
-        Column::Waiting | Column::Shown => (Group::Own, &[Queued]),
+        Column::Waiting | Column::Shown | Column::GivingUp => (Group::Own, &[Queued]),
         Column::OutOfReach => (Group::Own, &[Event::OutOfReach]),
         Column::Starting => (Group::Own, &[granted]),
         Column::RunningOwn => (Group::Own, &[granted, Started]),
@@ -59,6 +60,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
     }
     match column {
         Column::Shown => assert_eq!(machine.on(Event::Tick, START + NOTICE_AFTER), [Action::ShowWaiting]),
+        Column::GivingUp => assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::ReportBusy]),
         Column::Killed => assert_eq!(machine.on(Event::Tick, START + GRACE), [Action::Kill]),
         _ => {}
     }
@@ -77,21 +79,17 @@ fn pass_time(machine: &mut Machine, end: Duration) -> Vec<(Duration, Action)> {
 #[test]
 fn a_wait_is_shown_after_a_second_and_over_when_it_is_over() {
     let mut machine = machine(Column::Waiting, None);
-    let expected = [
-        (NOTICE_AFTER, Action::ShowWaiting),
-        (WAIT, Action::HideWaiting),
-        (WAIT, Action::ReportBusy),
-        (WAIT, Action::Release),
-        (WAIT, Action::Exit(75)),
-    ];
+    let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::ReportBusy)];
     assert_eq!(pass_time(&mut machine, START + WAIT * 2), expected);
+    assert_eq!(machine.on(Event::BusyReported, START + WAIT), [Action::Release, Action::Exit(75)]);
 }
 
 #[test]
 fn a_wait_of_nothing_is_over_at_once_and_one_without_end_never() {
     let mut machine = Machine::new(Settings { wait: Some(Duration::ZERO), busy_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
-    assert_eq!(machine.on(Event::Tick, START), [Action::ReportBusy, Action::Release, Action::Exit(9)]);
+    assert_eq!(machine.on(Event::Tick, START), [Action::ReportBusy]);
+    assert_eq!(machine.on(Event::BusyReported, START), [Action::Release, Action::Exit(9)]);
     let mut machine = Machine::new(Settings { wait: None, notice: false, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.next_timeout(), None);
@@ -128,7 +126,7 @@ fn a_store_that_comes_back_is_waited_at_as_before() {
     let warning = (back + TROUBLE_AFTER - START, Action::WarnWaiting);
     assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "it counts anew");
     assert_eq!(machine.on(Event::Queued, back + TROUBLE_AFTER), []);
-    assert_eq!(pass_time(&mut machine, START + WAIT).last(), Some(&(WAIT, Action::Exit(75))));
+    assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::ReportBusy)]);
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use super::*;
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     Column::Requesting,
     Column::Waiting,
     Column::Shown,
     Column::OutOfReach,
+    Column::GivingUp,
     Column::Starting,
     Column::RunningOwn,
     Column::RunningShared,
@@ -26,7 +27,14 @@ fn every_event() -> Vec<Event> {
         Event::Denied(75),
         Event::Lost,
     ];
-    events.extend([Event::StoreFailed, Event::Started, Event::StartFailed(127), Event::Released, Event::Tick]);
+    events.extend([
+        Event::StoreFailed,
+        Event::Started,
+        Event::StartFailed(127),
+        Event::Released,
+        Event::BusyReported,
+        Event::Tick,
+    ]);
     events.extend([Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
     events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
     for sender in [Sender::Terminal, Sender::Command, Sender::Other] {
@@ -38,59 +46,61 @@ fn every_event() -> Vec<Event> {
 /// One row of the table: what each column answers while no time presses. The match makes the compiler ask for a row for
 /// every event.
 #[rustfmt::skip]
-fn expected(event: Event, leased: bool) -> [String; 12] {
-    let row = |cells: [&str; 12]| cells.map(str::to_owned);
+fn expected(event: Event, leased: bool) -> [String; 13] {
+    let row = |cells: [&str; 13]| cells.map(str::to_owned);
     match event {
-        //                             requesting  waiting  shown    out of reach  starting  run own  run shared  stop own  stop shared  killed  leaving  done
-        Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::OutOfReach      => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",    "",         "",       "",          "",     "",      ""]),
-        Event::Started         => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::Released        => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "Exit(0)", ""]),
-        Event::Tick            => row(["",         "",      "",            "",     "",       "",      "",         "",       "",          "",     "",      ""]),
+        //                             requesting  waiting  shown    out of reach  giving up  starting  run own  run shared  stop own  stop shared  killed  leaving  done
+        Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",      "",      "",         "",       "",          "",     "",      ""]),
+        Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
+        Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "Exit(0)", ""]),
+        Event::BusyReported    => row(["",         "",      "",            "",     "Release, Exit(75)", "", "",  "",         "",       "",          "",     "",      ""]),
+        Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
-            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", ""])
+            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
             let lost = "ReportLost(NotStarted), Release, Exit(69)";
             row([
-                lost, lost, &format!("HideWaiting, {lost}"), lost, "ReportLost(NotStarted), Release, Exit(76)",
+                lost, lost, &format!("HideWaiting, {lost}"), lost, "", "ReportLost(NotStarted), Release, Exit(76)",
                 "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
                 "", "", "", "ReportLost(EndedLate), Exit(76)", "",
             ])
         }
         Event::StoreFailed => {
             let failed = "ReportFailure, Release, Exit(69)";
-            row([failed, failed, &format!("HideWaiting, {failed}"), failed, "Warn", "Warn", "Warn", "", "", "", "", ""])
+            let hide = format!("HideWaiting, {failed}");
+            row([failed, failed, &hide, failed, failed, "Warn", "Warn", "Warn", "", "", "", "", ""])
         }
-        Event::StartFailed(_)  => row(["", "", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", "", ""]),
+        Event::StartFailed(_)  => row(["", "", "", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", "", ""]),
         Event::CommandStopped(stop) => {
             let stop_too = format!("StopSelf({stop:?})");
-            row(["", "", "", "", "", "", &stop_too, "", "", "", "", ""])
+            row(["", "", "", "", "", "", "", &stop_too, "", "", "", "", ""])
         }
         Event::Ended(_) => {
             let (end, lost) = ("Reap, Release", "Kill, Reap, Release, Exit(76)");
-            row(["", "", "", "", "", end, end, lost, lost, lost, "", ""])
+            row(["", "", "", "", "", "", end, end, lost, lost, lost, "", ""])
         }
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
             let pass = format!("Pass({signal:?})");
             let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
-            row([&cancel, &cancel, &hide, &cancel, &cancel, &pass, pass_new, &pass, pass_new, "", "", ""])
+            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &pass, pass_new, &pass, pass_new, "", "", ""])
         }
         Event::Signal { signal: Signal::Winch, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Winch)" } else { "" };
-            row(["", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", ""])
+            row(["", "", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", ""])
         }
         Event::Signal { signal: Signal::Cont, .. } =>
-            row(["", "", "ShowWaiting", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", ""]),
+            row(["", "", "ShowWaiting", "", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", ""]),
         Event::Signal { signal: Signal::Tstp, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Tstp)" } else { "" };
             let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
             let own = if leased { "Pass(Tstp)" } else { "Pass(Tstp), StopSelf(Tstp)" };
-            row([stop, stop, hide, stop, stop, own, pass_new, "", "", "", "", ""])
+            row([stop, stop, hide, stop, "", stop, own, pass_new, "", "", "", "", ""])
         }
     }
 }
@@ -125,7 +135,7 @@ fn expected_late(event: Event) -> [String; 6] {
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          ""]),
         Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      ""]),
-        Event::Started | Event::Released                => row(["",         "",           "",             "",       "",          ""]),
+        Event::Started | Event::Released | Event::BusyReported => row(["",         "",           "",             "",       "",          ""]),
         Event::StartFailed(_)                           => row(["ReportFailure, Release, Exit(127)", "", "", "",    "",          ""]),
         Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill"]),
         Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        ""]),
