@@ -257,8 +257,8 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
-        // From then on it asks for nothing until it renews.
-        wait_until("it listens", || !server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
+        // When it begins to listen it renews, for the last time in minutes: with the second script that a fresh server is sent.
+        wait_until("it has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
         let how = "by 'rlock cleanup --break' or with the server's data; the command has ended, but maybe too late";
