@@ -43,7 +43,7 @@ impl Client {
     pub(crate) fn pair(&mut self, client: &mut Connection, mode: Mode, span: Span) {
         let session = self.acquire(client, mode, [span]);
         let release = Call::release(session, vec![self.resource.clone()]);
-        assert!(matches!(self.ask(client, &release), Reply::Done), "the lock was lost");
+        assert!(matches!(self.ask(client, &release), Reply::Released(_)), "the lock was lost");
     }
 
     /// The commands whose time is its cost.
