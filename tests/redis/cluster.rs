@@ -102,6 +102,27 @@ fn a_slot_may_move_under_a_lock() {
     });
 }
 
+/// A key that is gone is looked for elsewhere while its slot migrates, even by a script that has just emptied it: the only waiter is
+/// granted what the only holder gives back, and no key is gone in between.
+#[test]
+fn a_hand_over_from_one_to_one_while_the_slot_moves() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let from = cluster.owner(slot);
+        let holder = lab.hold("k");
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let migration = cluster.migrate(slot, from, (from + 1) % 3);
+        holder.end().silently(0);
+        migration.finish();
+        next.expect_held();
+        next.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// The same for what is held of several resources, whose keys are on either side meanwhile: each is renewed where it is. Until all is
 /// moved no node has what a release would touch.
 #[test]

@@ -32,13 +32,16 @@ local function grant(id, at, kin, lease, waited)
     end
     if waited then
       unqueue(r, id, known)
-      change('ZREM', r.l, old_los)
-      change('ZREM', r.u, old_his)
     end
     known[HELD], known[SINCE] = 1, now
     put(r, id, pack(known), known[NAMES])
+    -- In this order, or l and u might be gone in between, and where their slot migrates be looked for elsewhere.
     change('ZADD', r.l, los)
     change('ZADD', r.u, his)
+    if waited then
+      change('ZREM', r.l, old_los)
+      change('ZREM', r.u, old_his)
+    end
   end
   return tokens
 end

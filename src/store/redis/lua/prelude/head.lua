@@ -6,8 +6,8 @@
 --   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a Cluster SPUBLISH)
 --
 -- Order of writes. Nothing is rolled back, so `check` in the file below tries all of them where nothing is changed by it. Should a
--- script end half-way all the same, a claim is counted for longer than it is in l and u, and so stands in the way of all; an expiry
--- is there before the record that it ends, and goes after it; record and counters change in one HSET.
+-- script end half-way all the same, a claim that goes is counted for longer than it is in l and u, and so stands in the way of all; an
+-- expiry is there before the record that it ends, and goes after it; record and counters change in one HSET.
 --
 -- A number may be given to redis.call as it is, which writes it with 17 digits; `..` would write 14.
 
