@@ -171,7 +171,7 @@ fn a_dead_master_is_left() {
         wait_until("the new master answers", || lab.run(["inspect", "k"]).code() == Some(0));
         assert_eq!(lab.counts("k"), (1, 0), "{kind:?}");
         assert!(holder.runs());
-        let mut waiter = lab.wait_by(["exec", "k"]);
+        let mut waiter = lab.wait_by(["exec", "-q", "k"]);
         lab.until_waiting("k", 1);
         holder.end().silently(0);
         waiter.expect_held();

@@ -69,7 +69,7 @@ fn what_the_new_master_does_not_know_is_lost() {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
         let mut holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
-        let mut waiter = lab.wait_by(["exec", "k"]);
+        let mut waiter = lab.wait_by(["exec", "-q", "k"]);
         lab.until_waiting("k", 1);
         let token = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["token"].as_u64();
         let first = token(&lab);

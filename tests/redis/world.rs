@@ -39,7 +39,8 @@ pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
 /// Plays that another server becomes the master in mid-run: the holder renews there, and the waiter is woken from there.
 pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
     let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
-    let mut waiter = lab.wait_by(["exec", "k"]);
+    // On a busy machine it may take longer than a waiter is silent about it.
+    let mut waiter = lab.wait_by(["exec", "-q", "k"]);
     lab.until_waiting("k", 1);
     let token = || lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
     let first = token();

@@ -38,8 +38,13 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 const HELD: &str = "held";
 
 /// Waits for a condition; `what` completes the sentence "it never came about that …".
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+pub(crate) fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    wait_within(DEADLINE, what, condition);
+}
+
+/// The same for what may take longer than anything that a test waits for otherwise.
+pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < deadline, "it never came about that {what}");
         thread::sleep(Duration::from_millis(2));

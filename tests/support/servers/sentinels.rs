@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Kind, Role, Server, Setup, wait_until};
+use super::super::wait_within;
+use super::{DEADLINE, Kind, Role, Server, Setup, wait_until};
 
 /// How the Sentinels call the master.
 const NAME: &str = "rlock";
@@ -85,7 +86,8 @@ impl Sentinels {
     pub(crate) fn promote(&self) -> u16 {
         let old = self.master_port();
         self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
-        wait_until("the Sentinels make the replica the master", || {
+        // One that was kept waiting for two seconds trusts its clock no more and does nothing for half a minute.
+        wait_within(3 * DEADLINE, "the Sentinels make the replica the master", || {
             self.sentinels.iter().all(|sentinel| port_at(sentinel).is_some_and(|port| port != old))
         });
         let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
