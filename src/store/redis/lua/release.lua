@@ -22,10 +22,11 @@ if known or #due > 0 then
   end
 end
 drop_expired()
-if #places(session) == 0 then
+local at = places(session)
+if #at == 0 then
   return finish({ 'unknown' })
 end
-local claims = claims_of(session, places(session))
+local claims = claims_of(session, at)
 local reply, freed = { 'released' }, {}
 for i = 1, #claims do
   reply[i + 1] = claims[i][TOKEN]
