@@ -235,8 +235,7 @@ impl Machine {
         if self.due(Timer::Wait, now) {
             self.timers = [None; TIMERS];
             self.state = State::GivingUp;
-            let out_of_reach = self.out_of_reach;
-            return if out_of_reach {
+            return if self.out_of_reach {
                 self.giving_up(Event::StoreFailed)
             } else {
                 self.hide_for_good([Action::ReportBusy])

@@ -324,8 +324,8 @@ impl RedisHold {
         match (renewal.next(), self.held()) {
             (Next::Renewed(since), Some(grant)) => {
                 self.is_served();
-                let renewed = (Say::Renew { listening: false }, Answer::Granted(grant.tokens));
-                let says = self.conversation.answered(renewed.0, renewed.1, since, now);
+                let renewed = Answer::Granted(grant.tokens);
+                let says = self.conversation.answered(Say::Renew { listening: false }, renewed, since, now);
                 self.say_all(says, now);
                 Ok(())
             }

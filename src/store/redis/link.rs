@@ -228,10 +228,13 @@ impl Link {
 
     /// Waits until the server has taken the login.
     pub(super) fn until_logged_in(&mut self, deadline: Duration) -> Result<(), Trouble> {
-        while self.advance()?.is_some() || !self.login.is_empty() {
-            self.wait(deadline)?;
+        loop {
+            match self.advance()? {
+                None if self.login.is_empty() => return Ok(()),
+                None => self.wait(deadline)?,
+                Some(_) => {}
+            }
         }
-        Ok(())
     }
 
     fn wait(&self, deadline: Duration) -> Result<(), Trouble> {
