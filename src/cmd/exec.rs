@@ -71,7 +71,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         quiet: exec.quiet,
         tells_wait: exec.verbose,
     });
-    run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
+    let command = CommandSpec { argv: exec.command, session: session.to_string() };
+    run::run(&mut *supervised, command, start_with, options, signals)
 }
 
 /// The request as the loop sees it, with the words for what it tells.
@@ -151,6 +152,10 @@ impl run::Hold for Supervised {
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
         Ok(describe::in_the_way(&self.claims, &self.related, &self.hold.inspect()?))
+    }
+
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        self.hold.kept()
     }
 
     fn overdue(&self) -> String {

@@ -189,6 +189,12 @@ pub trait Hold {
     /// Who holds and who waits for the resources of the request.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
+    /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
+    /// command's process tree is gone.
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
     /// One line: why the store has not answered for a while. `None` if it answers.
     fn trouble(&self) -> Option<String>;
 }

@@ -1,29 +1,45 @@
-//! The command as a process: starts it, signals it, sees it stop and end, reaps it.
+//! The command as processes: starts it by its guardian, signals it, sees it stop and end, reaps it.
 //!
-//! It makes no decision. What it guarantees: the command dies when rlock does, and no process id is used after it was reaped.
+//! No decision is made here. What this module guarantees: the command's process tree dies when rlock
+//! does, and no process id is used after its process was reaped.
 
-use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal as Kernel, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process, kill_process_group,
-    set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
+    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getsid, kill_process,
+    kill_process_group, pidfd_open, set_child_subreaper, wait, waitid, waitpid,
 };
 
-use super::descendants::Descendants;
 use super::event::{Ended, Group, Signal, Stop};
+use super::guardian::{Guardian, Report, Ward};
+use super::processes::{self, Process, Stat};
 use super::signals::Signals;
-use super::spawn::spawn;
+use super::spawn::Program;
+use super::tree::Family;
 use crate::exit;
 use crate::words::reason;
 
-/// What to run: the words as they are, no shell.
+/// How often the tree is searched for processes that were started while the others were killed. A
+/// process with a pending SIGKILL starts no other.
+const ROUNDS: usize = 100;
+/// How long killed processes are waited for; one that hangs in the kernel may take for ever.
+const KILLED_LIMIT: Duration = Duration::from_millis(100);
+/// How many guardians in a row may die before rlock goes on without one.
+const GUARDIANS_MAX: u32 = 8;
+
+/// What to run, as it is and without a shell.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
     /// The program, looked up in PATH unless it has a slash, and its arguments.
     pub argv: Vec<OsString>,
+    /// The session id in the environment of the command, by which its processes are recognised.
+    pub session: String,
 }
 
 /// The command could not be run.
@@ -36,147 +52,320 @@ pub struct StartError {
 }
 
 /// What has become of the command since it was last looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// It could not be executed.
+    Failed(StartError),
     /// It was stopped.
     Stopped(Stop),
-    /// It has ended. Unless [`Child::reap`] is called its process id, and that of its group, stay its own.
+    /// It has ended. Until [`Child::reap`] is called its process id, and that of its group, stay its
+    /// own.
     Ended(Ended),
+    /// All that it left behind has ended too; told after [`Child::await_rest`].
+    RestEnded,
 }
 
-/// The running command.
+/// The command, from the start of its guardian on.
 #[derive(Debug)]
 pub struct Child {
-    pid: Pid,
-    /// What the command starts, where it shares rlock's group; elsewhere its own group is all of it.
-    sharing: Option<Descendants>,
-    /// As far as [`Child::look`] has seen, and nobody has continued it since.
-    stopped: Cell<bool>,
-    reaped: bool,
+    program: OsString,
+    progress: Progress,
+    ward: Ward,
+    /// What the guardian keeps open.
+    kept: Vec<OwnedFd>,
+    guardian: Guardian,
+    /// How many guardians have died.
+    guardians_lost: u32,
+    dismissed: bool,
+    family: Family,
+    /// As far as [`Child::look`] has seen, and nobody has continued the command since.
+    stopped: bool,
+    awaits_rest: bool,
+}
+
+/// How far the command has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The guardian has not reported yet; these signals are for the command when it has.
+    Starting(Vec<Signal>),
+    Running(Pid),
+    Reaped,
 }
 
 impl Child {
-    /// Starts the command in `group`, with these variables on top of rlock's own.
+    /// Has a guardian start the command, with these variables on top of rlock's own. `kept` are
+    /// descriptors that stay open until the command's tree is gone, even if rlock is killed.
     ///
     /// # Errors
-    /// [`StartError`] when it cannot be executed: nothing is left running then.
+    /// [`StartError`] when nothing could be started. A program that cannot be executed is told by
+    /// [`Child::look`].
     pub fn start(
         command: &CommandSpec,
-        environment: Vec<(OsString, OsString)>,
+        environment: &[(OsString, OsString)],
         group: Group,
         signals: &Signals,
+        kept: &[BorrowedFd<'_>],
     ) -> Result<Self, StartError> {
-        let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
-        let sharing = (group == Group::Shared).then(Descendants::expect);
-        let pid = start(command, &environment, group, signals).map_err(|error| start_error(program, &error))?;
-        Ok(Self { pid, sharing, stopped: Cell::new(false), reaped: false })
+        let program = command.argv.first().cloned().unwrap_or_default();
+        let started = || -> io::Result<Self> {
+            let executable = Program::new(&command.argv, environment)?;
+            let family = expect_orphans();
+            let ward = Ward { session: command.session.clone(), group };
+            let blocked = signals.hold_back()?;
+            let guardian = Guardian::start(&executable, &ward, signals, kept)?;
+            drop(blocked);
+            let kept = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
+            Ok(Self {
+                program: program.clone(),
+                progress: Progress::Starting(Vec::new()),
+                ward,
+                kept,
+                family: Family { guardian: Some(guardian.pid()), ..family },
+                guardian,
+                guardians_lost: 0,
+                dismissed: false,
+                stopped: false,
+                awaits_rest: false,
+            })
+        };
+        started().map_err(|error| start_error(&program, &error))
     }
 
-    /// The command's process id.
-    pub fn pid(&self) -> Pid {
-        self.pid
+    /// The command's process id, once it is known and until it is reaped.
+    pub fn pid(&self) -> Option<Pid> {
+        if let Progress::Running(pid) = self.progress { Some(pid) } else { None }
     }
 
-    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD.
+    /// Readable when [`look`](Self::look) has news of the start. Everything after that brings a
+    /// SIGCHLD.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        matches!(self.progress, Progress::Starting(_)).then(|| self.guardian.descriptor())
+    }
+
+    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD, and
+    /// when [`descriptor`](Self::descriptor) is readable.
     ///
-    /// It also reaps what rlock inherited: as process 1 from anybody, in a shared group from the command.
+    /// It also reaps the processes that rlock inherited, and replaces a guardian that has died.
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn look(&mut self) -> io::Result<Option<Change>> {
-        if self.reaped {
-            return Ok(None);
+    pub fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
+        if let Some(failed) = self.look_at_start()? {
+            return Ok(Some(Change::Failed(failed)));
         }
-        let this = || WaitId::Pid(self.pid);
-        // Seen, not reaped: as long as it is a zombie, signals to its group can't reach a stranger.
-        if let Some(status) = waitid(this(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)? {
-            return Ok(Some(Change::Ended(ended(status.exit_status(), status.terminating_signal()))));
-        }
-        if let Some(number) =
-            waitid(this(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?.and_then(|status| status.stopping_signal())
-        {
-            self.stopped.set(true);
-            return Ok(Some(Change::Stopped(Stop::from_number(number))));
-        }
-        if self.sharing.is_some() || getpid().is_init() { self.reap_others() } else { Ok(None) }
-    }
-
-    fn reap_others(&mut self) -> io::Result<Option<Change>> {
-        // What is inherited comes to the main thread, which is this one; in the unit tests other threads have children of their own.
-        let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
-        while let Some((pid, status)) = wait(options)? {
-            if pid == self.pid {
-                self.reaped = true;
-                return Ok(Some(Change::Ended(ended(status.exit_status(), status.terminating_signal()))));
+        if let Some(pid) = self.pid() {
+            // Seen, not reaped: as long as it is a zombie, a signal to its group can reach no stranger.
+            if let Some(status) = seen(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)? {
+                return Ok(Some(Change::Ended(ended(&status))));
+            }
+            if let Some(number) = seen(pid, WaitIdOptions::STOPPED)?.and_then(|status| status.stopping_signal()) {
+                self.stopped = true;
+                return Ok(Some(Change::Stopped(Stop::from_number(number))));
             }
         }
+        self.reap_others(signals)?;
+        let over = self.awaits_rest && self.members().is_empty();
+        Ok(over.then_some(Change::RestEnded))
+    }
+
+    /// Takes in what the guardian has reported, if there is something.
+    fn look_at_start(&mut self) -> io::Result<Option<StartError>> {
+        let Progress::Starting(held_back) = &mut self.progress else { return Ok(None) };
+        let held_back = match self.guardian.report() {
+            None => return Ok(None),
+            Some(Report::Started(pid)) => {
+                let held_back = std::mem::take(held_back);
+                self.progress = Progress::Running(pid);
+                self.family.command = Some(pid);
+                held_back
+            }
+            Some(Report::Failed(pid, error)) => {
+                self.progress = Progress::Reaped;
+                if let Some(pid) = pid {
+                    waitpid(Some(pid), WaitOptions::empty())?;
+                }
+                return Ok(Some(start_error(&self.program, &error)));
+            }
+            Some(Report::Lost) => {
+                // It died between the start of the command and the report, or before either.
+                self.kill();
+                self.progress = Progress::Reaped;
+                let error = io::Error::other("its guardian process was killed");
+                return Ok(Some(start_error(&self.program, &error)));
+            }
+        };
+        held_back.into_iter().for_each(|signal| self.pass(signal));
         Ok(None)
     }
 
-    /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is needed.
-    pub fn pass(&self, signal: Signal) {
-        if !self.reaped && signal == Signal::Cont && self.sharing.is_some() {
-            self.continue_stopped();
-        } else if !self.reaped {
-            // What can't be signalled has gained rights of its own, or is a zombie: there is nobody to tell.
-            let _ = kill_process(self.pid, signal.kernel());
+    /// Reaps all ended children but the command.
+    fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
+        let any = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | MAIN_THREAD;
+        loop {
+            let Some(pid) = next_ended(any)? else { return Ok(()) };
+            // Before the report of its start nobody knows which child the command is.
+            let unknown = matches!(self.progress, Progress::Starting(_)) && pid != self.guardian.pid();
+            if unknown || Some(pid) == self.pid() {
+                return Ok(());
+            }
+            waitpid(Some(pid), WaitOptions::empty())?;
+            if Some(pid) == self.family.guardian {
+                self.replace_guardian(signals)?;
+            }
         }
     }
 
-    /// Continues the command if it is still in the stop that was seen. Mostly whoever continued rlock has continued the whole group,
-    /// and one more SIGCONT, or one that comes late, would undo a Ctrl-Z that came in between.
-    fn continue_stopped(&self) {
-        let ask = |what| waitid(WaitId::Pid(self.pid), what | WaitIdOptions::NOHANG).ok().flatten();
+    fn replace_guardian(&mut self, signals: &Signals) -> io::Result<()> {
+        self.family.guardian = None;
+        self.guardians_lost += 1;
+        let (Some(command), false) = (self.pid(), self.dismissed) else { return Ok(()) };
+        if self.guardians_lost < GUARDIANS_MAX {
+            let _blocked = signals.hold_back()?;
+            let kept: Vec<_> = self.kept.iter().map(std::os::fd::AsFd::as_fd).collect();
+            self.guardian = Guardian::replace(command, &self.ward, &kept)?;
+            self.family.guardian = Some(self.guardian.pid());
+        }
+        Ok(())
+    }
+
+    /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
+    /// needed.
+    pub fn pass(&mut self, signal: Signal) {
+        match &mut self.progress {
+            Progress::Starting(held_back) => held_back.push(signal),
+            Progress::Running(pid) => {
+                let pid = *pid;
+                if signal == Signal::Cont && self.ward.group == Group::Shared {
+                    self.continue_stopped(pid);
+                } else {
+                    // What cannot be signalled has gained rights of its own, or is a zombie.
+                    let _ = kill_process(pid, signal.kernel());
+                }
+            }
+            Progress::Reaped => {}
+        }
+    }
+
+    /// Continues the command if it is still in the stop that was seen. Mostly whoever continued rlock
+    /// has continued the whole group, and one more SIGCONT, or one that comes late, would undo a
+    /// Ctrl-Z that came in between.
+    fn continue_stopped(&mut self, pid: Pid) {
+        let ask = |what| seen(pid, what).ok().flatten();
         let continued = ask(WaitIdOptions::CONTINUED).is_some();
         let unseen = ask(WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).and_then(|status| status.stopping_signal());
         let stopped = match unseen.map(Stop::from_number) {
-            None => self.stopped.get(),
-            // These stop rlock too, before it can have a look at the command.
+            None => self.stopped,
+            // These stop rlock too, before it can look at the command.
             Some(Stop::Ttin | Stop::Ttou) => true,
             Some(Stop::Tstp | Stop::Stop) => false,
         };
-        self.stopped.set(false);
+        self.stopped = false;
         if stopped && !continued {
-            let _ = kill_process(self.pid, Kernel::CONT);
+            let _ = kill_process(pid, Kernel::CONT);
             // Takes the note of this one, which would be taken for another's the next time.
             ask(WaitIdOptions::CONTINUED);
         }
     }
 
-    /// Sends the signal to the command's group, or to the command and its descendants where the group is not its own.
-    pub fn pass_group(&self, signal: Signal) {
-        self.send_group(signal.kernel());
+    /// Sends the signal to what is left of the command's process group; where the group is rlock's,
+    /// to those in it that the command has started.
+    pub fn pass_group(&mut self, signal: Signal) {
+        let all = processes::all();
+        let members = self.family.members(&all);
+        let group = match self.ward.group {
+            Group::Own => all.iter().find(|stat| Some(stat.process.pid) == self.pid()).map(|stat| stat.group),
+            Group::Shared => Some(rustix::process::getpgrp().as_raw_nonzero().get()),
+        };
+        let is_in_group = |stat: &&Stat| Some(stat.group) == group && members.contains(&stat.process);
+        let found: Vec<Process> = all.iter().filter(is_in_group).map(|stat| stat.process).collect();
+        self.send(&found, signal.kernel());
     }
 
-    /// Asks the command and all in its group that is its own to end.
-    pub fn terminate(&self) {
-        self.send_group(Kernel::TERM);
+    /// Asks the whole tree to end.
+    pub fn terminate(&mut self) {
+        self.send_tree(Kernel::TERM);
     }
 
-    /// Stops the command and all in its group that is its own.
-    pub fn freeze(&self) {
-        self.send_group(Kernel::STOP);
+    /// Stops the whole tree.
+    pub fn freeze(&mut self) {
+        self.send_tree(Kernel::STOP);
     }
 
-    /// Ends the command and all in its group that is its own.
-    pub fn kill(&self) {
-        match &self.sharing {
-            Some(descendants) => descendants.kill(self.command()),
-            None => self.send_group(Kernel::KILL),
+    /// Continues the whole tree.
+    pub fn thaw(&mut self) {
+        self.send_tree(Kernel::CONT);
+    }
+
+    /// Ends the whole tree, with what is started meanwhile, and waits a little until it is gone.
+    pub fn kill(&mut self) {
+        let mut killed: Vec<Process> = Vec::new();
+        let mut ending = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut new = self.members();
+            new.retain(|process| !killed.contains(process));
+            if new.is_empty() {
+                break;
+            }
+            ending.extend(new.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()));
+            self.send(&new, Kernel::KILL);
+            killed.append(&mut new);
+        }
+        if killed.is_empty() {
+            self.send_tree(Kernel::KILL);
+        }
+        wait_for_end(&ending);
+    }
+
+    /// From here on [`look`](Self::look) tells when nothing of the tree is left.
+    pub fn await_rest(&mut self) {
+        self.awaits_rest = true;
+    }
+
+    /// Begins to end the guardian, for nothing is to be guarded any more.
+    pub fn dismiss_guardian(&mut self) {
+        self.dismissed = true;
+        if self.family.guardian.is_some() {
+            self.guardian.dismiss();
         }
     }
 
-    fn send_group(&self, signal: Kernel) {
-        match (&self.sharing, self.command()) {
-            (Some(descendants), command) => descendants.signal(command, signal),
-            (None, Some(group)) => drop(kill_process_group(group, signal)),
-            (None, None) => {}
+    /// Waits for the end of the dismissed guardian. A zombie would stay for ever where process 1
+    /// reaps nothing, as in many containers.
+    ///
+    /// # Errors
+    /// The kernel's; none is expected.
+    pub fn reap_guardian(&mut self) -> io::Result<()> {
+        if let Some(pid) = self.family.guardian.take() {
+            waitpid(Some(pid), WaitOptions::empty())?;
         }
+        Ok(())
     }
 
-    /// The command's process, while its id is its own.
-    fn command(&self) -> Option<Pid> {
-        (!self.reaped).then_some(self.pid)
+    /// The living processes of the tree.
+    fn members(&mut self) -> Vec<Process> {
+        self.family.members(&processes::all())
+    }
+
+    fn send_tree(&mut self, signal: Kernel) {
+        let members = self.members();
+        if members.is_empty() {
+            // /proc shows nothing, or the command is a zombie.
+            match (self.pid(), self.ward.group) {
+                (Some(_), Group::Own) if processes::all().is_empty() => {
+                    let _ = kill_process_group(self.guardian.pid(), signal);
+                }
+                (Some(pid), _) => drop(kill_process(pid, signal)),
+                (None, _) => {}
+            }
+        }
+        self.send(&members, signal);
+    }
+
+    fn send(&self, processes: &[Process], signal: Kernel) {
+        for process in processes {
+            // What cannot be signalled has gained rights of its own, or has ended.
+            let _ = kill_process(process.pid, signal);
+        }
     }
 
     /// Collects the ended command.
@@ -184,12 +373,54 @@ impl Child {
     /// # Errors
     /// The kernel's; none is expected.
     pub fn reap(&mut self) -> io::Result<()> {
-        if !self.reaped {
-            self.reaped = true;
-            waitpid(Some(self.pid), WaitOptions::empty())?;
+        if let Some(pid) = self.pid() {
+            self.progress = Progress::Reaped;
+            self.family.command = None;
+            waitpid(Some(pid), WaitOptions::empty())?;
         }
         Ok(())
     }
+}
+
+/// What is inherited comes to the main thread, which this is. In the unit tests other threads have
+/// children of their own.
+const MAIN_THREAD: WaitIdOptions = WaitIdOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
+
+/// Makes rlock the parent of all that the command orphans, and notes the children that rlock has
+/// already.
+fn expect_orphans() -> Family {
+    // A kernel that refuses leaves the orphans to another process; the rest is found all the same.
+    let _ = set_child_subreaper(Some(getpid()));
+    let session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
+    let mut family =
+        Family { rlock: getpid(), guardian: None, command: None, strangers: Vec::new(), sessions: [session].into() };
+    let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    // Mostly there is no child at all, and asking for one is cheaper than reading /proc.
+    if !matches!(waitid(WaitId::All, any), Err(Errno::CHILD)) {
+        let all = processes::all();
+        let children = all.iter().filter(|stat| stat.parent == Some(family.rlock));
+        family.strangers = children.map(|stat| stat.process).collect();
+    }
+    family
+}
+
+/// What happened to a child, if it did.
+fn seen(pid: Pid, what: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
+    Ok(waitid(WaitId::Pid(pid), what | WaitIdOptions::NOHANG)?)
+}
+
+/// A child that has ended and is not reaped. rustix does not tell its id.
+fn next_ended(options: WaitIdOptions) -> io::Result<Option<Pid>> {
+    let options = (options | WaitIdOptions::NOHANG).bits().cast_signed();
+    // SAFETY: of all zeros it is a siginfo_t without anything in it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` has room for what the kernel tells.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
+    }
+    // SAFETY: waitid filled it in for a child, or left the zeros.
+    Ok(Pid::from_raw(unsafe { info.si_pid() }))
 }
 
 /// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of the kind.
@@ -198,34 +429,24 @@ pub fn reap_inherited() {
     while getpid().is_init() && wait(WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {}
 }
 
-fn ended(code: Option<i32>, signal: Option<i32>) -> Ended {
-    match signal {
-        Some(number) => Ended::Signal(number),
-        // The kernel keeps eight bits of an exit code.
-        None => Ended::Code(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILURE)),
+/// Waits until killed processes have ended, or [`KILLED_LIMIT`] is over.
+fn wait_for_end(ending: &[OwnedFd]) {
+    let limit = Instant::now() + KILLED_LIMIT;
+    for pidfd in ending {
+        let left = limit.saturating_duration_since(Instant::now());
+        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Timespec::try_from(left).ok().as_ref());
     }
 }
 
-fn start(
-    command: &CommandSpec,
-    environment: &[(OsString, OsString)],
-    group: Group,
-    signals: &Signals,
-) -> io::Result<Pid> {
-    let _held_back = signals.hold_back()?;
-    let undo = signals.undo_in_child();
-    let parent = getpid();
-    spawn(&command.argv, environment, &|| {
-        if group == Group::Own {
-            setpgid(None, None)?;
+fn ended(status: &WaitIdStatus) -> Ended {
+    match status.terminating_signal() {
+        Some(number) => Ended::Signal(number),
+        // The kernel keeps eight bits of an exit code.
+        None => {
+            let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
+            Ended::Code(code.unwrap_or(exit::FAILURE))
         }
-        set_parent_process_death_signal(Some(Kernel::KILL))?;
-        // A parent that died before the line above sends nothing any more.
-        if getppid() != Some(parent) {
-            signal_hook::low_level::exit(i32::from(exit::FAILURE));
-        }
-        undo()
-    })
+    }
 }
 
 /// Says why the program can't be run, with the exit code that a shell would give.
@@ -261,43 +482,80 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
-    use rustix::event::{PollFd, PollFlags, poll};
-
     use super::super::signals::one_test_at_a_time;
     use super::*;
 
     fn spec(words: &[&str]) -> CommandSpec {
-        CommandSpec { argv: words.iter().map(OsString::from).collect() }
+        CommandSpec { argv: words.iter().map(OsString::from).collect(), session: "5e55".to_owned() }
     }
 
-    /// Starts a command, lets `meanwhile` act when it has changed first, and waits for its end.
-    fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&Child, Stop)) -> Ended {
-        let mut signals = Signals::install().unwrap();
-        let mut child = Child::start(&spec(words), vec![], group, &signals).unwrap();
+    fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signals: &Signals) -> Child {
+        Child::start(&spec(words), variables, group, signals, &[]).unwrap()
+    }
+
+    /// Waits for what happens to the command next.
+    fn next(child: &mut Child, signals: &mut Signals) -> Change {
         loop {
-            match child.look().unwrap() {
-                Some(Change::Ended(ended)) => {
-                    child.reap().unwrap();
-                    assert_eq!(child.look().unwrap(), None);
-                    return ended;
-                }
-                Some(Change::Stopped(stop)) => meanwhile(&child, stop),
-                None => {
-                    let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
-                    while signals.next().is_some() {}
-                }
+            if let Some(change) = child.look(signals).unwrap() {
+                return change;
             }
+            let mut polled = vec![PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)];
+            polled.extend(child.descriptor().map(|start| PollFd::from_borrowed_fd(start, PollFlags::IN)));
+            let _ = poll(&mut polled, None);
+            while signals.next().is_some() {}
         }
     }
 
+    /// Starts a command, lets `meanwhile` act when it has stopped, and waits for its end.
+    fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)) -> Ended {
+        let mut signals = Signals::install().unwrap();
+        let mut child = start(words, &[], group, &signals);
+        let ended = loop {
+            match next(&mut child, &mut signals) {
+                Change::Ended(ended) => break ended,
+                Change::Stopped(stop) => meanwhile(&mut child, stop),
+                change => panic!("{change:?}"),
+            }
+        };
+        child.reap().unwrap();
+        child.dismiss_guardian();
+        child.reap_guardian().unwrap();
+        assert_eq!(child.look(&signals).unwrap(), None);
+        ended
+    }
+
     fn failure(words: &[&str]) -> (u8, String) {
-        let signals = Signals::install().unwrap();
-        let error = Child::start(&spec(words), vec![], Group::Own, &signals).expect_err("it must not start");
+        let mut signals = Signals::install().unwrap();
+        let error = match Child::start(&spec(words), &[], Group::Own, &signals, &[]) {
+            Err(error) => error,
+            Ok(mut child) => {
+                let Change::Failed(error) = next(&mut child, &mut signals) else { panic!("it started") };
+                child.dismiss_guardian();
+                child.reap_guardian().unwrap();
+                error
+            }
+        };
         (error.code, error.text)
     }
 
-    fn nothing(_: &Child, stop: Stop) {
+    fn nothing(_: &mut Child, stop: Stop) {
         panic!("stopped by {stop:?}");
+    }
+
+    /// Kills the guardian and waits until another one stands in its place.
+    fn kill_guardian(child: &mut Child, signals: &mut Signals) {
+        let first = child.guardian.pid();
+        kill_process(first, Kernel::KILL).unwrap();
+        while child.guardian.pid() == first {
+            let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+            while signals.next().is_some() {}
+            assert_eq!(child.look(signals).unwrap(), None);
+        }
+    }
+
+    /// Whether the process is gone, or a zombie.
+    fn has_ended(pid: Pid) -> bool {
+        processes::stat(pid).map_or(true, |stat| stat.ended)
     }
 
     #[test]
@@ -311,12 +569,12 @@ mod tests {
     #[test]
     fn arguments_and_variables_arrive_as_they_are() {
         let _one = one_test_at_a_time();
-        let signals = Signals::install().unwrap();
+        let mut signals = Signals::install().unwrap();
         let words = ["sh", "-c", r#"[ "$1" = "a  b" ] && [ "$RLOCK_TOKEN" = 7 ]"#, "sh", "a  b"];
         let variables = vec![(OsString::from("RLOCK_TOKEN"), OsString::from("7"))];
-        let child = Child::start(&spec(&words), variables, Group::Own, &signals).unwrap();
-        let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
-        assert_eq!(status.exit_status(), Some(0));
+        let mut child = start(&words, &variables, Group::Own, &signals);
+        assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(0)));
+        child.reap().unwrap();
     }
 
     #[test]
@@ -351,12 +609,83 @@ mod tests {
         assert_eq!(run(&stubborn, Group::Own, |child, _| child.kill()), Ended::Signal(9));
     }
 
+    /// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
     #[test]
-    fn an_own_group_is_one_and_a_shared_group_is_ours() {
+    fn command_leads_no_group_and_has_that_of_rlock_where_it_is_shared() {
         let _one = one_test_at_a_time();
-        let ask = ["sh", "-c", r#"set -- $(cat /proc/$$/stat); [ "$5" = "$$" ]"#];
-        assert_eq!(run(&ask, Group::Own, nothing), Ended::Code(0));
-        assert_eq!(run(&ask, Group::Shared, nothing), Ended::Code(1));
+        let ask = |what: &str| format!("set -- $(cat /proc/$$/stat); [ $5 {what} ]");
+        assert_eq!(run(&["sh", "-c", &ask("!= $$")], Group::Own, nothing), Ended::Code(0));
+        assert_eq!(run(&["setsid", "sh", "-c", &ask("= $$")], Group::Own, nothing), Ended::Code(0));
+        let group = rustix::process::getpgrp().as_raw_nonzero();
+        assert_eq!(run(&["sh", "-c", &ask(&format!("!= {group}"))], Group::Own, nothing), Ended::Code(0));
+        assert_eq!(run(&["sh", "-c", &ask(&format!("= {group}"))], Group::Shared, nothing), Ended::Code(0));
+    }
+
+    #[test]
+    fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
+        let _one = one_test_at_a_time();
+        let mut signals = Signals::install().unwrap();
+        let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
+        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+        for _ in 0..3 {
+            kill_guardian(&mut child, &mut signals);
+        }
+        child.pass(Signal::Cont);
+        assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(3)));
+        child.reap().unwrap();
+        child.dismiss_guardian();
+        child.reap_guardian().unwrap();
+    }
+
+    /// The end of a guardian's stream is the end of rlock.
+    #[test]
+    fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
+        let _one = one_test_at_a_time();
+        for (group, is_replaced) in [(Group::Own, false), (Group::Shared, false), (Group::Own, true)] {
+            let mut signals = Signals::install().unwrap();
+            let job =
+                "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
+            let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
+            let mut child = start(&["sh", "-c", job], &variables, group, &signals);
+            assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+            if is_replaced {
+                kill_guardian(&mut child, &mut signals);
+            }
+            let tree = child.members();
+            assert!(tree.len() >= 4, "{tree:?}");
+            // As the kernel does with a process that ends.
+            child.guardian.forget_stream();
+            assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
+            for process in tree {
+                while !has_ended(process.pid) {
+                    std::thread::yield_now();
+                }
+            }
+            child.reap().unwrap();
+            child.dismiss_guardian();
+            child.reap_guardian().unwrap();
+        }
+    }
+
+    /// A member of the tree stays one although it is in a session of its own and its parent has ended.
+    #[test]
+    fn rest_is_awaited_until_nothing_of_it_is_left() {
+        let _one = one_test_at_a_time();
+        let mut signals = Signals::install().unwrap();
+        let job =
+            "(trap '' TERM; exec setsid sleep 1000) & while [ $(ps -o comm= $!) != sleep ]; do :; done; kill -STOP $$";
+        let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
+        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+        child.terminate();
+        child.pass(Signal::Cont);
+        assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(15)));
+        child.reap().unwrap();
+        child.await_rest();
+        assert_eq!(child.look(&signals).unwrap(), None, "the job ignores SIGTERM");
+        child.kill();
+        assert_eq!(next(&mut child, &mut signals), Change::RestEnded);
+        child.dismiss_guardian();
+        child.reap_guardian().unwrap();
     }
 
     /// "It starts with the dispositions and the mask that rlock was started with": no handler, nothing blocked or ignored.
@@ -368,15 +697,22 @@ mod tests {
         assert_eq!(run(&["sh", "-c", ask], Group::Own, nothing), Ended::Code(u8::try_from(without).unwrap()));
     }
 
+    /// The second line of defence, where the guardian is killed with rlock.
     #[test]
-    fn the_command_is_to_die_with_its_parent() {
+    fn command_dies_with_its_parent_even_without_a_guardian() {
         let _one = one_test_at_a_time();
-        let signals = Signals::install().unwrap();
-        let parent = std::thread::spawn(move || Child::start(&spec(&["sleep", "1000"]), vec![], Group::Own, &signals));
+        let mut signals = Signals::install().unwrap();
+        let parent = std::thread::spawn(move || {
+            let mut child = start(&["sh", "-c", "kill -STOP $$"], &[], Group::Own, &signals);
+            assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+            kill_process(child.guardian.pid(), Kernel::KILL).unwrap();
+            child
+        });
         // To the kernel the parent is the thread that forked, and that is gone now.
-        let child = parent.join().unwrap().unwrap();
-        let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
+        let child = parent.join().unwrap();
+        let (_, status) = waitpid(child.pid(), WaitOptions::empty()).unwrap().unwrap();
         assert_eq!(status.terminating_signal(), Some(9));
+        waitpid(Some(child.guardian.pid()), WaitOptions::empty()).unwrap();
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Ended {
 /// The process group that the command runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// A group of its own, for there is no terminal: whatever the command starts can be signalled with it.
+    /// Not that of rlock, for there is no terminal: the group of the guardian, which leads it.
     Own,
     /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work untouched.
     Shared,
@@ -164,7 +164,7 @@ pub enum Event {
         /// Who sent it.
         sender: Sender,
     },
-    /// The command runs.
+    /// The command is being started. Whether it can be executed shows later: nothing waits for that.
     Started,
     /// The command could not be run; the exit code that says why.
     StartFailed(u8),
@@ -172,6 +172,8 @@ pub enum Event {
     CommandStopped(Stop),
     /// The command has ended and is not yet reaped.
     Ended(Ended),
+    /// Nothing is left of what the command has started.
+    RestEnded,
     /// The grant or the place in the queue was given back. A release that finds the grant gone brings [`Event::Lost`] instead.
     Released,
     /// Time has passed, nothing else.
@@ -198,16 +200,20 @@ pub enum Action {
     Pass(Signal),
     /// Send the signal to what is left of the command's group: in a shared one, to what the command has started.
     PassGroup(Signal),
-    /// Ask the command to end: SIGTERM, to its whole group; in a shared one, to the command and what it has started.
+    /// Ask the command's whole process tree to end: SIGTERM.
     Terminate,
-    /// End the command: SIGKILL, to the same.
+    /// End the command's whole process tree: SIGKILL, until nothing of it is left.
     Kill,
-    /// Stop all that is in the command's own group: SIGSTOP.
+    /// Stop the command's whole process tree: SIGSTOP.
     Freeze,
+    /// Continue the command's whole process tree: SIGCONT.
+    Thaw,
     /// Stop rlock as this signal would have, and come back when it is continued.
     StopSelf(Stop),
     /// Collect the ended command; its process id is void from here on.
     Reap,
+    /// Wait for the end of what the command has started; answer with [`Event::RestEnded`].
+    AwaitRest,
     /// Give back the grant or the place in the queue, whichever there is by now; answer with [`Event::Released`] or [`Event::Lost`].
     Release,
     /// Show on the terminal who holds what the request waits for.

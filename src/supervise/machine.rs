@@ -54,8 +54,10 @@ enum State {
     GivingUp,
     Starting,
     Running,
-    /// The command was asked to end, for the grant is lost; it has until the timer [`Timer::Kill`].
+    /// The command's tree was asked to end, for the grant is lost; it has until the timer [`Timer::Kill`].
     Stopping,
+    /// The lost command has ended, and what it started has until the same timer.
+    Clearing,
     /// The command was sent SIGKILL.
     Killed,
     /// The command has ended by itself, and what the release finds decides how to leave.
@@ -69,11 +71,16 @@ enum State {
 ///               Queued            Granted             Started            Lost, overdue            time over
 ///   Requesting ────────▶ Waiting ─────────▶ Starting ─────────▶ Running ───────────────▶ Stopping ─────────▶ Killed
 ///       │                   │                   │                  │                        │                  │
-///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended                  │ Ended            │ Ended
-///       │ Starting, else    │ Lost, wait over,  │ overdue,         │                        │                  │
-///       ▼ as Waiting        ▼ StoreFailed       ▼ StartFailed      ▼                        ▼                  ▼
+///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended,                 │ Ended            │ Ended
+///       │ Starting, else    │ Lost, wait over,  │ overdue          │ StartFailed            ▼                  │
+///       │ as Waiting        │ StoreFailed       │                  │                     Clearing             │
+///       │                   │                   │                  │                        │ RestEnded,       │
+///       ▼                   ▼                   ▼                  ▼                        ▼ time over        ▼
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
+///
+/// The command counts as **running** as soon as its start has begun, so that the lease is renewed while a program is
+/// loaded from a slow file system.
 ///
 /// A wait that is over where nobody knows whether the store is still there did not end because somebody holds: it is **given up** by
 /// asking once more.
@@ -86,8 +93,8 @@ enum State {
 /// more. (Where it shares rlock's group, whoever continues rlock has continued the command with it, and nothing can be
 /// earlier than that.)
 ///
-/// While rlock is **stopped** nobody renews, so a leased command and its own group must not run on: rlock stops when it
-/// has seen the command stopped, and stops the rest of the group first. A command that ignores SIGTSTP stops neither.
+/// While rlock is **stopped** nobody renews, so a leased command and what it started must not run on: rlock stops when it
+/// has seen the command stopped, and stops the rest of the tree first. A command that ignores SIGTSTP stops neither.
 ///
 /// A command that is seen to have **ended** before its deadline ended with its lock held, and its end counts, unless it
 /// was asked to end. When the deadline has passed as well nobody can tell which came first, and a success that may be
@@ -121,7 +128,7 @@ pub struct Machine {
     interrupted: bool,
     /// The command was told to stop, and rlock is to stop when it has.
     stops: bool,
-    /// The command's whole group was stopped, not the command alone.
+    /// The command's whole tree was stopped, not the command alone.
     frozen: bool,
     /// How to leave when the grant was held to the end.
     exit: Option<Action>,
@@ -154,6 +161,7 @@ impl Machine {
             State::Starting => self.starting(event, now),
             State::Running => self.running(event, now),
             State::Stopping => self.stopping(event, now),
+            State::Clearing => self.clearing(event, now),
             State::Killed => self.killed(event),
             State::Leaving => self.leaving(event),
             State::Done => vec![],
@@ -205,7 +213,7 @@ impl Machine {
             Event::Signal { signal, sender } => self.signal_before_grant(signal, sender),
             Event::Tick => self.tick_before_grant(now),
             Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => vec![],
-            Event::Released | Event::BusyReported => vec![],
+            Event::RestEnded | Event::Released | Event::BusyReported => vec![],
         }
     }
 
@@ -291,7 +299,8 @@ impl Machine {
             Event::Signal { signal: Signal::Tstp, .. } => vec![Action::StopSelf(Stop::Tstp)],
             Event::Signal { signal, sender } if signal.ends_by_default() => self.cancel(signal, sender),
             Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Tick => vec![],
-            Event::CommandStopped(_) | Event::Ended(_) | Event::Released | Event::BusyReported => vec![],
+            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded => vec![],
+            Event::Released | Event::BusyReported => vec![],
         }
     }
 
@@ -328,7 +337,8 @@ impl Machine {
                 vec![Action::Freeze, Action::StopSelf(Stop::Tstp)]
             }
             Event::CommandStopped(_) => vec![],
-            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
+            Event::StartFailed(code) => self.finish([Action::ReportFailure, Action::Release, Action::Exit(code)]),
+            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::RestEnded => vec![],
             Event::Released | Event::BusyReported | Event::Tick => vec![],
         }
     }
@@ -382,17 +392,35 @@ impl Machine {
             // Nobody but rlock will kill the command when its time is over, so rlock must not stop now.
             Event::Signal { signal: Signal::Tstp, .. } => vec![],
             Event::Signal { signal, sender } => self.pass(signal, sender).into_iter().collect(),
-            Event::Ended(_) => self.end_as_lost(),
+            Event::Ended(_) => {
+                self.state = State::Clearing;
+                vec![Action::Reap, Action::AwaitRest]
+            }
+            Event::StartFailed(_) => self.end_as_lost(),
             Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => {
                 vec![]
             }
-            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => vec![],
+            Event::Started | Event::CommandStopped(_) | Event::RestEnded => vec![],
             Event::Released | Event::BusyReported => vec![],
         }
     }
 
+    /// What the lost command started has its grace as the command had. The command itself takes no signal any more.
+    fn clearing(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        match event {
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                self.set_kill();
+                vec![]
+            }
+            Event::RestEnded => self.finish([Action::Release, Action::Exit(exit::LOST)]),
+            Event::Signal { .. } | Event::Tick if self.due(Timer::Kill, now) => self.end_as_lost(),
+            _ => vec![],
+        }
+    }
+
     fn killed(&mut self, event: Event) -> Vec<Action> {
-        if let Event::Ended(_) = event { self.end_as_lost() } else { vec![] }
+        if let Event::Ended(_) | Event::StartFailed(_) = event { self.end_as_lost() } else { vec![] }
     }
 
     fn leaving(&mut self, event: Event) -> Vec<Action> {
@@ -408,8 +436,8 @@ impl Machine {
     }
 
     fn end_as_lost(&mut self) -> Vec<Action> {
-        // What the command leaves behind in its group would go on without the lock, hence the second kill. And the grant is gone, but
-        // not what else the store keeps for it.
+        // What the command leaves behind would go on without the lock, hence the second kill. And the grant is gone, but not what
+        // else the store keeps for it.
         self.finish([Action::Kill, Action::Reap, Action::Release, Action::Exit(exit::LOST)])
     }
 
@@ -424,7 +452,7 @@ impl Machine {
             self.passed.push(signal);
         }
         let to_all = signal == Signal::Cont && std::mem::take(&mut self.frozen);
-        Some(if to_all { Action::PassGroup(signal) } else { Action::Pass(signal) })
+        Some(if to_all { Action::Thaw } else { Action::Pass(signal) })
     }
 
     /// The signal that ended the command, for the rest of what it started in its group: else `sh -c 'a; b'` would leave `a` running without

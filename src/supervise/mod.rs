@@ -1,16 +1,19 @@
 //! Runs the command while its request waits and holds, from the first signal to the release.
 //!
-//! [`machine`] decides and does nothing else: what happens goes in as an [`event::Event`], what is to be done comes out as
-//! [`event::Action`]s. [`run`] carries them out and decides nothing. The rest are the loop's hands: [`signals`] receives,
-//! [`child`] starts, signals and reaps the command, `descendants` finds what that has started, [`terminal`] asks and tells the terminal.
+//! [`machine`] decides and does nothing else: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`] carries these out and
+//! decides nothing. The other modules do the work of the loop: [`signals`] receives, [`child`] signals and reaps the command,
+//! `guardian` starts it by `spawn` and ends its process tree if rlock is killed, `processes` reads /proc, `tree` tells the command's
+//! processes from all others, [`terminal`] asks and tells the terminal.
 //!
 //! How a request is made, granted or lost is no business of this module: it sees the store through [`run::Hold`] only.
 
 pub mod child;
-mod descendants;
 pub mod event;
+mod guardian;
 pub mod machine;
+mod processes;
 pub mod run;
 pub mod signals;
 mod spawn;
 pub mod terminal;
+mod tree;

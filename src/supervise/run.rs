@@ -76,6 +76,10 @@ pub trait Hold {
     /// The store's; the line is left out then.
     fn blocked_by(&mut self) -> anyhow::Result<String>;
 
+    /// Descriptors by which the store knows that this process lives. They stay open until the command's process tree is gone, even if
+    /// rlock is killed.
+    fn kept(&self) -> Vec<BorrowedFd<'_>>;
+
     /// One line that says that the lease was not renewed in time, and why; as with [`Standing::Lost`] it is added to.
     fn overdue(&self) -> String;
 }
@@ -156,6 +160,13 @@ where
     }
 }
 
+/// What is to be looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    store: bool,
+    child: bool,
+}
+
 struct Supervision<'a, E> {
     hold: &'a mut dyn Hold,
     /// Whether the store may still have something to say.
@@ -187,35 +198,42 @@ where
     /// store before the command, so that a grant that was lost is lost even if the command ended in the same instant;
     /// the time last, for a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
-        let store_is_ready = self.wait()?;
+        let ready = self.wait()?;
         let child_changed = self.take_signals()?;
-        if store_is_ready && self.asks {
+        if ready.store && self.asks {
             self.ask()?;
         }
-        if child_changed {
+        if child_changed || ready.child {
             self.look_at_child()?;
         }
         self.on(Event::Tick)
     }
 
-    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be asked.
-    fn wait(&self) -> anyhow::Result<bool> {
+    /// Sleeps until a descriptor is ready or a timer has run out; tells what is to be looked at.
+    fn wait(&self) -> anyhow::Result<Ready> {
         let (descriptors, asking) =
             if self.asks { (self.hold.descriptors(), self.hold.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
+        let start = self.child.as_ref().and_then(Child::descriptor);
+        polled.extend(start.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         let timer = self.machine.next_timeout().into_iter().chain(asking).min();
         let left = timer.map(|at| at.saturating_sub(now()));
         let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
         // A time that the kernel can't express is longer than anybody waits.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
-        let store_spoke = match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty()),
-            Err(rustix::io::Errno::INTR) => false,
+        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        let mut ready = match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {
+                let (store, child) = polled[1..].split_at(descriptors.len());
+                Ready { store: store.iter().any(is_ready), child: child.iter().any(is_ready) }
+            }
+            Err(rustix::io::Errno::INTR) => Ready::default(),
             Err(error) => return Err(error).context("cannot wait for signals and the store"),
         };
-        Ok(store_spoke || asking.is_some_and(|at| at <= now()))
+        ready.store |= asking.is_some_and(|at| at <= now());
+        Ok(ready)
     }
 
     /// Tells the machine of the signals that have come; says whether the command is to be looked at.
@@ -225,7 +243,7 @@ where
             match arrival {
                 Arrival::Child => child_changed = true,
                 Arrival::Signal(signal, source) => {
-                    let sender = source.sender(signal, self.child.as_ref().map(Child::pid));
+                    let sender = source.sender(signal, self.child.as_ref().and_then(Child::pid));
                     self.on(Event::Signal { signal, sender })?;
                 }
             }
@@ -275,10 +293,15 @@ where
         }
         let Some(child) = &mut self.child else { return Ok(()) };
         // One look for each SIGCHLD: what changes after it brings another, and comes after the signals that were noted meanwhile.
-        match child.look().context("cannot see what became of the command")? {
+        match child.look(&self.signals).context("cannot see what became of the command")? {
             None => Ok(()),
+            Some(Change::Failed(error)) => {
+                self.failure = Some(error.text);
+                self.on(Event::StartFailed(error.code))
+            }
             Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
             Some(Change::Ended(ended)) => self.on(Event::Ended(ended)),
+            Some(Change::RestEnded) => self.on(Event::RestEnded),
         }
     }
 
@@ -319,10 +342,17 @@ where
             Action::Pass(_)
             | Action::PassGroup(_)
             | Action::Freeze
+            | Action::Thaw
             | Action::Terminate
             | Action::Kill
             | Action::Reap => {
                 self.perform_on_child(action)?;
+            }
+            Action::AwaitRest => {
+                if let Some(child) = &mut self.child {
+                    child.await_rest();
+                }
+                self.look_at_child()?;
             }
         }
         Ok(())
@@ -334,6 +364,7 @@ where
             Action::Pass(signal) => child.pass(signal),
             Action::PassGroup(signal) => child.pass_group(signal),
             Action::Freeze => child.freeze(),
+            Action::Thaw => child.thaw(),
             Action::Terminate => child.terminate(),
             Action::Kill => child.kill(),
             _ => child.reap().context("cannot reap the command")?,
@@ -348,7 +379,7 @@ where
         if !self.machine.may_start() {
             return Ok(());
         }
-        match Child::start(&self.command, environment, self.group, &self.signals) {
+        match Child::start(&self.command, &environment, self.group, &self.signals, &self.hold.kept()) {
             Ok(child) => {
                 self.child = Some(child);
                 self.on(Event::Started)
@@ -361,7 +392,14 @@ where
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
-        match self.hold.release() {
+        if let Some(child) = &mut self.child {
+            child.dismiss_guardian();
+        }
+        let released = self.hold.release();
+        if let Some(child) = &mut self.child {
+            child.reap_guardian().context("cannot reap the guardian")?;
+        }
+        match released {
             Ok(None) => self.on(Event::Released),
             Ok(Some(lost)) => {
                 self.failure = Some(lost);

@@ -1,8 +1,9 @@
-//! Starts a program without copying this process first.
+//! Starts a program from the guardian, as a child of rlock.
 //!
-//! A fork copies the page tables and makes every page that is touched afterwards, on either side, fault once more: a tenth of all that
-//! `rlock exec` costs. So the child borrows this process's memory until it executes the program, while this process stands
-//! still: clone(2) with CLONE_VM and CLONE_VFORK, as posix_spawn(3) does it, which itself can't do what has to be done in the child.
+//! The new process borrows the guardian's memory until it executes the program, while the guardian
+//! stands still: clone(2) with CLONE_VM and CLONE_VFORK, as posix_spawn(3) does it. CLONE_PARENT
+//! makes it a child of rlock, which goes on meanwhile: a program on a file system that hangs costs
+//! no lease.
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
@@ -10,14 +11,30 @@ use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::Pid;
 
-/// The child's stack: what `prepare` and execvpe(3) take, but for the list of words that the latter may put there.
+/// The size of the new process's stack: enough for `prepare` and execvpe(3), except for the list of
+/// arguments that execvpe may put there.
 const STACK_BYTES: usize = 256 << 10;
-/// How the stack has to be aligned.
+/// The alignment of the stack.
 const STACK_ALIGNMENT: usize = 16;
 
-/// What the child is told, and the error that it answers with.
+/// A program with its arguments and environment, in the form that the kernel takes. It is made before
+/// the guardian is forked, since the guardian must not depend on locks of other threads.
+pub(super) struct Program {
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+/// A program that could not be started.
+pub(super) struct NotStarted {
+    /// The process that failed, if there is one. It has ended and is not reaped.
+    pub(super) pid: Option<Pid>,
+    /// The kernel's reason.
+    pub(super) errno: c_int,
+}
+
+/// What the new process reads and writes in the guardian's memory.
 struct Plan<'a> {
     argv: *const *const c_char,
     environment: *const *const c_char,
@@ -25,62 +42,73 @@ struct Plan<'a> {
     error: Option<c_int>,
 }
 
-/// Starts `argv`, whose first word is looked up in PATH unless it has a slash, with this process's environment and `variables` on top.
-///
-/// `prepare` runs in the child just before. It must make system calls only: the memory is this process's, and so are its locks. All
-/// signals have to be held back meanwhile, since a handler would run in the child too.
-///
-/// # Errors
-/// The kernel's, be it in the child or here; what `prepare` fails with. No child is left then.
-pub(super) fn spawn(
-    argv: &[OsString],
-    variables: &[(OsString, OsString)],
-    prepare: &dyn Fn() -> io::Result<()>,
-) -> io::Result<Pid> {
-    if argv.is_empty() {
-        return Err(io::ErrorKind::NotFound.into());
+impl Program {
+    /// The program `argv`, whose first word is looked up in PATH unless it has a slash, with this
+    /// process's environment and `variables` on top.
+    ///
+    /// # Errors
+    /// There is no word at all, or a zero byte in one.
+    pub(super) fn new(argv: &[OsString], variables: &[(OsString, OsString)]) -> io::Result<Self> {
+        if argv.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let argv = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<_>>()?;
+        Ok(Self { argv, environment: environment(variables)? })
     }
-    let words = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>()?;
-    let environment = environment(variables)?;
-    let (argv, environment) = (pointers(&words), pointers(&environment));
-    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, error: None };
-    // Not given back: to unmap what a process on another processor has used interrupts that one, and rlock starts one command.
-    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice())));
-    let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
-    let top = top.wrapping_sub(top.addr() % STACK_ALIGNMENT);
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: `top` is the aligned end of a stack that nobody else uses, and with `plan` and all that it points to it outlives the
-    // child's use of this memory, for this thread stands still until the child has executed the program or ended. The child does
-    // no more than `in_child` says.
-    let pid = unsafe { libc::clone(in_child, top.cast(), flags, (&raw mut plan).cast()) };
-    let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
-    match plan.error {
-        None => Ok(pid),
-        Some(error) => {
-            waitpid(Some(pid), WaitOptions::empty())?;
-            Err(io::Error::from_raw_os_error(error))
+
+    /// Starts the program and returns once it is executed. The new process is a child of this
+    /// process's parent.
+    ///
+    /// `prepare` runs in the new process just before. It may make system calls only, since the
+    /// memory is this process's. All signals have to be blocked, since a handler would run there too.
+    ///
+    /// # Errors
+    /// The kernel's, from here or from the new process; what `prepare` fails with.
+    pub(super) fn start(&self, prepare: &dyn Fn() -> io::Result<()>) -> Result<Pid, NotStarted> {
+        let (argv, environment) = (pointers(&self.argv), pointers(&self.environment));
+        let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, error: None };
+        // Never freed: the guardian starts one program, and unmapping would only take time.
+        let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice())));
+        let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
+        let top = top.wrapping_sub(top.addr() % STACK_ALIGNMENT);
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
+        // SAFETY: `top` is the aligned end of a stack that nothing else uses. The stack, `plan` and
+        // all that `plan` points to outlive the new process's use of this memory, for this thread
+        // stands still until that process has executed the program or ended. The new process does
+        // no more than `in_child` says.
+        let pid = unsafe { libc::clone(in_child, top.cast(), flags, (&raw mut plan).cast()) };
+        let Some(pid) = Pid::from_raw(pid.max(0)) else {
+            return Err(NotStarted { pid: None, errno: last_errno() });
+        };
+        match plan.error {
+            None => Ok(pid),
+            Some(errno) => Err(NotStarted { pid: Some(pid), errno }),
         }
     }
 }
 
-/// What the child does. It returns only if the program can't be executed, and ends with that.
+/// What the new process does. It returns only if the program cannot be executed, and then ends.
 extern "C" fn in_child(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan of `spawn`, which stands still and does not look at it.
+    // SAFETY: it is the plan of `start`, which stands still and does not look at it.
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
-    let error = match (plan.prepare)() {
+    plan.error = match (plan.prepare)() {
         Ok(()) => {
-            // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the first has a word.
+            // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
+            // first list has a word.
             unsafe { libc::execvpe(*plan.argv, plan.argv, plan.environment) };
-            io::Error::last_os_error()
+            Some(last_errno())
         }
-        Err(error) => error,
+        Err(error) => Some(error.raw_os_error().unwrap_or(libc::EINVAL)),
     };
-    plan.error = Some(error.raw_os_error().unwrap_or(libc::EINVAL));
-    // Not 'return', after which the C library would clean up what is this process's.
+    // Not `return`, after which the C library would clean up what belongs to the guardian.
     signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
 }
 
-/// This process's environment, with `variables` in the place of those of the same name.
+fn last_errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+/// This process's environment, with `variables` in place of those of the same name.
 fn environment(variables: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
     let kept = std::env::vars_os().filter(|(name, _)| variables.iter().all(|(new, _)| new != name));
     let all = kept.map(|(name, value)| c_string(&[&name, OsStr::new("="), &value]));

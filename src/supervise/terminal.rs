@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
-use super::descendants::group;
 use super::event::Group;
 use crate::words::one_line;
 
@@ -15,6 +14,13 @@ pub fn group_for_command() -> Group {
     // Only the kernel knows, whatever the standard descriptors are: opening this name fails where there is none.
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
     if terminal.is_ok() { Group::Shared } else { Group::Own }
+}
+
+/// The process group of a process, or of this one if `pid` is 0. rustix cannot be asked: it takes a
+/// group of 0 for impossible, which is that of a group from outside of the pid namespace.
+fn group(pid: libc::pid_t) -> libc::pid_t {
+    // SAFETY: getpgid touches no memory.
+    unsafe { libc::getpgid(pid) }
 }
 
 /// A line on the terminal that can change and go away again.

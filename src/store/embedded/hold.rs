@@ -75,6 +75,10 @@ impl Hold for EmbeddedHold {
         Ok(listings.into_iter().map(Obstruction::from).collect())
     }
 
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.beacon.as_fd()]
+    }
+
     fn trouble(&self) -> Option<String> {
         None
     }

@@ -30,6 +30,7 @@ enum Column {
     RunningShared,
     StoppingOwn,
     StoppingShared,
+    Clearing,
     Killed,
     Leaving,
     Done,
@@ -50,6 +51,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
         Column::RunningOwn => (Group::Own, &[granted, Started]),
         Column::RunningShared => (Group::Shared, &[granted, Started]),
         Column::StoppingOwn | Column::Killed => (Group::Own, &[granted, Started, Lost]),
+        Column::Clearing => (Group::Own, &[granted, Started, Lost, End(Ended::Code(0))]),
         Column::StoppingShared => (Group::Shared, &[granted, Started, Lost]),
         Column::Leaving => (Group::Own, &[granted, Started, End(Ended::Code(0))]),
         Column::Done => (Group::Own, &[granted, Started, End(Ended::Code(0)), Event::Released]),
@@ -155,11 +157,36 @@ fn a_lost_command_has_its_grace_and_is_killed_once() {
 }
 
 #[test]
-fn a_lost_command_that_ends_well_is_lost_all_the_same() {
+fn lost_command_that_ends_well_is_lost_all_the_same() {
     let mut machine = machine(Column::StoppingShared, None);
-    let end = machine.on(Event::Ended(Ended::Code(0)), START);
-    assert_eq!(end, [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)]);
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), START), [Action::Reap, Action::AwaitRest]);
+    assert_eq!(machine.on(Event::RestEnded, START), [Action::Release, Action::Exit(76)]);
     assert_eq!(machine.next_timeout(), None);
+}
+
+#[test]
+fn rest_of_a_lost_tree_has_the_whole_grace_and_no_more() {
+    let mut machine = machine(Column::StoppingOwn, Some(DEADLINE));
+    machine.on(Event::Ended(Ended::Signal(15)), START + GRACE / 2);
+    let killed = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)].map(|action| (GRACE, action));
+    assert_eq!(pass_time(&mut machine, DEADLINE), killed);
+}
+
+#[test]
+fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
+    let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
+    machine.on(Event::Lost, DEADLINE - GRACE / 2);
+    machine.on(Event::Ended(Ended::Signal(15)), DEADLINE - GRACE / 4);
+    let killed = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)];
+    assert_eq!(pass_time(&mut machine, DEADLINE * 2), killed.map(|action| (DEADLINE - START, action)));
+}
+
+#[test]
+fn program_that_cannot_be_executed_is_told_although_its_start_has_begun() {
+    let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
+    machine.on(granted(Some(DEADLINE * 2)), START);
+    let end = machine.on(Event::StartFailed(127), DEADLINE);
+    assert_eq!(end, [Action::ReportFailure, Action::Release, Action::Exit(127)]);
 }
 
 #[test]
@@ -269,7 +296,7 @@ fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_m
     assert_eq!(machine.on(granted(Some(DEADLINE * 2)), now), []);
     assert_eq!(pass_time(&mut machine, DEADLINE * 3), [(now + GRACE - START, Action::Kill)]);
     let end = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)];
-    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE * 3), end);
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE * 3), end, "it was killed");
 }
 
 #[test]
@@ -310,16 +337,16 @@ fn a_command_that_is_continued_past_its_deadline_is_killed_instead() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), DEADLINE), kill);
 }
 
-/// "TSTP stops command and rlock", and with a lease to lose whatever else is in the group.
+/// "TSTP stops command and rlock", and with a lease to lose all that the command has started.
 #[test]
-fn a_leased_group_stops_before_rlock_and_goes_on_with_it() {
+fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     assert_eq!(machine.on(signal(Signal::Tstp, Sender::Other), START), [Action::Pass(Signal::Tstp)]);
     machine.on(signal(Signal::Winch, Sender::Other), START);
     let stop = [Action::Freeze, Action::StopSelf(Stop::Tstp)];
     assert_eq!(machine.on(Event::CommandStopped(Stop::Tstp), START), stop);
     let cont = signal(Signal::Cont, Sender::Other);
-    assert_eq!(machine.on(cont, START), [Action::PassGroup(Signal::Cont)]);
+    assert_eq!(machine.on(cont, START), [Action::Thaw]);
     assert_eq!(machine.on(cont, START), [Action::Pass(Signal::Cont)]);
     assert_eq!(machine.on(Event::CommandStopped(Stop::Stop), START), [], "nobody told rlock to");
     machine.on(signal(Signal::Tstp, Sender::Other), START);

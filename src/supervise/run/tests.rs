@@ -87,6 +87,10 @@ impl Hold for Fake {
         Ok("'k' is held by somebody".to_owned())
     }
 
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.news.as_fd()]
+    }
+
     fn overdue(&self) -> String {
         "lost: the lease on 'k' was not renewed in time: the server is\nsilent (os error 110)".to_owned()
     }
@@ -99,7 +103,7 @@ fn supervised(hold: &mut Fake, script: &str, options: Options, signals: Signals)
     let argv = ["sh", "-c", script].map(OsString::from).to_vec();
     let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
     let mut messages = Vec::new();
-    let command = CommandSpec { argv };
+    let command = CommandSpec { argv, session: "5e55".to_owned() };
     let code = supervise(hold, command, tokens, options, signals, Group::Own, &mut messages);
     (code, String::from_utf8(messages).unwrap())
 }
@@ -286,7 +290,7 @@ fn a_failed_release_keeps_the_exit_code_and_warns() {
 fn a_command_that_cannot_run_is_told_and_released() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
-    let command = CommandSpec { argv: vec!["rlock-no-such-program".into()] };
+    let command = CommandSpec { argv: vec!["rlock-no-such-program".into()], session: "5e55".to_owned() };
     let mut messages = Vec::new();
     let signals = Signals::install().unwrap();
     let none = |_: &[u64]| vec![];
@@ -359,7 +363,7 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
         news.write_all(b"l").unwrap();
         news
     });
-    let command = CommandSpec { argv: ["sh", "-c", &script].map(OsString::from).to_vec() };
+    let command = CommandSpec { argv: ["sh", "-c", &script].map(OsString::from).to_vec(), session: "5e55".to_owned() };
     let options = Options { grace: Duration::from_millis(100), ..OPTIONS };
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install().unwrap();

@@ -66,7 +66,7 @@ impl Life {
                     assert!(had_its_grace || self.now >= self.deadline, "not killed before its time");
                     assert!(!std::mem::replace(&mut self.killed, true), "killed once");
                 }
-                Action::Pass(_) | Action::PassGroup(_) | Action::Freeze => {
+                Action::Pass(_) | Action::Freeze | Action::Thaw => {
                     assert!(!self.killed && self.now < self.deadline, "nothing is passed on after that");
                 }
                 Action::StopSelf(_) => assert!(!self.killed && self.terminated.is_none(), "who must kill doesn't stop"),
@@ -133,6 +133,7 @@ proptest! {
         }
         let undisturbed = life.terminated.is_none() && !life.killed;
         let mut end = life.machine.on(Event::Ended(Ended::Code(code)), life.now);
+        end.extend(life.machine.on(Event::RestEnded, life.now));
         end.extend(life.machine.on(Event::Released, life.now));
         prop_assert_eq!(end.last(), Some(&Action::Exit(if undisturbed { code } else { 76 })));
     }

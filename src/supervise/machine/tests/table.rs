@@ -2,7 +2,7 @@
 
 use super::*;
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     Column::Requesting,
     Column::Waiting,
     Column::Shown,
@@ -13,6 +13,7 @@ const COLUMNS: [Column; 13] = [
     Column::RunningShared,
     Column::StoppingOwn,
     Column::StoppingShared,
+    Column::Clearing,
     Column::Killed,
     Column::Leaving,
     Column::Done,
@@ -33,6 +34,7 @@ fn every_event() -> Vec<Event> {
         Event::StartFailed(127),
         Event::Released,
         Event::BusyReported,
+        Event::RestEnded,
         Event::Tick,
     ]);
     events.extend([Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
@@ -46,61 +48,65 @@ fn every_event() -> Vec<Event> {
 /// One row of the table: what each column answers while no time presses. The match makes the compiler ask for a row for
 /// every event.
 #[rustfmt::skip]
-fn expected(event: Event, leased: bool) -> [String; 13] {
-    let row = |cells: [&str; 13]| cells.map(str::to_owned);
+fn expected(event: Event, leased: bool) -> [String; 14] {
+    let row = |cells: [&str; 14]| cells.map(str::to_owned);
     match event {
-        //                             requesting  waiting  shown    out of reach  giving up  starting  run own  run shared  stop own  stop shared  killed  leaving  done
-        Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",      "",      "",         "",       "",          "",     "",      ""]),
-        Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
-        Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "Exit(0)", ""]),
-        Event::BusyReported    => row(["",         "",      "",            "",     "Release, Exit(75)", "", "",  "",         "",       "",          "",     "",      ""]),
-        Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",     "",      ""]),
+        //                             requesting  waiting  shown    out of reach  giving up  starting  run own  run shared  stop own  stop shared  clearing  killed  leaving  done
+        Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
+        Event::BusyReported    => row(["",         "",      "",            "",     "Release, Exit(75)", "", "",  "",         "",       "",          "",       "",     "",      ""]),
+        Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::RestEnded       => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "Release, Exit(76)", "", "", ""]),
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
-            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", "", ""])
+            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
             let lost = "ReportLost(NotStarted), Release, Exit(69)";
             row([
                 lost, lost, &format!("HideWaiting, {lost}"), lost, "", "ReportLost(NotStarted), Release, Exit(76)",
                 "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
-                "", "", "", "ReportLost(EndedLate), Exit(76)", "",
+                "", "", "", "", "ReportLost(EndedLate), Exit(76)", "",
             ])
         }
         Event::StoreFailed => {
             let failed = "ReportFailure, Release, Exit(69)";
             let hide = format!("HideWaiting, {failed}");
-            row([failed, failed, &hide, failed, failed, "Warn", "Warn", "Warn", "", "", "", "", ""])
+            row([failed, failed, &hide, failed, failed, "Warn", "Warn", "Warn", "", "", "", "", "", ""])
         }
-        Event::StartFailed(_)  => row(["", "", "", "", "", "ReportFailure, Release, Exit(127)", "", "", "", "", "", "", ""]),
+        Event::StartFailed(_) => {
+            let (failed, lost) = ("ReportFailure, Release, Exit(127)", "Kill, Reap, Release, Exit(76)");
+            row(["", "", "", "", "", failed, failed, failed, lost, lost, "", lost, "", ""])
+        }
         Event::CommandStopped(stop) => {
             let stop_too = format!("StopSelf({stop:?})");
-            row(["", "", "", "", "", "", "", &stop_too, "", "", "", "", ""])
+            row(["", "", "", "", "", "", "", &stop_too, "", "", "", "", "", ""])
         }
         Event::Ended(_) => {
-            let (end, lost) = ("Reap, Release", "Kill, Reap, Release, Exit(76)");
-            row(["", "", "", "", "", "", end, end, lost, lost, lost, "", ""])
+            let (end, rest, lost) = ("Reap, Release", "Reap, AwaitRest", "Kill, Reap, Release, Exit(76)");
+            row(["", "", "", "", "", "", end, end, rest, rest, "", lost, "", ""])
         }
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
             let pass = format!("Pass({signal:?})");
             let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
-            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &pass, pass_new, &pass, pass_new, "", "", ""])
+            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &pass, pass_new, &pass, pass_new, "", "", "", ""])
         }
         Event::Signal { signal: Signal::Winch, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Winch)" } else { "" };
-            row(["", "", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", ""])
+            row(["", "", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", "", ""])
         }
         Event::Signal { signal: Signal::Cont, .. } =>
-            row(["", "", "ShowWaiting", "", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", ""]),
+            row(["", "", "ShowWaiting", "", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", "", ""]),
         Event::Signal { signal: Signal::Tstp, sender } => {
             let pass_new = if sender == Sender::Other { "Pass(Tstp)" } else { "" };
             let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
             let own = if leased { "Pass(Tstp)" } else { "Pass(Tstp), StopSelf(Tstp)" };
-            row([stop, stop, hide, stop, "", stop, own, pass_new, "", "", "", "", ""])
+            row([stop, stop, hide, stop, "", stop, own, pass_new, "", "", "", "", "", ""])
         }
     }
 }
@@ -112,7 +118,7 @@ fn cancel(signal: Signal, sender: Sender) -> String {
 
 /// The columns of the second table, each at the instant at which it is asked. Overdue is between a grace before the
 /// deadline and the deadline.
-fn pressed() -> [(&'static str, Machine, Duration); 6] {
+fn pressed() -> [(&'static str, Machine, Duration); 7] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
         ("starting, overdue", leased(Column::Starting), DEADLINE - GRACE),
@@ -121,41 +127,45 @@ fn pressed() -> [(&'static str, Machine, Duration); 6] {
         ("running in its own group past the deadline", leased(Column::RunningOwn), DEADLINE),
         ("running in a shared group past the deadline", leased(Column::RunningShared), DEADLINE * 2),
         ("stopping when its grace is over", leased(Column::StoppingOwn), START + GRACE),
+        ("clearing when its grace is over", leased(Column::Clearing), START + GRACE),
     ]
 }
 
 /// One row of the second table: what each column answers when its time is over.
 #[rustfmt::skip]
-fn expected_late(event: Event) -> [String; 6] {
-    let row = |cells: [&str; 6]| cells.map(str::to_owned);
+fn expected_late(event: Event) -> [String; 7] {
+    let row = |cells: [&str; 7]| cells.map(str::to_owned);
     let (stop, kill) = ("ReportOverdue(Stopped), Terminate", "ReportOverdue(Stopped), Kill");
+    let lost = "Kill, Reap, Release, Exit(76)";
     match event {
-        //                                                         starting  overdue own  overdue shared  past own  past shared  stopping
+        //                                                         starting  overdue own  overdue shared  past own  past shared  stopping  clearing
         // A renewal may have come in time, and a store that fails ends nothing.
-        Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          ""]),
-        Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          ""]),
-        Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      ""]),
-        Event::Started | Event::Released | Event::BusyReported => row(["",         "",           "",             "",       "",          ""]),
-        Event::StartFailed(_)                           => row(["ReportFailure, Release, Exit(127)", "", "", "",    "",          ""]),
-        Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill"]),
-        Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        ""]),
+        Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
+        Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          "",       ""]),
+        Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
+        Event::Started | Event::Released | Event::BusyReported => row(["",  "",           "",             "",       "",          "",       ""]),
+        Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
+        Event::StartFailed(_) => {
+            let failed = "ReportFailure, Release, Exit(127)";
+            row([failed, failed, failed, failed, failed, lost, ""])
+        }
+        Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill",   lost]),
+        Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        "",       ""]),
         Event::Lost => {
             let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
-            row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, ""])
+            row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, "", ""])
         }
         Event::Ended(_) => {
             let end = "Reap, Release";
-            let late = "ReportOverdue(EndedLate)";
-            let lost = "Kill, Reap, Release, Exit(76)";
-            let late = &format!("{late}, {lost}");
-            row(["", end, end, late, late, lost])
+            let late = &format!("ReportOverdue(EndedLate), {lost}");
+            row(["", end, end, late, late, "Reap, AwaitRest", ""])
         }
-        Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill"]),
+        Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill", lost]),
         Event::Signal { signal, sender } => {
             let starting = if signal.ends_by_default() { cancel(signal, sender) } else { String::new() };
             let own = format!("{stop}, Pass({signal:?})");
             let shared = if sender == Sender::Other || signal == Signal::Cont { &own } else { stop };
-            row([&starting, &own, shared, kill, kill, "Kill"])
+            row([&starting, &own, shared, kill, kill, "Kill", lost])
         }
     }
 }
@@ -202,7 +212,8 @@ fn every_pair_of_events_ends_at_most_once() {
                 let more = machine.on(second, now);
                 assert!(!over || more.is_empty(), "{}", case());
                 actions.extend(more);
-                let once = [Action::Start, Action::Release, Action::Reap, Action::Terminate];
+                // To reap once more does nothing.
+                let once = [Action::Start, Action::Release, Action::Terminate];
                 for action in once {
                     assert!(actions.iter().filter(|other| **other == action).count() <= 1, "{action:?}: {}", case());
                 }

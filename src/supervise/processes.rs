@@ -1,0 +1,133 @@
+//! Reads /proc: the processes of this pid namespace, and whose child each of them is.
+//!
+//! /proc is read when somebody has to be signalled, never in a run that nothing disturbs.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::process::{Pid, getpid};
+
+/// How often the parent of a process is looked up again. A parent that ends meanwhile hands its
+/// children over to another process.
+const ATTEMPTS: usize = 4;
+
+/// A process, as opposed to another one that gets the same id later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    /// In ticks since the start of the machine.
+    pub(super) started: u64,
+}
+
+/// The part of /proc/PID/stat that matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) process: Process,
+    /// `None` where the parent is in another pid namespace.
+    pub(super) parent: Option<Pid>,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    /// Whether the process is a zombie.
+    pub(super) ended: bool,
+}
+
+/// All processes that can be seen. There are none where /proc is missing, or shows the processes of
+/// another pid namespace, where the same numbers mean other processes.
+pub(super) fn all() -> Vec<Stat> {
+    let own = getpid().as_raw_nonzero().to_string();
+    if fs::read_link("/proc/self").ok().as_deref() != Some(Path::new(&own)) {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    let mut all: Vec<Stat> = pids.filter_map(|pid| stat(pid).ok()).collect();
+    for _ in 0..ATTEMPTS {
+        if !refresh_orphans(&mut all) {
+            break;
+        }
+    }
+    all
+}
+
+/// Reads those again whose parent ended after they were read; tells whether there were any.
+fn refresh_orphans(all: &mut [Stat]) -> bool {
+    let living: std::collections::HashSet<Pid> =
+        all.iter().filter(|stat| !stat.ended).map(|stat| stat.process.pid).collect();
+    let mut found = false;
+    for entry in all.iter_mut().filter(|entry| !entry.ended) {
+        if entry.parent.is_some_and(|parent| !living.contains(&parent)) {
+            match stat(entry.process.pid) {
+                Ok(new) => found |= std::mem::replace(entry, new) != new,
+                Err(_) => entry.ended = true,
+            }
+        }
+    }
+    found
+}
+
+/// Reads one process.
+pub(super) fn stat(pid: Pid) -> io::Result<Stat> {
+    let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
+    parse(pid, &String::from_utf8_lossy(&text)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// See proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the session, 22 the start. The
+/// name before them may have any characters in it.
+fn parse(pid: Pid, text: &str) -> Option<Stat> {
+    let mut fields = text.rsplit_once(") ")?.1.split_ascii_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let parent = Pid::from_raw(fields.next()?.parse().ok()?);
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    let started = fields.nth(15)?.parse().ok()?;
+    Some(Stat { process: Process { pid, started }, parent, group, session, ended })
+}
+
+/// Whether the environment that a process was started with has a variable `RLOCK_…` that names the
+/// session. It cannot be read of another user's process, but by root.
+pub(super) fn names_session(pid: Pid, session: &str) -> bool {
+    let mut environment = Vec::new();
+    let read = fs::File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()))
+        .and_then(|mut file| file.read_to_end(&mut environment));
+    read.is_ok() && names(&environment, session)
+}
+
+fn names(environment: &[u8], session: &str) -> bool {
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.any(|variable| {
+        let is_ours = variable.starts_with(b"RLOCK_SESSION=") || variable.starts_with(b"RLOCK_ANCESTORS=");
+        is_ours && variable.windows(session.len()).any(|window| window == session.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_line_is_parsed_whatever_the_name() {
+        let line = "7 (a) S 1 (b)) Z 41 5 6 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n";
+        let read = parse(getpid(), line).unwrap();
+        assert_eq!((read.parent, read.group, read.session), (Pid::from_raw(41), 5, 6));
+        assert_eq!((read.process.started, read.ended), (12345, true));
+        assert!(parse(getpid(), "7 (a) S").is_none());
+        let orphan = parse(getpid(), &line.replace("Z 41", "S 0")).unwrap();
+        assert_eq!((orphan.parent, orphan.ended), (None, false));
+    }
+
+    #[test]
+    fn this_process_is_among_all() {
+        let own = stat(getpid()).unwrap();
+        assert_eq!((own.parent, own.ended), (rustix::process::getppid(), false));
+        assert_eq!(Pid::from_raw(own.group), Some(rustix::process::getpgrp()));
+        assert!(all().iter().any(|stat| stat.process == own.process));
+    }
+
+    #[test]
+    fn session_is_found_in_the_variables_of_rlock_alone() {
+        let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
+        assert!(names(environment, "ab12") && names(environment, "cd34"));
+        assert!(!names(environment, "77") && !names(b"A=ab12\0", "ab12"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Decides which processes belong to the command: everything that it started, in whatever process
+//! group and session, but for daemons.
+//!
+//! Pure: a snapshot of all processes goes in, a choice among them comes out. Where the snapshot is
+//! taken, rlock is the child subreaper (prctl(2)), so that a process whose parent ended has rlock as
+//! its parent.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use rustix::process::Pid;
+
+use super::processes::{Process, Stat};
+
+/// What is known about the command's processes before any snapshot, and remembered from one to the
+/// next.
+#[derive(Clone, Debug)]
+pub(super) struct Family {
+    /// rlock itself, the parent of the command and of orphans.
+    pub(super) rlock: Pid,
+    /// The process that guards the command; it belongs to rlock.
+    pub(super) guardian: Option<Pid>,
+    /// The command, until it is reaped.
+    pub(super) command: Option<Pid>,
+    /// Children that this process had before it became rlock, as in
+    /// `exec > >(tee log); exec rlock …`.
+    pub(super) strangers: Vec<Process>,
+    /// The sessions in which members of the tree were seen. An orphan in any other session is a
+    /// daemon.
+    pub(super) sessions: BTreeSet<i32>,
+}
+
+impl Family {
+    /// The living processes of the tree, parents before their children. Their sessions are
+    /// remembered, so that a process once counted cannot become a daemon by the end of its parent.
+    pub(super) fn members(&mut self, all: &[Stat]) -> Vec<Process> {
+        let children = children(all);
+        let of_rlock = children.get(&self.rlock).map_or(&[][..], Vec::as_slice);
+        let mut roots: Vec<&Stat> = of_rlock.iter().copied().filter(|stat| self.may_be_root(stat)).collect();
+        let mut members = Vec::new();
+        // An orphan's subtree can show further sessions, and with them further orphans.
+        loop {
+            let (found, left): (Vec<_>, Vec<_>) = roots
+                .into_iter()
+                .partition(|stat| Some(stat.process.pid) == self.command || self.sessions.contains(&stat.session));
+            if found.is_empty() {
+                break;
+            }
+            for member in descend(found, &children) {
+                self.sessions.insert(member.session);
+                members.extend((!member.ended).then_some(member.process));
+            }
+            roots = left;
+        }
+        members
+    }
+
+    fn may_be_root(&self, stat: &Stat) -> bool {
+        Some(stat.process.pid) != self.guardian && !self.strangers.contains(&stat.process)
+    }
+}
+
+/// The living processes that match `is_seed`, and all their descendants, but for `this`. It serves
+/// where rlock is gone, and with it the link from orphans to the tree.
+pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat) -> bool) -> Vec<Process> {
+    let seeds = all.iter().filter(|stat| stat.process.pid != this && !stat.ended && is_seed(stat)).collect();
+    let mut seen = HashSet::new();
+    let reached = descend(seeds, &children(all)).into_iter();
+    let living = reached.filter(|stat| !stat.ended && stat.process.pid != this);
+    living.map(|stat| stat.process).filter(|process| seen.insert(*process)).collect()
+}
+
+fn children(all: &[Stat]) -> HashMap<Pid, Vec<&Stat>> {
+    let mut children: HashMap<Pid, Vec<&Stat>> = HashMap::new();
+    for stat in all {
+        if let Some(parent) = stat.parent {
+            children.entry(parent).or_default().push(stat);
+        }
+    }
+    children
+}
+
+/// These and all below them, level by level.
+fn descend<'a>(roots: Vec<&'a Stat>, children: &HashMap<Pid, Vec<&'a Stat>>) -> Vec<&'a Stat> {
+    let mut reached = Vec::new();
+    let mut seen = HashSet::new();
+    let mut level = roots;
+    while !level.is_empty() {
+        // A snapshot is not taken at one instant, so it may show a circle.
+        level.retain(|stat| seen.insert(stat.process.pid));
+        let next = level.iter().flat_map(|stat| children.get(&stat.process.pid).into_iter().flatten().copied());
+        let next = next.collect();
+        reached.append(&mut level);
+        level = next;
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RLOCK: i32 = 10;
+    const GUARDIAN: i32 = 11;
+    const COMMAND: i32 = 12;
+    /// The session of rlock.
+    const SESSION: i32 = 1;
+
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw(number).unwrap()
+    }
+
+    fn process(number: i32, parent: i32, session: i32) -> Stat {
+        let process = Process { pid: pid(number), started: 1 };
+        Stat { process, parent: Pid::from_raw(parent), group: number, session, ended: false }
+    }
+
+    fn family() -> Family {
+        Family {
+            rlock: pid(RLOCK),
+            guardian: Some(pid(GUARDIAN)),
+            command: Some(pid(COMMAND)),
+            strangers: vec![process(13, RLOCK, SESSION).process],
+            sessions: BTreeSet::from([SESSION]),
+        }
+    }
+
+    fn numbers(processes: &[Process]) -> Vec<i32> {
+        processes.iter().map(|process| process.pid.as_raw_nonzero().get()).collect()
+    }
+
+    #[test]
+    fn members_are_all_descendants_but_guardian_strangers_and_other_peoples() {
+        let all = [
+            process(1, 0, 1),
+            process(RLOCK, 1, SESSION),
+            process(GUARDIAN, RLOCK, SESSION),
+            process(13, RLOCK, SESSION),
+            process(14, 13, SESSION),
+            process(30, 20, SESSION),
+            process(20, COMMAND, SESSION),
+            process(COMMAND, RLOCK, SESSION),
+            process(40, 1, SESSION),
+        ];
+        assert_eq!(numbers(&family().members(&all)), [COMMAND, 20, 30]);
+    }
+
+    #[test]
+    fn orphan_in_the_session_is_a_member_and_one_in_its_own_a_daemon() {
+        let all = [
+            process(COMMAND, RLOCK, SESSION),
+            process(50, RLOCK, SESSION),
+            process(51, 50, 51),
+            process(60, RLOCK, 60),
+            process(61, 60, SESSION),
+        ];
+        assert_eq!(numbers(&family().members(&all)), [COMMAND, 50, 51]);
+    }
+
+    #[test]
+    fn member_in_its_own_session_stays_one_when_its_parent_ends() {
+        let mut family = family();
+        let job = process(70, COMMAND, 70);
+        assert_eq!(numbers(&family.members(&[process(COMMAND, RLOCK, SESSION), job])), [COMMAND, 70]);
+        family.command = None;
+        let orphan = Stat { parent: Some(pid(RLOCK)), ..job };
+        assert_eq!(numbers(&family.members(&[orphan])), [70]);
+    }
+
+    #[test]
+    fn orphan_in_the_session_of_another_orphan_is_found_whatever_the_order() {
+        let all = [process(81, RLOCK, 80), process(50, RLOCK, SESSION), process(80, 50, 80)];
+        let mut found = numbers(&family().members(&all));
+        found.sort_unstable();
+        assert_eq!(found, [50, 80, 81]);
+    }
+
+    #[test]
+    fn zombies_are_no_members_but_show_their_session() {
+        let mut family = family();
+        let zombie = Stat { ended: true, ..process(COMMAND, RLOCK, COMMAND) };
+        let orphan = process(90, RLOCK, COMMAND);
+        assert_eq!(numbers(&family.members(&[zombie, orphan])), [90]);
+    }
+
+    #[test]
+    fn seeds_bring_their_descendants_once_and_never_this_process() {
+        let all = [process(5, 1, 5), process(6, 5, 5), process(7, 6, 5), process(8, 1, 5), process(9, 6, 9)];
+        let seeds = [pid(5), pid(6), pid(9)];
+        let found = seeded(&all, pid(9), |stat| seeds.contains(&stat.process.pid));
+        assert_eq!(numbers(&found), [5, 6, 7]);
+    }
+}
