@@ -24,6 +24,8 @@ mod stopping;
 mod support;
 #[path = "signals/terminal.rs"]
 mod terminal;
+#[path = "signals/tree.rs"]
+mod tree;
 #[path = "signals/waiting.rs"]
 mod waiting;
 #[path = "signals/waiting_line.rs"]

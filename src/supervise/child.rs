@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getsid, kill_process,
+    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, kill_process,
     kill_process_group, pidfd_open, set_child_subreaper, wait, waitid, waitpid,
 };
 
 use super::event::{Ended, Group, Signal, Stop};
 use super::guardian::{Guardian, Report, Ward};
-use super::processes::{self, Process, Stat};
+use super::processes::{self, Process, Stat, own_group, own_session};
 use super::signals::Signals;
 use super::spawn::Program;
 use super::tree::Family;
@@ -231,19 +231,25 @@ impl Child {
     /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
     /// needed.
     pub fn pass(&mut self, signal: Signal) {
-        match &mut self.progress {
-            Progress::Starting(held_back) => held_back.push(signal),
-            Progress::Running(pid) => {
-                let pid = *pid;
-                if signal == Signal::Cont && self.ward.group == Group::Shared {
-                    self.continue_stopped(pid);
-                } else {
-                    // What cannot be signalled has gained rights of its own, or is a zombie.
-                    let _ = kill_process(pid, signal.kernel());
-                }
-            }
-            Progress::Reaped => {}
+        let found = if let Progress::Starting(_) = self.progress { self.find_command() } else { self.pid() };
+        match (&mut self.progress, found) {
+            (Progress::Starting(held_back), None) => held_back.push(signal),
+            (_, None) => {}
+            (_, Some(pid)) if signal == Signal::Cont && self.ward.group == Group::Shared => self.continue_stopped(pid),
+            // What cannot be signalled has gained rights of its own, or is a zombie.
+            (_, Some(pid)) => drop(kill_process(pid, signal.kernel())),
         }
+    }
+
+    /// The command's process before its start is reported: the report can be late, and the command
+    /// hang while it is executed. All other children that are new here are its orphans, and younger.
+    fn find_command(&self) -> Option<Pid> {
+        let all = processes::all();
+        let children = all.iter().filter(|stat| stat.parent == Some(self.family.rlock));
+        let new = children
+            .map(|stat| stat.process)
+            .filter(|process| Some(process.pid) != self.family.guardian && !self.family.strangers.contains(process));
+        new.min_by_key(|process| (process.started, process.pid.as_raw_nonzero())).map(|process| process.pid)
     }
 
     /// Continues the command if it is still in the stop that was seen. Mostly whoever continued rlock
@@ -274,7 +280,7 @@ impl Child {
         let members = self.family.members(&all);
         let group = match self.ward.group {
             Group::Own => all.iter().find(|stat| Some(stat.process.pid) == self.pid()).map(|stat| stat.group),
-            Group::Shared => Some(rustix::process::getpgrp().as_raw_nonzero().get()),
+            Group::Shared => Some(own_group()),
         };
         let is_in_group = |stat: &&Stat| Some(stat.group) == group && members.contains(&stat.process);
         let found: Vec<Process> = all.iter().filter(is_in_group).map(|stat| stat.process).collect();
@@ -343,6 +349,9 @@ impl Child {
 
     /// The living processes of the tree.
     fn members(&mut self) -> Vec<Process> {
+        if let Progress::Starting(_) = self.progress {
+            self.family.command = self.find_command();
+        }
         self.family.members(&processes::all())
     }
 
@@ -391,9 +400,13 @@ const MAIN_THREAD: WaitIdOptions = WaitIdOptions::from_bits_retain(libc::__WNOTH
 fn expect_orphans() -> Family {
     // A kernel that refuses leaves the orphans to another process; the rest is found all the same.
     let _ = set_child_subreaper(Some(getpid()));
-    let session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
-    let mut family =
-        Family { rlock: getpid(), guardian: None, command: None, strangers: Vec::new(), sessions: [session].into() };
+    let mut family = Family {
+        rlock: getpid(),
+        guardian: None,
+        command: None,
+        strangers: Vec::new(),
+        sessions: [own_session()].into(),
+    };
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     // Mostly there is no child at all, and asking for one is cheaper than reading /proc.
     if !matches!(waitid(WaitId::All, any), Err(Errno::CHILD)) {

@@ -28,12 +28,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, getpgrp, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal as Kernel, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal, setpgid,
 };
 
 use super::event::Group;
-use super::processes::{self, Process, Stat};
+use super::processes::{self, Process, Stat, own_group};
 use super::signals::Signals;
 use super::spawn::{NotStarted, Program};
 use super::tree;
@@ -271,7 +271,7 @@ impl Watch<'_> {
     /// environment of most processes.
     fn is_of_tree(&self, stat: &Stat, since: u64) -> bool {
         Some(stat.process.pid) == self.command && self.command_lives()
-            || Pid::from_raw(stat.group) == Some(getpgrp())
+            || stat.group == own_group()
             || stat.process.started >= since && processes::names_session(stat.process.pid, &self.ward.session)
     }
 

@@ -84,6 +84,19 @@ fn parse(pid: Pid, text: &str) -> Option<Stat> {
     Some(Stat { process: Process { pid, started }, parent, group, session, ended })
 }
 
+/// The process group of this process. It is 0, which rustix cannot express, if the group is from
+/// outside of the pid namespace.
+pub(super) fn own_group() -> i32 {
+    // SAFETY: getpgrp touches no memory.
+    unsafe { libc::getpgrp() }
+}
+
+/// The session of this process, with 0 for the same case.
+pub(super) fn own_session() -> i32 {
+    // SAFETY: getsid touches no memory.
+    unsafe { libc::getsid(0) }
+}
+
 /// Whether the environment that a process was started with has a variable `RLOCK_…` that names the
 /// session. It cannot be read of another user's process, but by root.
 pub(super) fn names_session(pid: Pid, session: &str) -> bool {

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::event::Group;
+use super::processes::own_group;
 use crate::words::one_line;
 
 /// The group for the command: shared where this process has a controlling terminal, its own where it has none.
@@ -14,13 +15,6 @@ pub fn group_for_command() -> Group {
     // Only the kernel knows, whatever the standard descriptors are: opening this name fails where there is none.
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
     if terminal.is_ok() { Group::Shared } else { Group::Own }
-}
-
-/// The process group of a process, or of this one if `pid` is 0. rustix cannot be asked: it takes a
-/// group of 0 for impossible, which is that of a group from outside of the pid namespace.
-fn group(pid: libc::pid_t) -> libc::pid_t {
-    // SAFETY: getpgid touches no memory.
-    unsafe { libc::getpgid(pid) }
 }
 
 /// A line on the terminal that can change and go away again.
@@ -37,7 +31,7 @@ impl StatusLine {
     pub fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let stderr = io::stderr();
         // A background job must not write into what the foreground shows.
-        if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != group(0)) {
+        if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != own_group()) {
             return Ok(());
         }
         self.show_within(text, columns(&stderr), out)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_AT_HOME};
+use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_AT_HOME};
 use super::scenario::Scenario;
 use super::site::Site;
 use super::workloads::Workload::{self, Many, Mutex};
@@ -26,7 +26,7 @@ const EMBEDDED: Scenario = Scenario {
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "embedded_kill_storm",
-        faults: &[KILL_RLOCK, KILL_RLOCK, KILL_COMMAND],
+        faults: &[KILL_RLOCK, KILL_RLOCK, KILL_COMMAND, KILL_GUARDIAN],
         pace: Duration::from_millis(20),
         ..EMBEDDED
     },

@@ -35,6 +35,10 @@ pub(crate) const KILL_RLOCK: Fault =
 pub(crate) const KILL_COMMAND: Fault =
     Fault { name: "command killed", covered: true, inject: |stage, random| kill(stage, random, Wanted::Command) };
 
+/// kill -9 of a guardian, which rlock replaces.
+pub(crate) const KILL_GUARDIAN: Fault =
+    Fault { name: "guardian killed", covered: true, inject: |stage, random| kill(stage, random, Wanted::Guardian) };
+
 /// An rlock does nothing for less time than its command has to end in.
 pub(crate) const PAUSE_RLOCK: Fault = Fault {
     name: "rlock stopped for a moment",

@@ -125,6 +125,12 @@ impl Stage {
         let first = usize::from(wanted == Wanted::Command);
         let found: Vec<usize> = (first..line.len()).step_by(2).collect();
         let depth = *found.get(random.below(found.len().max(1) as u64) as usize)?;
+        if wanted == Wanted::Guardian {
+            let guardian = guardian_of(line[depth])?;
+            let pidfd = pidfd_open(guardian, PidfdFlags::empty()).ok()?;
+            let is_the_same = guardian_of(line[depth]) == Some(guardian);
+            return is_the_same.then(|| Victim { run: id + &".1".repeat(depth / 2), pidfd });
+        }
         let pidfd = pidfd_open(line[depth], PidfdFlags::empty()).ok()?;
         // The parent has not waited for it, or it would not be there any more: the descriptor is for the one that was meant.
         if depth > 0 && child_of(line[depth - 1]) != Some(line[depth]) {
@@ -149,6 +155,7 @@ impl Stage {
 pub(crate) enum Wanted {
     Rlock,
     Command,
+    Guardian,
 }
 
 /// A process that something is done to.
@@ -157,9 +164,27 @@ pub(crate) struct Victim {
     pidfd: OwnedFd,
 }
 
-/// The first child of a process. Neither rlock nor the commands have more than one that lasts.
+/// The command that an rlock runs, or the rlock that a command runs. Neither has more than one that lasts.
 fn child_of(process: Pid) -> Option<Pid> {
+    let child = children_of(process).find(|child| name_of(*child) != GUARDIAN)?;
+    if name_of(child) == command::WRAPPER { children_of(child).next() } else { Some(child) }
+}
+
+/// The process that ends the command's process tree if the rlock is killed.
+fn guardian_of(rlock: Pid) -> Option<Pid> {
+    children_of(rlock).find(|child| name_of(*child) == GUARDIAN)
+}
+
+const GUARDIAN: &str = "rlock-guardian";
+
+fn children_of(process: Pid) -> impl Iterator<Item = Pid> {
     let pid = process.as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let pids: Vec<_> = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+    pids.into_iter()
+}
+
+fn name_of(process: Pid) -> String {
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.as_raw_nonzero())).unwrap_or_default();
+    name.trim_end().to_owned()
 }

@@ -129,8 +129,8 @@ fn orphans_that_end_leave_no_zombie() {
     let command = "for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 & :); done; echo ready; read -r _; exit 9";
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", command]);
     session.output.expect("ready");
-    // What is left is rlock and the command.
-    wait_until("all orphans are reaped", || session.processes().len() == 2);
+    // What is left is rlock, its guardian and the command.
+    wait_until("all orphans are reaped", || session.processes().len() == 3);
     session.types("\n");
     assert_eq!(session.code(), 9);
     lab.assert_idle();

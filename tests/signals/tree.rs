@@ -1,0 +1,292 @@
+//! The command's whole process tree: processes in other process groups and sessions, and the commands
+//! of nested rlocks.
+
+use std::fs::{self, File, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::session::{Session, pid, script, until_dead, until_state};
+use crate::support::servers::Kind;
+use crate::support::{Lab, wait_until};
+
+/// Starts a process of each kind that has survived a lost lock; each prints its process id.
+const JOB: &str = r#"
+    sh -c 'echo pid $$; exec setsid sleep 1000' &
+    timeout 1000 sh -c 'echo pid $$; exec sleep 1000' &
+    rlock exec inner -- sh -c 'echo pid $$; setsid sh -c "echo pid \$\$; exec sleep 1000" & exec sleep 1000' &
+    sh -c 'trap "" TERM HUP; echo pid $$; while :; do sleep 1000; done' &
+    perl -e 'use POSIX; setpgrp; if (!fork) { if (!fork) { $| = 1; print "pid $$\n"; sleep 1000 } exit } wait' &
+    wait"#;
+/// How many process ids [`JOB`] prints.
+const PROCESSES: usize = 6;
+
+/// Reads the process ids that the job prints.
+fn processes(session: &mut Session, count: usize) -> Vec<Pid> {
+    let one = |_| {
+        session.output.expect("pid ");
+        pid(&session.output.line())
+    };
+    (0..count).map(one).collect()
+}
+
+/// An rlock with the job as its command, in a process group that no other process is in.
+fn run(lab: &Lab, options: &[&str]) -> (Session, Vec<Pid>) {
+    script(lab, "job", JOB);
+    let mut session = Session::rlock(lab, [&["exec", "k"], options, &["--", "sh", "job"]].concat());
+    let tree = processes(&mut session, PROCESSES);
+    (session, tree)
+}
+
+/// The same on a terminal, below a shell that lives on.
+fn run_on_terminal(lab: &Lab) -> (Session, Pid, Vec<Pid>) {
+    script(lab, "job", JOB);
+    script(lab, "outer", "trap '' HUP; rlock exec k -- sh -c 'echo rlock $PPID; exec sh job'; echo code $?; read -r _");
+    let mut session = Session::on_terminal(lab, ["sh", "outer"]);
+    session.output.expect("rlock ");
+    let rlock = pid(&session.output.line());
+    let tree = processes(&mut session, PROCESSES);
+    (session, rlock, tree)
+}
+
+fn break_grant(lab: &Lab) {
+    assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
+}
+
+/// "At `deadline − grace` TERM to the command's whole tree, before `deadline` KILL."
+#[test]
+fn lost_lock_ends_processes_in_other_groups_and_sessions() {
+    let lab = Lab::new();
+    let (mut session, tree) = run(&lab, &["--grace", "100ms"]);
+    break_grant(&lab);
+    assert_eq!(session.code(), 76);
+    tree.into_iter().for_each(until_dead);
+    lab.assert_idle();
+}
+
+/// The same where the command shares rlock's process group.
+#[test]
+fn lost_lock_ends_the_whole_tree_on_a_terminal() {
+    let lab = Lab::new();
+    let (mut session, _, tree) = run_on_terminal(&lab);
+    break_grant(&lab);
+    session.output.expect("code 76");
+    tree.into_iter().for_each(until_dead);
+    lab.assert_idle();
+}
+
+/// "Every descendant but daemons: those in a session of their own whose parent is gone."
+#[test]
+fn daemon_outlives_a_lost_lock() {
+    let lab = Lab::new();
+    let job = "setsid -f sh -c 'echo pid $$; exec sleep 1000'; exec sleep 1000";
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
+    let daemon = processes(&mut session, 1)[0];
+    break_grant(&lab);
+    assert_eq!(session.code(), 76);
+    until_state(daemon, "S");
+    kill_process(daemon, Signal::KILL).unwrap();
+}
+
+/// What a lost command started may use the whole grace, although the command itself ends at once.
+#[test]
+fn rest_of_a_lost_tree_has_its_grace() {
+    let lab = Lab::new();
+    let job = "sh -c 'trap \"echo cleaned; exit\" TERM; echo pid $$; while :; do sleep 0.01; done' & exec sleep 1000";
+    let mut session = Session::rlock(&lab, ["exec", "--grace", "9s", "k", "--", "sh", "-c", job]);
+    processes(&mut session, 1);
+    break_grant(&lab);
+    session.output.expect("cleaned\n");
+    assert_eq!(session.code(), 76);
+}
+
+/// "If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms": the limit here is
+/// far beyond that, for the machine may be busy.
+#[test]
+fn killed_rlock_takes_its_whole_tree_along() {
+    for with_group in [false, true] {
+        let lab = Lab::new();
+        let (mut session, tree) = run(&lab, &[]);
+        if with_group {
+            kill_process_group(session.pid(), Signal::KILL).unwrap();
+        } else {
+            session.signal(Signal::KILL);
+        }
+        assert_eq!(session.code(), 128 + 9);
+        tree.into_iter().for_each(until_dead);
+        lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+        wait_until("all holds are gone", || lab.counts("inner") == (0, 0));
+    }
+}
+
+/// The same on a terminal, where rlock's group is the command's as well.
+#[test]
+fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
+    for with_group in [false, true] {
+        let lab = Lab::new();
+        let (_session, rlock, tree) = run_on_terminal(&lab);
+        if with_group {
+            let group = rustix::process::getpgid(Some(rlock)).unwrap();
+            kill_process_group(group, Signal::KILL).unwrap();
+        } else {
+            kill_process(rlock, Signal::KILL).unwrap();
+        }
+        tree.into_iter().for_each(until_dead);
+        wait_until("all holds are gone", || lab.counts("k") == (0, 0) && lab.counts("inner") == (0, 0));
+    }
+}
+
+/// "And nobody else is let in before": a waiter that is granted the lock of a killed holder finds
+/// nothing of the holder's tree.
+#[test]
+fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
+    for _ in 0..10 {
+        let lab = Lab::new();
+        let (session, tree) = run(&lab, &[]);
+        let living = tree
+            .iter()
+            .map(|pid| {
+                format!(
+                    "[ -d /proc/{0} ] && ! grep -q '^State:.Z' /proc/{0}/status && \
+            echo {0} lives; ",
+                    pid.as_raw_nonzero()
+                )
+            })
+            .collect::<String>();
+        let mut waiter = Session::waiter(&lab, &["sh", "-c", &format!("{{ {living} }} 2>/dev/null; echo granted")]);
+        session.signal(Signal::KILL);
+        assert_eq!(waiter.output.all(), "granted\n");
+    }
+}
+
+/// A holder whose user has changed is not sent the signal of PR_SET_PDEATHSIG.
+#[test]
+fn killed_rlock_of_root_takes_a_command_of_another_user_along() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start a command as another user");
+        return;
+    }
+    let lab = Lab::new();
+    let job = "echo pid $$; sh -c 'echo pid $$; exec setsid sleep 1000' & wait";
+    let words = ["exec", "k", "--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", job];
+    let mut session = Session::rlock(&lab, words);
+    let tree = processes(&mut session, 2);
+    session.signal(Signal::KILL);
+    tree.into_iter().for_each(until_dead);
+}
+
+/// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
+#[test]
+fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
+    let lab = Lab::new();
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "setsid", "sh", "-c", "echo pid $$; read -r _; exit 7"]);
+    let command = processes(&mut session, 1)[0];
+    assert_eq!(rustix::process::getsid(Some(command)), Ok(command));
+    assert_eq!(lab.counts("k"), (1, 0));
+    session.close();
+    assert_eq!(session.code(), 7);
+    lab.assert_idle();
+}
+
+/// "A signal reaches the command once, whether it was sent to rlock … or, where there is no terminal,
+/// to rlock's group."
+#[test]
+fn signal_to_the_group_of_rlock_reaches_the_command_once() {
+    let lab = Lab::new();
+    let job = "trap 'echo usr1' USR1; trap 'exit 5' TERM; echo pid $$; while :; do sleep 0.01; done";
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
+    processes(&mut session, 1);
+    kill_process_group(session.pid(), Signal::USR1).unwrap();
+    session.output.expect("usr1\n");
+    kill_process_group(session.pid(), Signal::TERM).unwrap();
+    assert_eq!(session.code(), 5);
+    assert_eq!(session.output.all().matches("usr1").count(), 1);
+}
+
+/// A killed guardian is replaced, and its successor ends the tree as well.
+#[test]
+fn command_survives_its_guardian_and_is_guarded_again() {
+    let lab = Lab::new();
+    let (session, tree) = run(&lab, &[]);
+    let rlock = session.pid();
+    let guardian = || {
+        let children = format!("/proc/{0}/task/{0}/children", rlock.as_raw_nonzero());
+        let children = fs::read_to_string(children).expect("rlock runs");
+        let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let found = children.split_whitespace().find(|pid| name(pid).trim() == "rlock-guardian");
+        found.map(pid)
+    };
+    for _ in 0..3 {
+        let mut first = None;
+        wait_until("there is a guardian", || {
+            first = guardian();
+            first.is_some()
+        });
+        kill_process(first.unwrap(), Signal::KILL).unwrap();
+        wait_until("the guardian is replaced", || guardian().is_some_and(|next| Some(next) != first));
+    }
+    for process in &tree {
+        until_state(*process, "S");
+    }
+    session.signal(Signal::KILL);
+    tree.into_iter().for_each(until_dead);
+}
+
+/// A program that the kernel cannot open for now, as on a network file system that hangs: opening a
+/// file waits for the end of a lease on it (fcntl(2), F_SETLEASE).
+struct HangingProgram(File);
+
+impl HangingProgram {
+    fn new(lab: &Lab) -> Self {
+        let path = lab.folder().join("slow");
+        fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        // SAFETY: it is the disposition of a signal that tells of the lease, and that nothing here uses.
+        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+        let file = File::options().write(true).open(path).unwrap();
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) }, 0);
+        Self(file)
+    }
+
+    fn go_on(self) {
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }, 0);
+    }
+}
+
+/// "Renew at ttl/3": also while the program is loaded.
+#[test]
+fn lease_is_renewed_while_the_program_cannot_be_opened() {
+    let lab = Lab::on(Kind::Redis7);
+    let program = HangingProgram::new(&lab);
+    let mut session = Session::rlock(&lab, ["exec", "--ttl", "1s", "--grace", "100ms", "k", "--", "./slow"]);
+    let expiry = || lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_i64();
+    // A lease that was not renewed would only become shorter.
+    for _ in 0..3 {
+        let mut last = None;
+        wait_until("the lease is renewed", || {
+            let now = expiry();
+            let renewed = last.is_some() && now > last;
+            last = now;
+            renewed
+        });
+    }
+    program.go_on();
+    session.output.expect("started\n");
+    assert_eq!(session.code(), 0);
+}
+
+/// A signal ends a command that hangs while it is executed.
+#[test]
+fn signal_reaches_a_program_that_cannot_be_opened() {
+    let lab = Lab::new();
+    let _program = HangingProgram::new(&lab);
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "./slow"]);
+    wait_until("the lock is held", || lab.counts("k") == (1, 0));
+    wait_until("rlock, its guardian and the command run", || session.processes().len() == 3);
+    session.signal(Signal::TERM);
+    assert_eq!(session.code(), 128 + 15);
+    lab.assert_idle();
+}
