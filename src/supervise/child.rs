@@ -1,26 +1,27 @@
-//! The command as processes: starts it by its guardian, signals it, sees it stop and end, reaps it.
+//! The command as processes: starts it, has it guarded, signals it, sees it stop and end, reaps it.
 //!
 //! No decision is made here. What this module guarantees: the command's process tree dies when rlock
 //! does, and no process id is used after its process was reaped.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, kill_process,
-    kill_process_group, pidfd_open, set_child_subreaper, wait, waitid, waitpid,
+    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, WaitStatus, getpid, getppid,
+    kill_process, kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, wait, waitid,
+    waitpid,
 };
 
 use super::event::{Ended, Group, Signal, Stop};
-use super::guardian::{Guardian, Report, Ward};
+use super::guardian::{Guardian, Ward};
 use super::processes::{self, Process, Stat, own_group, own_session};
 use super::signals::Signals;
-use super::spawn::Program;
+use super::spawn::{Outcome, Start};
 use super::tree::Family;
 use crate::exit;
 use crate::words::reason;
@@ -65,18 +66,16 @@ pub enum Change {
     RestEnded,
 }
 
-/// The command, from the start of its guardian on.
+/// The command, from the beginning of its start on.
 #[derive(Debug)]
 pub struct Child {
     program: OsString,
+    session: String,
+    group: Group,
     progress: Progress,
-    ward: Ward,
     /// What the guardian keeps open.
     kept: Vec<OwnedFd>,
-    guardian: Guardian,
-    /// How many guardians have died.
-    guardians_lost: u32,
-    dismissed: bool,
+    guard: Option<Guard>,
     family: Family,
     /// As far as [`Child::look`] has seen, and nobody has continued the command since.
     stopped: bool,
@@ -84,17 +83,26 @@ pub struct Child {
 }
 
 /// How far the command has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Progress {
-    /// The guardian has not reported yet; these signals are for the command when it has.
-    Starting(Vec<Signal>),
+    /// These signals are for the command when it has a process.
+    Starting(Start, Vec<Signal>),
     Running(Pid),
     Reaped,
 }
 
+/// The guardian of a command that runs.
+#[derive(Debug)]
+struct Guard {
+    guardian: Guardian,
+    ward: Ward,
+    /// How many guardians may die before rlock goes on without one.
+    left: u32,
+}
+
 impl Child {
-    /// Has a guardian start the command, with these variables on top of rlock's own. `kept` are
-    /// descriptors that stay open until the command's tree is gone, even if rlock is killed.
+    /// Begins to start the command, with these variables on top of rlock's own. `kept` are descriptors
+    /// that stay open until the command's tree is gone, even if rlock is killed.
     ///
     /// # Errors
     /// [`StartError`] when nothing could be started. A program that cannot be executed is told by
@@ -107,28 +115,17 @@ impl Child {
         kept: &[BorrowedFd<'_>],
     ) -> Result<Self, StartError> {
         let program = command.argv.first().cloned().unwrap_or_default();
-        let started = || -> io::Result<Self> {
-            let executable = Program::new(&command.argv, environment)?;
-            let family = expect_orphans();
-            let ward = Ward { session: command.session.clone(), group };
-            let blocked = signals.hold_back()?;
-            let guardian = Guardian::start(&executable, &ward, signals, kept)?;
-            drop(blocked);
+        let begun = || -> io::Result<_> {
             let kept = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
-            Ok(Self {
-                program: program.clone(),
-                progress: Progress::Starting(Vec::new()),
-                ward,
-                kept,
-                family: Family { guardian: Some(guardian.pid()), ..family },
-                guardian,
-                guardians_lost: 0,
-                dismissed: false,
-                stopped: false,
-                awaits_rest: false,
-            })
+            let family = expect_orphans();
+            let prepare = prepare(signals);
+            let _blocked = signals.hold_back()?;
+            Ok((kept, family, Start::begin(&command.argv, environment, group, prepare)?))
         };
-        started().map_err(|error| start_error(&program, &error))
+        let (kept, family, start) = begun().map_err(|error| start_error(&program, &error))?;
+        let progress = Progress::Starting(start, Vec::new());
+        let session = command.session.clone();
+        Ok(Self { program, session, group, progress, kept, guard: None, family, stopped: false, awaits_rest: false })
     }
 
     /// The command's process id, once it is known and until it is reaped.
@@ -139,7 +136,7 @@ impl Child {
     /// Readable when [`look`](Self::look) has news of the start. Everything after that brings a
     /// SIGCHLD.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        matches!(self.progress, Progress::Starting(_)).then(|| self.guardian.descriptor())
+        if let Progress::Starting(start, _) = &self.progress { Some(start.descriptor()) } else { None }
     }
 
     /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD, and
@@ -150,7 +147,7 @@ impl Child {
     /// # Errors
     /// The kernel's; none is expected.
     pub fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
-        if let Some(failed) = self.look_at_start()? {
+        if let Some(failed) = self.look_at_start(signals)? {
             return Ok(Some(Change::Failed(failed)));
         }
         if let Some(pid) = self.pid() {
@@ -168,62 +165,47 @@ impl Child {
         Ok(over.then_some(Change::RestEnded))
     }
 
-    /// Takes in what the guardian has reported, if there is something.
-    fn look_at_start(&mut self) -> io::Result<Option<StartError>> {
-        let Progress::Starting(held_back) = &mut self.progress else { return Ok(None) };
-        let held_back = match self.guardian.report() {
-            None => return Ok(None),
-            Some(Report::Started(pid)) => {
+    /// Takes in what has become of the start, if it is over.
+    fn look_at_start(&mut self, signals: &Signals) -> io::Result<Option<StartError>> {
+        let Progress::Starting(start, held_back) = &mut self.progress else { return Ok(None) };
+        match start.outcome() {
+            None => Ok(None),
+            Some(Outcome::Started { pid, group }) => {
                 let held_back = std::mem::take(held_back);
                 self.progress = Progress::Running(pid);
                 self.family.command = Some(pid);
-                held_back
+                held_back.into_iter().for_each(|signal| self.pass(signal));
+                // No process of the tree is older than rlock.
+                let since = processes::stat(getpid()).map_or(0, |rlock| rlock.process.started);
+                let ward = Ward { command: pid, group, session: self.session.clone(), since };
+                self.guard_by(ward, GUARDIANS_MAX, signals)?;
+                Ok(None)
             }
-            Some(Report::Failed(pid, error)) => {
+            Some(Outcome::Failed(error)) => {
                 self.progress = Progress::Reaped;
-                if let Some(pid) = pid {
-                    waitpid(Some(pid), WaitOptions::empty())?;
-                }
-                return Ok(Some(start_error(&self.program, &error)));
-            }
-            Some(Report::Lost) => {
-                // It died between the start of the command and the report, or before either.
-                self.kill();
-                self.progress = Progress::Reaped;
-                let error = io::Error::other("its guardian process was killed");
-                return Ok(Some(start_error(&self.program, &error)));
-            }
-        };
-        held_back.into_iter().for_each(|signal| self.pass(signal));
-        Ok(None)
-    }
-
-    /// Reaps all ended children but the command.
-    fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
-        let any = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | MAIN_THREAD;
-        loop {
-            let Some(pid) = next_ended(any)? else { return Ok(()) };
-            // Before the report of its start nobody knows which child the command is.
-            let unknown = matches!(self.progress, Progress::Starting(_)) && pid != self.guardian.pid();
-            if unknown || Some(pid) == self.pid() {
-                return Ok(());
-            }
-            waitpid(Some(pid), WaitOptions::empty())?;
-            if Some(pid) == self.family.guardian {
-                self.replace_guardian(signals)?;
+                Ok(Some(start_error(&self.program, &error)))
             }
         }
     }
 
-    fn replace_guardian(&mut self, signals: &Signals) -> io::Result<()> {
-        self.family.guardian = None;
-        self.guardians_lost += 1;
-        let (Some(command), false) = (self.pid(), self.dismissed) else { return Ok(()) };
-        if self.guardians_lost < GUARDIANS_MAX {
-            let _blocked = signals.hold_back()?;
-            let kept: Vec<_> = self.kept.iter().map(std::os::fd::AsFd::as_fd).collect();
-            self.guardian = Guardian::replace(command, &self.ward, &kept)?;
-            self.family.guardian = Some(self.guardian.pid());
+    fn guard_by(&mut self, ward: Ward, left: u32, signals: &Signals) -> io::Result<()> {
+        let _blocked = signals.hold_back()?;
+        let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
+        let guardian = Guardian::start(&ward, &kept)?;
+        self.family.guardian = Some(guardian.pid());
+        self.guard = Some(Guard { guardian, ward, left });
+        Ok(())
+    }
+
+    /// Reaps all ended children but the command, which is a child of another thread.
+    fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
+        while let Some((pid, _)) = reap(WaitOptions::NOHANG | MAIN_THREAD)? {
+            if Some(pid) == self.family.guardian {
+                self.family.guardian = None;
+                if let (Some(Guard { ward, left: left @ 1.., .. }), Some(_)) = (self.guard.take(), self.pid()) {
+                    self.guard_by(ward, left - 1, signals)?;
+                }
+            }
         }
         Ok(())
     }
@@ -231,25 +213,21 @@ impl Child {
     /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
     /// needed.
     pub fn pass(&mut self, signal: Signal) {
-        let found = if let Progress::Starting(_) = self.progress { self.find_command() } else { self.pid() };
-        match (&mut self.progress, found) {
-            (Progress::Starting(held_back), None) => held_back.push(signal),
-            (_, None) => {}
-            (_, Some(pid)) if signal == Signal::Cont && self.ward.group == Group::Shared => self.continue_stopped(pid),
+        let shares_group = self.group == Group::Shared;
+        let pid = match &mut self.progress {
+            Progress::Starting(start, held_back) => match start.pid() {
+                Some(pid) => pid,
+                None => return held_back.push(signal),
+            },
+            Progress::Running(pid) => *pid,
+            Progress::Reaped => return,
+        };
+        if signal == Signal::Cont && shares_group {
+            self.continue_stopped(pid);
+        } else {
             // What cannot be signalled has gained rights of its own, or is a zombie.
-            (_, Some(pid)) => drop(kill_process(pid, signal.kernel())),
+            let _ = kill_process(pid, signal.kernel());
         }
-    }
-
-    /// The command's process before its start is reported: the report can be late, and the command
-    /// hang while it is executed. All other children that are new here are its orphans, and younger.
-    fn find_command(&self) -> Option<Pid> {
-        let all = processes::all();
-        let children = all.iter().filter(|stat| stat.parent == Some(self.family.rlock));
-        let new = children
-            .map(|stat| stat.process)
-            .filter(|process| Some(process.pid) != self.family.guardian && !self.family.strangers.contains(process));
-        new.min_by_key(|process| (process.started, process.pid.as_raw_nonzero())).map(|process| process.pid)
     }
 
     /// Continues the command if it is still in the stop that was seen. Mostly whoever continued rlock
@@ -278,7 +256,7 @@ impl Child {
     pub fn pass_group(&mut self, signal: Signal) {
         let all = processes::all();
         let members = self.family.members(&all);
-        let group = match self.ward.group {
+        let group = match self.group {
             Group::Own => all.iter().find(|stat| Some(stat.process.pid) == self.pid()).map(|stat| stat.group),
             Group::Shared => Some(own_group()),
         };
@@ -329,9 +307,8 @@ impl Child {
 
     /// Begins to end the guardian, for nothing is to be guarded any more.
     pub fn dismiss_guardian(&mut self) {
-        self.dismissed = true;
-        if self.family.guardian.is_some() {
-            self.guardian.dismiss();
+        if let Some(Guard { guardian, .. }) = self.guard.take().filter(|_| self.family.guardian.is_some()) {
+            guardian.dismiss();
         }
     }
 
@@ -349,8 +326,8 @@ impl Child {
 
     /// The living processes of the tree.
     fn members(&mut self) -> Vec<Process> {
-        if let Progress::Starting(_) = self.progress {
-            self.family.command = self.find_command();
+        if let Progress::Starting(start, _) = &self.progress {
+            self.family.command = start.pid();
         }
         self.family.members(&processes::all())
     }
@@ -359,9 +336,10 @@ impl Child {
         let members = self.members();
         if members.is_empty() {
             // /proc shows nothing, or the command is a zombie.
-            match (self.pid(), self.ward.group) {
+            match (self.pid(), self.group) {
                 (Some(_), Group::Own) if processes::all().is_empty() => {
-                    let _ = kill_process_group(self.guardian.pid(), signal);
+                    let group = self.guard.as_ref().and_then(|guard| guard.ward.group);
+                    let _ = group.map(|group| kill_process_group(group, signal));
                 }
                 (Some(pid), _) => drop(kill_process(pid, signal)),
                 (None, _) => {}
@@ -391,9 +369,24 @@ impl Child {
     }
 }
 
-/// What is inherited comes to the main thread, which this is. In the unit tests other threads have
-/// children of their own.
-const MAIN_THREAD: WaitIdOptions = WaitIdOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
+/// What is inherited comes to the main thread, which this is. The command is a child of the thread
+/// that started it, and in the unit tests other threads have children of their own.
+const MAIN_THREAD: WaitOptions = WaitOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
+
+/// For the command between clone and exec: it is to die with rlock, and it gets the signals as rlock
+/// was started with them.
+fn prepare(signals: &Signals) -> impl Fn() -> io::Result<()> + Send + 'static {
+    let undo = signals.undo_in_child();
+    let rlock = getpid();
+    move || {
+        set_parent_process_death_signal(Some(Kernel::KILL))?;
+        // If rlock ended before the line above, nothing is sent any more.
+        if getppid() != Some(rlock) {
+            signal_hook::low_level::exit(i32::from(exit::FAILURE));
+        }
+        undo()
+    }
+}
 
 /// Makes rlock the parent of all that the command orphans, and notes the children that rlock has
 /// already.
@@ -422,18 +415,12 @@ fn seen(pid: Pid, what: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
     Ok(waitid(WaitId::Pid(pid), what | WaitIdOptions::NOHANG)?)
 }
 
-/// A child that has ended and is not reaped. rustix does not tell its id.
-fn next_ended(options: WaitIdOptions) -> io::Result<Option<Pid>> {
-    let options = (options | WaitIdOptions::NOHANG).bits().cast_signed();
-    // SAFETY: of all zeros it is a siginfo_t without anything in it.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` has room for what the kernel tells.
-    if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } != 0 {
-        let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
+/// Reaps one child, if one has ended; that there is no child is no error.
+fn reap(options: WaitOptions) -> io::Result<Option<(Pid, WaitStatus)>> {
+    match wait(options) {
+        Err(Errno::CHILD) => Ok(None),
+        reaped => Ok(reaped?),
     }
-    // SAFETY: waitid filled it in for a child, or left the zeros.
-    Ok(Pid::from_raw(unsafe { info.si_pid() }))
 }
 
 /// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of the kind.
@@ -557,9 +544,9 @@ mod tests {
 
     /// Kills the guardian and waits until another one stands in its place.
     fn kill_guardian(child: &mut Child, signals: &mut Signals) {
-        let first = child.guardian.pid();
+        let first = child.family.guardian.unwrap();
         kill_process(first, Kernel::KILL).unwrap();
-        while child.guardian.pid() == first {
+        while child.family.guardian == Some(first) {
             let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
             while signals.next().is_some() {}
             assert_eq!(child.look(signals).unwrap(), None);
@@ -667,7 +654,7 @@ mod tests {
             let tree = child.members();
             assert!(tree.len() >= 4, "{tree:?}");
             // As the kernel does with a process that ends.
-            child.guardian.forget_stream();
+            child.guard.as_mut().unwrap().guardian.forget_life();
             assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
             for process in tree {
                 while !has_ended(process.pid) {
@@ -718,14 +705,14 @@ mod tests {
         let parent = std::thread::spawn(move || {
             let mut child = start(&["sh", "-c", "kill -STOP $$"], &[], Group::Own, &signals);
             assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
-            kill_process(child.guardian.pid(), Kernel::KILL).unwrap();
+            kill_process(child.family.guardian.unwrap(), Kernel::KILL).unwrap();
             child
         });
         // To the kernel the parent is the thread that forked, and that is gone now.
         let child = parent.join().unwrap();
         let (_, status) = waitpid(child.pid(), WaitOptions::empty()).unwrap().unwrap();
         assert_eq!(status.terminating_signal(), Some(9));
-        waitpid(Some(child.guardian.pid()), WaitOptions::empty()).unwrap();
+        waitpid(Some(child.family.guardian.unwrap()), WaitOptions::empty()).unwrap();
     }
 
     #[test]

@@ -1,111 +1,235 @@
-//! Starts a program from the guardian, as a child of rlock.
+//! Starts a program while the caller goes on.
 //!
-//! The new process borrows the guardian's memory until it executes the program, while the guardian
-//! stands still: clone(2) with CLONE_VM and CLONE_VFORK, as posix_spawn(3) does it. CLONE_PARENT
-//! makes it a child of rlock, which goes on meanwhile: a program on a file system that hangs costs
-//! no lease.
+//! A program on a file system that hangs must not keep rlock from renewing its lease, so a thread
+//! starts it and waits for the kernel. A fork of rlock would do as well, but costs a tenth of what
+//! `rlock exec` takes. The new process instead borrows this process's memory until it executes the
+//! program, while the thread stands still: clone(2) with CLONE_VM and CLONE_VFORK, as
+//! posix_spawn(3) does it.
+//!
+//! The command must not lead its process group, or setsid(1) would fork. Where the command does not
+//! share rlock's group, another process of the same kind makes a group, starts the command in it by
+//! CLONE_PARENT, and ends.
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 
-use rustix::process::Pid;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, WaitOptions, getpid, setpgid, waitpid};
 
-/// The size of the new process's stack: enough for `prepare` and execvpe(3), except for the list of
-/// arguments that execvpe may put there.
+use super::event::Group;
+
+/// The size of the stack of a new process: enough for `prepare` and execvpe(3), except for the list
+/// of arguments that execvpe may put there.
 const STACK_BYTES: usize = 256 << 10;
-/// The alignment of the stack.
+/// The alignment of a stack.
 const STACK_ALIGNMENT: usize = 16;
+/// The size of the thread's stack. The thread does nothing but clone and wait.
+const THREAD_STACK_BYTES: usize = 64 << 10;
 
-/// A program with its arguments and environment, in the form that the kernel takes. It is made before
-/// the guardian is forked, since the guardian must not depend on locks of other threads.
-pub(super) struct Program {
-    argv: Vec<CString>,
-    environment: Vec<CString>,
+/// A start that has begun.
+#[derive(Debug)]
+pub(super) struct Start {
+    progress: Arc<Progress>,
+    is_over: OwnedFd,
 }
 
-/// A program that could not be started.
-pub(super) struct NotStarted {
-    /// The process that failed, if there is one. It has ended and is not reaped.
-    pub(super) pid: Option<Pid>,
-    /// The kernel's reason.
-    pub(super) errno: c_int,
+/// What has become of a start.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The program is executed, as a member of the given process group.
+    Started {
+        pid: Pid,
+        /// `None` where it shares the group of this process.
+        group: Option<Pid>,
+    },
+    /// The program cannot be executed. No process is left.
+    Failed(io::Error),
 }
 
-/// What the new process reads and writes in the guardian's memory.
+/// What the thread and the new processes write into this process's memory.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The process of the command, as soon as there is one.
+    pid: AtomicI32,
+    /// The process that made the group of the command.
+    group: AtomicI32,
+    /// Why the program is not executed, or 0.
+    errno: AtomicI32,
+}
+
+/// What the new processes are told.
 struct Plan<'a> {
     argv: *const *const c_char,
     environment: *const *const c_char,
     prepare: &'a dyn Fn() -> io::Result<()>,
-    error: Option<c_int>,
+    /// The end of the stack for the command.
+    stack: *mut c_void,
+    progress: &'a Progress,
 }
 
-impl Program {
-    /// The program `argv`, whose first word is looked up in PATH unless it has a slash, with this
-    /// process's environment and `variables` on top.
+impl Start {
+    /// Begins to start `argv`, whose first word is looked up in PATH unless it has a slash, with this
+    /// process's environment and `variables` on top. `prepare` runs in the new process just before.
+    /// It may make system calls only, since the memory is this process's.
+    ///
+    /// The thread that starts the program stays until the end of this process, since the kernel takes
+    /// its end for that of the command's parent. All signals have to be blocked here, so that they
+    /// are in the thread and in the new processes, too.
     ///
     /// # Errors
-    /// There is no word at all, or a zero byte in one.
-    pub(super) fn new(argv: &[OsString], variables: &[(OsString, OsString)]) -> io::Result<Self> {
+    /// The kernel's; a word is missing or has a zero byte in it.
+    pub(super) fn begin(
+        argv: &[OsString],
+        variables: &[(OsString, OsString)],
+        group: Group,
+        prepare: impl Fn() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
         if argv.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let argv = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<_>>()?;
-        Ok(Self { argv, environment: environment(variables)? })
+        let argv = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>()?;
+        let environment = environment(variables)?;
+        let start = Self {
+            progress: Arc::new(Progress::default()),
+            is_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        };
+        let (progress, is_over) = (Arc::clone(&start.progress), start.is_over.try_clone()?);
+        let run = move || {
+            if let Err(error) = clone_command(&argv, &environment, group, &prepare, &progress) {
+                progress.errno.store(errno_of(&error), Ordering::Release);
+            }
+            // It fails only for a counter that is full.
+            let _ = rustix::io::write(&is_over, &1u64.to_ne_bytes());
+            loop {
+                thread::park();
+            }
+        };
+        thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(run)?;
+        Ok(start)
     }
 
-    /// Starts the program and returns once it is executed. The new process is a child of this
-    /// process's parent.
-    ///
-    /// `prepare` runs in the new process just before. It may make system calls only, since the
-    /// memory is this process's. All signals have to be blocked, since a handler would run there too.
-    ///
-    /// # Errors
-    /// The kernel's, from here or from the new process; what `prepare` fails with.
-    pub(super) fn start(&self, prepare: &dyn Fn() -> io::Result<()>) -> Result<Pid, NotStarted> {
-        let (argv, environment) = (pointers(&self.argv), pointers(&self.environment));
-        let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, error: None };
-        // Never freed: the guardian starts one program, and unmapping would only take time.
-        let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice())));
-        let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
-        let top = top.wrapping_sub(top.addr() % STACK_ALIGNMENT);
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::SIGCHLD;
-        // SAFETY: `top` is the aligned end of a stack that nothing else uses. The stack, `plan` and
-        // all that `plan` points to outlive the new process's use of this memory, for this thread
-        // stands still until that process has executed the program or ended. The new process does
-        // no more than `in_child` says.
-        let pid = unsafe { libc::clone(in_child, top.cast(), flags, (&raw mut plan).cast()) };
-        let Some(pid) = Pid::from_raw(pid.max(0)) else {
-            return Err(NotStarted { pid: None, errno: last_errno() });
-        };
-        match plan.error {
-            None => Ok(pid),
-            Some(errno) => Err(NotStarted { pid: Some(pid), errno }),
-        }
+    /// Readable when the start is over.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.is_over.as_fd()
+    }
+
+    /// The process of the command, if there is one yet. The program may not be executed yet, and
+    /// signals are kept for it.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(self.progress.pid.load(Ordering::Acquire))
+    }
+
+    /// What has become of the start, once it is over.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        rustix::io::read(&self.is_over, &mut [0; 8]).ok()?;
+        let errno = self.progress.errno.load(Ordering::Acquire);
+        Some(match self.pid() {
+            Some(pid) if errno == 0 => {
+                Outcome::Started { pid, group: Pid::from_raw(self.progress.group.load(Ordering::Acquire)) }
+            }
+            _ => Outcome::Failed(io::Error::from_raw_os_error(errno)),
+        })
     }
 }
 
-/// What the new process does. It returns only if the program cannot be executed, and then ends.
-extern "C" fn in_child(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan of `start`, which stands still and does not look at it.
-    let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
-    plan.error = match (plan.prepare)() {
+/// Starts the command and returns once the program is executed. If it is not, the process is reaped.
+fn clone_command(
+    argv: &[CString],
+    environment: &[CString],
+    group: Group,
+    prepare: &dyn Fn() -> io::Result<()>,
+    progress: &Progress,
+) -> io::Result<()> {
+    let (argv, environment) = (pointers(argv), pointers(environment));
+    let (stack, leader_stack) = (new_stack(size_of_val(argv.as_slice())), new_stack(0));
+    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, stack, progress };
+    let (first, first_stack): (extern "C" fn(*mut c_void) -> c_int, _) = match group {
+        Group::Own => (lead, leader_stack),
+        Group::Shared => (execute, stack),
+    };
+    // SAFETY: `first` does system calls and atomic stores only, and ends without a return. Its stack,
+    // `plan` and all that `plan` points to outlive its use of this memory, for this thread stands
+    // still until the process has executed a program or ended.
+    let pid = unsafe { clone(first, first_stack, 0, &raw mut plan) }?;
+    if group == Group::Own {
+        waitpid(Some(pid), WaitOptions::empty())?;
+    }
+    if progress.errno.load(Ordering::Acquire) != 0
+        && let Some(failed) = Pid::from_raw(progress.pid.load(Ordering::Acquire))
+    {
+        waitpid(Some(failed), WaitOptions::empty())?;
+    }
+    Ok(())
+}
+
+/// Makes a process group and starts the command in it.
+extern "C" fn lead(plan: *mut c_void) -> c_int {
+    // SAFETY: it is the plan of `clone_command`, whose thread stands still.
+    let shared = unsafe { &*plan.cast::<Plan<'_>>() };
+    shared.progress.group.store(getpid().as_raw_nonzero().get(), Ordering::Release);
+    let started = setpgid(None, None).map_err(io::Error::from).and_then(|()| {
+        // SAFETY: as in `clone_command`; here it is this process that stands still.
+        unsafe { clone(execute, shared.stack, libc::CLONE_PARENT, plan.cast()) }
+    });
+    if let Err(error) = started {
+        shared.progress.errno.store(errno_of(&error), Ordering::Release);
+    }
+    signal_hook::low_level::exit(0)
+}
+
+/// Executes the program. It comes back only if that fails, and then ends the process.
+extern "C" fn execute(plan: *mut c_void) -> c_int {
+    // SAFETY: it is the plan of `clone_command`, whose thread stands still.
+    let plan = unsafe { &*plan.cast::<Plan<'_>>() };
+    plan.progress.pid.store(getpid().as_raw_nonzero().get(), Ordering::Release);
+    let error = match (plan.prepare)() {
         Ok(()) => {
             // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
             // first list has a word.
             unsafe { libc::execvpe(*plan.argv, plan.argv, plan.environment) };
-            Some(last_errno())
+            io::Error::last_os_error()
         }
-        Err(error) => Some(error.raw_os_error().unwrap_or(libc::EINVAL)),
+        Err(error) => error,
     };
-    // Not `return`, after which the C library would clean up what belongs to the guardian.
+    plan.progress.errno.store(errno_of(&error), Ordering::Release);
+    // Not `return`, after which the C library would clean up what belongs to this process's parent.
     signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
 }
 
-fn last_errno() -> c_int {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+/// Runs `first` in a new process that borrows this process's memory, and stands still meanwhile.
+///
+/// # Safety
+/// `first` must not return, and must leave the memory as this process expects it. `stack` is the
+/// aligned end of a stack that nothing else uses.
+unsafe fn clone(
+    first: extern "C" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    plan: *mut Plan<'_>,
+) -> io::Result<Pid> {
+    let flags = flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the caller sees to it.
+    let pid = unsafe { libc::clone(first, stack, flags, plan.cast()) };
+    Pid::from_raw(pid.max(0)).ok_or_else(io::Error::last_os_error)
+}
+
+/// The aligned end of a new stack. It is never freed: that would only take time, and rlock starts one
+/// command.
+fn new_stack(more: usize) -> *mut c_void {
+    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + more));
+    let end = stack.as_mut_ptr().wrapping_add(stack.capacity());
+    end.wrapping_sub(end.addr() % STACK_ALIGNMENT).cast()
+}
+
+fn errno_of(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EINVAL)
 }
 
 /// This process's environment, with `variables` in place of those of the same name.
