@@ -697,24 +697,6 @@ mod tests {
         assert_eq!(run(&["sh", "-c", ask], Group::Own, nothing), Ended::Code(u8::try_from(without).unwrap()));
     }
 
-    /// The second line of defence, where the guardian is killed with rlock.
-    #[test]
-    fn command_dies_with_its_parent_even_without_a_guardian() {
-        let _one = one_test_at_a_time();
-        let mut signals = Signals::install().unwrap();
-        let parent = std::thread::spawn(move || {
-            let mut child = start(&["sh", "-c", "kill -STOP $$"], &[], Group::Own, &signals);
-            assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
-            kill_process(child.family.guardian.unwrap(), Kernel::KILL).unwrap();
-            child
-        });
-        // To the kernel the parent is the thread that forked, and that is gone now.
-        let child = parent.join().unwrap();
-        let (_, status) = waitpid(child.pid(), WaitOptions::empty()).unwrap().unwrap();
-        assert_eq!(status.terminating_signal(), Some(9));
-        waitpid(Some(child.family.guardian.unwrap()), WaitOptions::empty()).unwrap();
-    }
-
     #[test]
     fn what_cannot_run_is_told_as_a_shell_would() {
         let _one = one_test_at_a_time();

@@ -204,27 +204,46 @@ fn signal_to_the_group_of_rlock_reaches_the_command_once() {
     assert_eq!(session.output.all().matches("usr1").count(), 1);
 }
 
+fn guardian_of(rlock: Pid) -> Option<Pid> {
+    let children = format!("/proc/{0}/task/{0}/children", rlock.as_raw_nonzero());
+    let children = fs::read_to_string(children).expect("rlock runs");
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    children.split_whitespace().find(|pid| name(pid).trim() == "rlock-guardian").map(pid)
+}
+
+fn until_guarded(rlock: Pid) -> Pid {
+    let mut found = None;
+    wait_until("there is a guardian", || {
+        found = guardian_of(rlock);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// The second line of defence, where the guardian cannot act.
+#[test]
+fn command_dies_with_rlock_even_without_its_guardian() {
+    let lab = Lab::new();
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "echo pid $$; sleep 1000"]);
+    let command = processes(&mut session, 1)[0];
+    let guardian = until_guarded(session.pid());
+    kill_process(guardian, Signal::STOP).unwrap();
+    session.signal(Signal::KILL);
+    until_dead(command);
+    kill_process(guardian, Signal::CONT).unwrap();
+    until_dead(guardian);
+}
+
 /// A killed guardian is replaced, and its successor ends the tree as well.
 #[test]
 fn command_survives_its_guardian_and_is_guarded_again() {
     let lab = Lab::new();
     let (session, tree) = run(&lab, &[]);
     let rlock = session.pid();
-    let guardian = || {
-        let children = format!("/proc/{0}/task/{0}/children", rlock.as_raw_nonzero());
-        let children = fs::read_to_string(children).expect("rlock runs");
-        let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let found = children.split_whitespace().find(|pid| name(pid).trim() == "rlock-guardian");
-        found.map(pid)
-    };
     for _ in 0..3 {
-        let mut first = None;
-        wait_until("there is a guardian", || {
-            first = guardian();
-            first.is_some()
-        });
-        kill_process(first.unwrap(), Signal::KILL).unwrap();
-        wait_until("the guardian is replaced", || guardian().is_some_and(|next| Some(next) != first));
+        let first = until_guarded(rlock);
+        kill_process(first, Signal::KILL).unwrap();
+        wait_until("the guardian is replaced", || guardian_of(rlock).is_some_and(|next| next != first));
     }
     for process in &tree {
         until_state(*process, "S");
