@@ -25,7 +25,11 @@ use crate::passwd;
 use crate::store::Error;
 use crate::words::reason;
 
-/// Anybody may make a directory here, and a boot empties it.
+/// Only root may make a directory here, and a boot empties it.
+const RUN: &str = "/run";
+/// The name of root's directory there.
+const IN_RUN: &str = "rlock";
+/// Anybody may make a directory here, and a boot empties it. Root's is not here, since any user could make that one first.
 const RUN_LOCK: &str = "/run/lock";
 /// Where it is below the home of a user whose machine has no such place.
 const BELOW_HOME: &str = ".local/state/rlock";
@@ -371,18 +375,34 @@ fn boot() -> String {
 
 /// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.
 fn default_path() -> Result<PathBuf, Error> {
-    let uid = geteuid().as_raw();
-    let anybody_writes = rustix::fs::stat(RUN_LOCK).is_ok_and(|stat| stat.st_mode & 0o170_002 == 0o040_002);
-    if anybody_writes {
+    let uid = geteuid();
+    if uid.is_root() {
+        if rustix::fs::stat(RUN).is_ok_and(|run| only_root_writes(&run)) {
+            return Ok(Path::new(RUN).join(IN_RUN));
+        }
+    } else if rustix::fs::stat(RUN_LOCK).is_ok_and(|run_lock| anybody_writes(&run_lock)) {
         return Ok(Path::new(RUN_LOCK).join(format!("rlock-{uid}")));
     }
-    let home = passwd::lookup(uid).map(|(_, home)| home).filter(|home| home.is_absolute());
+    let home = passwd::lookup(uid.as_raw()).map(|(_, home)| home).filter(|home| home.is_absolute());
     home.map(|home| home.join(BELOW_HOME)).ok_or_else(|| {
+        let why = if uid.is_root() {
+            format!("{RUN} is not a directory that only root may write")
+        } else {
+            format!("{RUN_LOCK} is not a directory that anyone may write")
+        };
         Error::Unavailable(format!(
-            "the store has no place: {RUN_LOCK} is not for anybody to write and user {uid} has no home in /etc/passwd; \
+            "the store has no place: {why}, and user {uid} has no home in /etc/passwd; \
              name a directory with --store file:///directory"
         ))
     })
+}
+
+fn only_root_writes(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_uid == 0 && stat.st_mode & 0o022 == 0
+}
+
+fn anybody_writes(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_mode & 0o002 != 0
 }
 
 fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
@@ -397,7 +417,10 @@ fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
-    if is_default && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(RUN_LOCK)) {
+    if is_default
+        && path.ends_with(BELOW_HOME)
+        && let Some(parent) = path.parent()
+    {
         regardless_of_umask(|| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent))?;
     }
     match regardless_of_umask(|| rustix::fs::mkdir(path, Mode::RWXU)) {
