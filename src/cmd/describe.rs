@@ -38,6 +38,12 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
     if let Some(line) = first_waiter {
         return line;
     }
+    // On the embedded store a session above is a stranger if it is another user's.
+    if let [above @ .., own] = related
+        && !above.is_empty()
+    {
+        return in_the_way(claims, &[*own], obstructions);
+    }
     let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
     format!("{} was held a moment ago", names.join(", "))
 }

@@ -21,5 +21,6 @@ mod pid_namespaces;
 mod printed;
 mod privilege;
 mod refusals;
+mod stuck;
 mod usage;
 mod users;

@@ -3,6 +3,7 @@
 //! Numbers are little-endian, texts and lists are preceded by their length. A record is read whole or not at all: bytes that are too
 //! few, too many or senseless are [`Damaged`].
 
+use super::beacon::Identity;
 use crate::lock::endpoint::Endpoint;
 use crate::lock::index::{Child, Entry, Node, Rank, Tree};
 use crate::lock::mode::{Mode, Modes};
@@ -244,6 +245,7 @@ macro_rules! fields {
 }
 
 fields! {
+    Identity { inode, owner }
     Claim { resource, mode, span, slots }
     ClaimRecord { claim, rank, token, shares }
     Terms { ttl, claim, heartbeat }
