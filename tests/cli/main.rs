@@ -8,6 +8,7 @@ mod support;
 
 mod cleanup;
 mod command;
+mod damage;
 mod default_directory;
 mod directory;
 mod environment;

@@ -12,8 +12,13 @@ use std::sync::Once;
 
 use crate::exit;
 
-/// What LMDB may die of: a page beyond the end, a wild pointer, a failed assertion or a damaged heap, a division by zero.
-const SIGNALS: [libc::c_int; 5] = [libc::SIGBUS, libc::SIGSEGV, libc::SIGABRT, libc::SIGFPE, libc::SIGILL];
+/// What LMDB may die of: a page beyond the end, a wild pointer, a failed assertion or a damaged heap, a division by zero; and the
+/// timer that ends a loop.
+const SIGNALS: [libc::c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGVTALRM];
+
+/// How many seconds of its own a transaction may compute; it takes microseconds.
+const LOOP_AFTER: libc::time_t = 20;
 
 const LINE: &[u8] =
     b"rlock: the table of the embedded store is damaged: end the rlock processes that use it, then the next one \
@@ -33,6 +38,10 @@ impl Guard {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
         GUARDED.set(true);
+        let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
+        let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: limit };
+        // SAFETY: the timer is whole. Nothing else uses this one, and the command does not inherit it.
+        unsafe { libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, ptr::null_mut()) };
         Self(())
     }
 }
@@ -51,15 +60,29 @@ fn install() {
         // SAFETY: the handler makes only calls that may be made in a handler.
         unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     }
+    // What the pages say may lead the model into a contradiction as well. A test wants to see its own panic.
+    #[cfg(not(test))]
+    {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| if GUARDED.get() { give_up() } else { usual(panic) }));
+    }
+}
+
+/// Says that the table is damaged and ends the process. It may be called in a handler.
+pub(super) fn give_up() -> ! {
+    // SAFETY: write and _exit may be called in a handler, and the line is as long as it says.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
+        libc::_exit(libc::c_int::from(exit::UNAVAILABLE))
+    }
 }
 
 extern "C" fn handle(signal: libc::c_int) {
     if GUARDED.get() {
-        // SAFETY: write and _exit may be called in a handler, and the line is as long as it says.
-        unsafe {
-            libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
-            libc::_exit(libc::c_int::from(exit::UNAVAILABLE));
-        }
+        give_up();
+    }
+    if signal == libc::SIGVTALRM {
+        return;
     }
     // SAFETY: both may be called in a handler. What faulted is repeated after this, without a handler.
     unsafe {

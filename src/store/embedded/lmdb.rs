@@ -3,7 +3,7 @@
 //! The crate heed resolves the path of a file before LMDB opens that file, so whoever may rename files in the directory
 //! decides which file LMDB creates. Here LMDB opens a descriptor that the caller has checked, by its path below /proc.
 
-use std::ffi::{CString, c_int, c_uint};
+use std::ffi::{CString, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -11,6 +11,7 @@ use std::{io, slice};
 
 use lmdb_master_sys as ffi;
 
+use super::fault;
 use super::records::Error;
 
 /// The file is LMDB's whole environment; locks and durability are the caller's business.
@@ -41,7 +42,8 @@ impl Env {
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Error::Damaged)?;
         // SAFETY: the environment is new, and the path outlives the call; the rest is promised by the caller.
         let opened = unsafe {
-            check(ffi::mdb_env_set_mapsize(raw, bytes))
+            check(ffi::mdb_env_set_assert(raw, Some(assertion_failed)))
+                .and_then(|()| check(ffi::mdb_env_set_mapsize(raw, bytes)))
                 .and_then(|()| check(ffi::mdb_env_open(raw, path.as_ptr(), FLAGS, MODE)))
         };
         match opened {
@@ -77,6 +79,11 @@ impl Env {
         check(unsafe { ffi::mdb_dbi_open(raw, ptr::null(), 0, &raw mut txn.database) })?;
         Ok(txn)
     }
+}
+
+/// LMDB would say where in its source that was, and abort.
+unsafe extern "C" fn assertion_failed(_: *mut ffi::MDB_env, _: *const c_char) {
+    fault::give_up()
 }
 
 impl Drop for Env {
