@@ -129,3 +129,29 @@ fn request_goes_on_when_the_stopped_process_does() {
     }
     lab.assert_idle();
 }
+
+/// A stopped waiter is granted the lock, and nobody can take it back: whoever is in its way is told.
+#[test]
+fn stopped_process_in_the_way_is_named_as_stopped() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    waiter.signal(Signal::STOP);
+    let stat = format!("/proc/{}/stat", waiter.pid());
+    wait_until("it is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    let table = |state: &str| {
+        let shown = lab.run(["inspect"]).stdout;
+        assert!(shown.lines().any(|line| line.contains(state)), "{shown}");
+    };
+    table(" waits 1, stopped  ");
+    table(" holds  ");
+    holder.end().silently(0);
+    table(" holds, stopped  ");
+    let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+    assert!(busy.failed(75).ends_with(", its process is stopped; nobody waits"), "{busy:?}");
+    waiter.signal(Signal::CONT);
+    waiter.expect_held();
+    table(" holds  ");
+    waiter.end().silently(0);
+}
