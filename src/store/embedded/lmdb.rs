@@ -19,6 +19,9 @@ const FLAGS: c_uint = ffi::MDB_NOSUBDIR | ffi::MDB_NOLOCK | ffi::MDB_NOTLS | ffi
 /// The permissions of a file that LMDB creates; none is ever created here.
 const MODE: ffi::mdb_mode_t = 0o600;
 
+/// A key and its value.
+pub(super) type Item<'t> = (&'t [u8], &'t [u8]);
+
 /// An opened file.
 pub(super) struct Env(NonNull<ffi::MDB_env>);
 
@@ -119,9 +122,9 @@ impl Txn<'_> {
     }
 
     /// All keys that begin with `prefix`, in order, with their values.
-    pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Error> {
+    pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<Item<'_>>, Error> {
         let cursor = Cursor::open(self)?;
-        let mut all: Vec<(&[u8], &[u8])> = Vec::new();
+        let mut all: Vec<Item<'_>> = Vec::new();
         let mut next = cursor.step(ffi::MDB_SET_RANGE, prefix)?;
         while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
             // The pages of a damaged tree may form a ring.
@@ -164,7 +167,7 @@ impl<'t> Cursor<'t> {
         Ok(Self { raw: NonNull::new(raw).ok_or(Error::Damaged)?, txn: PhantomData })
     }
 
-    fn step(&self, operation: ffi::MDB_cursor_op, key: &[u8]) -> Result<Option<(&'t [u8], &'t [u8])>, Error> {
+    fn step(&self, operation: ffi::MDB_cursor_op, key: &[u8]) -> Result<Option<Item<'t>>, Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
         // SAFETY: the cursor is open, and its transaction is running. LMDB only reads the key, and writes where key and value are.
         let code = unsafe { ffi::mdb_cursor_get(self.raw.as_ptr(), &raw mut key, &raw mut value, operation) };

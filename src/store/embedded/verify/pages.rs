@@ -4,6 +4,7 @@
 
 use super::super::TABLE_BYTES_MAX;
 use super::super::codec::Damaged;
+use super::super::lmdb::Item;
 
 /// How wide page numbers and sizes are.
 const WORD: usize = size_of::<usize>();
@@ -36,7 +37,7 @@ const DEPTH_MAX: usize = 32;
 const META_PAGES: usize = 2;
 
 /// The keys and values of the table, in order. Fails unless every page is sound.
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Damaged> {
+pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
     let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
     if !size.is_power_of_two() || !(4096..=32768).contains(&size) {
         return Err(Damaged);
@@ -107,7 +108,7 @@ struct File<'b> {
 }
 
 /// A list of keys and values.
-type Items<'b> = Vec<(&'b [u8], &'b [u8])>;
+pub(super) type Items<'b> = Vec<Item<'b>>;
 
 /// A walk through a tree.
 struct Walk<'b> {
@@ -230,7 +231,7 @@ impl Node<'_> {
 /// The nodes of a page, which fill its end without a gap.
 fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
     let (lower, upper) = (usize::from(u16_at(page, WORD + 4)?), usize::from(u16_at(page, WORD + 6)?));
-    if lower < PAGE_HEADER || lower > upper || upper > page.len() || (lower - PAGE_HEADER) % 2 != 0 {
+    if lower < PAGE_HEADER || lower > upper || upper > page.len() || !(lower - PAGE_HEADER).is_multiple_of(2) {
         return Err(Damaged);
     }
     let node_max = ((page.len() - PAGE_HEADER) / 2) & !1;
@@ -238,7 +239,7 @@ fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
     let mut places = Vec::with_capacity(nodes.capacity());
     for pointer in (PAGE_HEADER..lower).step_by(2) {
         let start = usize::from(u16_at(page, pointer)?);
-        if start < upper || start % 2 != 0 {
+        if start < upper || !start.is_multiple_of(2) {
             return Err(Damaged);
         }
         let bytes = page.get(start..).ok_or(Damaged)?;

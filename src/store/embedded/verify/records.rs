@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::beacon::Identity;
 use super::super::codec::{Damaged, Record};
+use super::super::lmdb::Item;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::records::{ResourceState, Session};
@@ -18,7 +19,7 @@ struct Table<'b> {
 }
 
 /// Makes sure that these are the records of a table.
-pub(super) fn check(items: &[(&[u8], &[u8])]) -> Result<(), Damaged> {
+pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     let mut table = Table::default();
     for (key, value) in items {
         table.take(key, value)?;
