@@ -37,6 +37,8 @@ pub(super) struct EmbeddedHold {
     is_news: bool,
     /// The beacons of those whom it waits for.
     watched: Vec<OwnedFd>,
+    /// The beacons of holders that a line on the terminal may name: the line is to follow them, though others stand between.
+    shown: Vec<OwnedFd>,
     /// Since when the lock can't be had, on the clock that runs through suspend.
     stuck_since: Option<Duration>,
 }
@@ -60,6 +62,7 @@ impl EmbeddedHold {
             standing: Standing::Asking,
             is_news: true,
             watched: Vec::new(),
+            shown: Vec::new(),
             stuck_since: None,
         };
         hold.advance()?;
@@ -105,6 +108,7 @@ impl EmbeddedHold {
             }
         }
         (self.standing, self.watched) = (standing, watched);
+        self.shown.clear();
     }
 
     /// Whether somebody has put other files in the place of those that this process uses: then others may hold the same, there.
@@ -131,7 +135,7 @@ impl Hold for EmbeddedHold {
             return vec![(descriptor, PollFlags::IN)];
         }
         let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
-        let watched = self.watched.iter().map(|pipe| (pipe.as_fd(), PollFlags::empty()));
+        let watched = self.watched.iter().chain(&self.shown).map(|pipe| (pipe.as_fd(), PollFlags::empty()));
         std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
@@ -155,6 +159,7 @@ impl Hold for EmbeddedHold {
 
     fn release(&mut self) -> Result<Released, Error> {
         self.watched.clear();
+        self.shown.clear();
         let Stage::Asked(beacon) = &self.stage else { return Ok(Released::Done) };
         let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
         let id = self.request.session;
@@ -176,7 +181,10 @@ impl Hold for EmbeddedHold {
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
         match self.store.listings(Patience::Limited(REPORT_LIMIT), &resources)? {
-            Some(listings) => Ok(listings.into_iter().map(Obstruction::from).collect()),
+            Some((listings, holders)) => {
+                self.shown = holders;
+                Ok(listings.into_iter().map(Obstruction::from).collect())
+            }
             None => Err(self.stuck()),
         }
     }

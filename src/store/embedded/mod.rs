@@ -42,10 +42,11 @@ use self::directory::Directory;
 use self::file::TableFile;
 use self::gate::{Gate, Patience};
 use self::hold::EmbeddedHold;
+use self::snapshot::Answer;
 use self::transaction::{Fate, Work};
 use super::{AcquireOptions, Changed, Error, Hold, Inspection, Obstruction, Standing, Store};
 use crate::lock::mode::Mode;
-use crate::lock::op::{Op, Reply, ResourceListing};
+use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
@@ -107,7 +108,7 @@ impl Embedded {
     }
 
     /// Who holds and who waits. Only the records are copied under the lock: an answer with many claims takes long to build.
-    fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Vec<ResourceListing>>, Error> {
+    fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
         let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
             return Ok(None);
         };
@@ -172,7 +173,7 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let resources = self.listings(Patience::Endless, resources)?.unwrap_or_default();
+        let (resources, _) = self.listings(Patience::Endless, resources)?.unwrap_or_default();
         Ok(Inspection { now: transaction::wall_clock(), resources })
     }
 

@@ -1,6 +1,7 @@
 //! A copy of the records, from which an answer is built while others use the table.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
 use super::codec::Record;
@@ -16,8 +17,14 @@ use crate::lock::table::LockTable;
 /// Whether the sessions of listings live.
 pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
 
+/// How many holders are watched for the sake of a line that names one of them.
+const WATCHED_MAX: usize = 8;
+
+/// Who holds and who waits, and the beacons of the first holders.
+pub(super) type Answer = (Vec<ResourceListing>, Vec<OwnedFd>);
+
 /// Who holds and who waits, but for the dead: as the records say that were copied, and as the beacons say now.
-pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Vec<ResourceListing>, Error> {
+pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
     for (id, bytes) in &raw.sessions {
@@ -36,19 +43,27 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     let Ok(outcome) = LockTable::new(memory).apply(0, Op::Inspect(names.to_vec()));
     let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
     let mut known: HashMap<SessionId, bool> = HashMap::new();
-    without_the_dead(listings, names.is_empty(), &mut |id| {
+    let mut watched = Vec::new();
+    let listings = without_the_dead(listings, names.is_empty(), &mut |id| {
         if let Some(lives) = known.get(&id) {
             return Ok(*lives);
         }
         let identity = raw.beacons.get(&id).map(|bytes| Identity::from_bytes(bytes)).transpose()?;
+        let holds = holders.get(&id).copied().unwrap_or(false);
         let lives = match beacon::look(directory, id, identity.as_ref())? {
-            Peer::Alive(_) => true,
+            Peer::Alive(pipe) => {
+                if holds && watched.len() < WATCHED_MAX {
+                    watched.push(pipe);
+                }
+                true
+            }
             Peer::Dead => false,
-            Peer::Missing => holders.get(&id).copied().unwrap_or(false),
+            Peer::Missing => holds,
         };
         known.insert(id, lives);
         Ok(lives)
-    })
+    })?;
+    Ok((listings, watched))
 }
 
 /// Takes the dead out of listings, and with `only_used` the resources that nobody uses then.
