@@ -39,6 +39,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use self::directory::Directory;
+use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::{Gate, Patience};
 use self::hold::EmbeddedHold;
@@ -112,6 +113,8 @@ impl Embedded {
         let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
             return Ok(None);
         };
+        // The records may contradict each other, as in a transaction.
+        let _guard = Guard::new();
         let listings = snapshot::listings(&raw, &self.directory, names);
         listings.map(Some).map_err(|error| self.directory.unusable(&error))
     }
