@@ -309,6 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn whatever_the_bytes_are_reading_them_ends_without_a_panic() {
+        let bytes = session().to_bytes();
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7F, 0x80, 0xFF] {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                let _ = Session::from_bytes(&bytes);
+                let _ = Node::from_bytes(&bytes);
+                let _ = ResourceState::from_bytes(&bytes);
+                // A length that is far too large is refused before anything of that size is made.
+                bytes.splice(at..at, [0xFF; 4]);
+                let _ = Session::from_bytes(&bytes);
+            }
+        }
+    }
+
+    #[test]
     fn both_kinds_of_node_come_back() {
         let entry = Entry {
             lower: Span::Whole.lower().clone(),
