@@ -158,7 +158,7 @@ fn limit_on_file_sizes_costs_no_status() {
         let script = format!("ulimit -f {limit}; exec '{}' exec k -c '{command}'", crate::support::RLOCK);
         let mut shell = std::process::Command::new("sh");
         lab.settle(&mut shell);
-        Ran::of(shell.args(["-c", &script]))
+        Ran::of(shell.args(["-c", &script]).current_dir(lab.folder()))
     };
     let refused = run("0", "exit 3");
     assert!(refused.failed(69).contains("can't be used: file too large"), "{refused:?}");
