@@ -10,7 +10,7 @@ use crate::supervise::signals;
 
 /// To be called first of all.
 pub fn prepare() {
-    signals::ignore_broken_pipes();
+    signals::ignore_failed_writes();
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);
 }

@@ -1,12 +1,14 @@
 //! The words for who holds and who waits.
 
 use std::collections::HashSet;
+use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Micros, Process, SessionId};
 use crate::lock::span::Span;
 use crate::store::Obstruction;
+use crate::words::without_passwords;
 
 /// How many characters of a command are shown in a line.
 const COMMAND_CHARS: usize = 60;
@@ -24,7 +26,8 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
         let listing = &obstruction.listing;
         let line = |doing: &str, mode, span, of: &Process, since| {
             let (what, who, since) = (part(listing.name.as_str(), span), process(of), time(since));
-            format!("{what} is {doing} {mode} by {who}, since {since}; {}", waiting(obstruction, related))
+            let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
+            format!("{what} is {doing} {mode} by {who}, since {since}{stopped}; {}", waiting(obstruction, related))
         };
         let mut holders = listing.holders.iter();
         if let Some(it) = holders.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
@@ -37,6 +40,12 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
     }
     if let Some(line) = first_waiter {
         return line;
+    }
+    // On the embedded store a session above is a stranger if it is another user's.
+    if let [above @ .., own] = related
+        && !above.is_empty()
+    {
+        return in_the_way(claims, &[*own], obstructions);
     }
     let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
     format!("{} was held a moment ago", names.join(", "))
@@ -60,6 +69,23 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
 pub(super) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
     format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
+}
+
+/// Whether the process of a session is stopped, as far as that can be told from here. A pid means nothing on another host or in another
+/// pid namespace, so a process counts only if its command line ends as the command of the session does.
+pub(super) fn is_stopped(process: &Process) -> bool {
+    if rustix::system::uname().nodename().to_string_lossy() != process.host {
+        return false;
+    }
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    // The name, which comes before, may have anything in it.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    if !matches!(state, Some("T" | "t")) {
+        return false;
+    }
+    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
+    last.map(|word| without_passwords(&String::from_utf8_lossy(word))).as_ref() == process.command.last()
 }
 
 fn shortened(text: &str) -> String {

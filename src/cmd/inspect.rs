@@ -1,5 +1,7 @@
 //! `rlock inspect`: who holds what, who waits, since when.
 
+use std::collections::HashMap;
+
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -72,18 +74,25 @@ const HEADINGS: [&str; 9] = ["RESOURCE", "STATE", "MODE", "SPAN", "WHO", "PID", 
 
 fn as_table(listings: &[ResourceListing], now: Micros) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
+    let mut known = HashMap::new();
+    let mut state = |of: &Process, doing: String| {
+        let stopped = *known.entry((of.host.clone(), of.pid)).or_insert_with(|| describe::is_stopped(of));
+        if stopped { format!("{doing}, stopped") } else { doing }
+    };
     for listing in listings {
         let mut name = Some(one_line(listing.name.as_str()));
         for holder in &listing.holders {
             let lease = holder.expiry.map(|expiry| describe::duration(expiry.saturating_sub(now)));
             let columns = [mode(holder.mode, holder.slots), holder.span.to_string()];
             let since = describe::duration(now.saturating_sub(holder.since));
-            rows.push(row(&mut name, "holds".to_owned(), columns, &holder.process, since, lease));
+            let state = state(&holder.process, "holds".to_owned());
+            rows.push(row(&mut name, state, columns, &holder.process, since, lease));
         }
         for waiter in &listing.waiters {
             let columns = [mode(waiter.mode, waiter.slots), waiter.span.to_string()];
             let since = describe::duration(now.saturating_sub(waiter.since));
-            rows.push(row(&mut name, format!("waits {}", waiter.position), columns, &waiter.process, since, None));
+            let state = state(&waiter.process, format!("waits {}", waiter.position));
+            rows.push(row(&mut name, state, columns, &waiter.process, since, None));
         }
         if let Some(name) = name {
             let mut free = [const { String::new() }; HEADINGS.len()];

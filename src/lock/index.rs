@@ -104,6 +104,13 @@ pub struct Child {
     pub first_waiting: Rank,
 }
 
+impl Child {
+    /// Whether it says of a node what there is to say: what a store on disk has to ask where others may have written to it.
+    pub fn sums_up(&self, node: &Node) -> bool {
+        summary(node).is_some_and(|sum| *self == child_of((self.node, sum)))
+    }
+}
+
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {

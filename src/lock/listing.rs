@@ -1,16 +1,25 @@
 //! Who holds and who waits, as `inspect` tells it.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+
 use super::op::{HolderListing, ResourceListing, WaiterListing};
-use super::records::Records;
+use super::records::{Records, Session};
+use super::request::SessionId;
 use super::resource::Resource;
 
 /// Lists the resources named, also those that nobody holds, or all that anybody holds or waits for.
 pub(super) fn list<R: Records>(records: &R, names: &[Resource]) -> Result<Vec<ResourceListing>, R::Error> {
     let all = if names.is_empty() { records.resources()? } else { Vec::new() };
-    names.iter().chain(&all).map(|name| list_one(records, name)).collect()
+    // A session with many claims stands in many listings, and its record has all of them.
+    let mut sessions = HashMap::new();
+    names.iter().chain(&all).map(|name| list_one(records, name, &mut sessions)).collect()
 }
 
-fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing, R::Error> {
+/// Sessions that were read so far.
+type Sessions = HashMap<SessionId, Option<Session>>;
+
+fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -> Result<ResourceListing, R::Error> {
     let mut listing = ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
     let Some(state) = records.resource(name)? else { return Ok(listing) };
     let mut entries = state.tree.entries(records, name)?;
@@ -18,7 +27,11 @@ fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing,
     let mut last = None;
     let mut position = 0;
     for entry in entries {
-        let Some(session) = records.session(entry.session)? else { continue };
+        let session = match sessions.entry(entry.session) {
+            MapEntry::Occupied(known) => known.into_mut(),
+            MapEntry::Vacant(unknown) => unknown.insert(records.session(entry.session)?),
+        };
+        let Some(session) = session else { continue };
         let record = &session.claims[entry.claim as usize];
         let (mode, span, slots) = (record.claim.mode, record.claim.span.clone(), record.claim.slots);
         if entry.rank.is_held() {
@@ -30,7 +43,7 @@ fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing,
                 token: record.token,
                 since: session.since,
                 expiry: session.expiry,
-                process: session.process,
+                process: session.process.clone(),
             });
         } else {
             // Several claims of one request share its place.
@@ -42,7 +55,7 @@ fn list_one<R: Records>(records: &R, name: &Resource) -> Result<ResourceListing,
                 slots,
                 since: session.since,
                 position,
-                process: session.process,
+                process: session.process.clone(),
             });
         }
     }

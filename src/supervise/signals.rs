@@ -21,14 +21,18 @@ use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
 
-/// What was to become of rlock, and so is to become of its command, when it writes to a pipe that nobody reads.
-static BROKEN_PIPES: OnceLock<libc::sigaction> = OnceLock::new();
+/// The signals of a write that fails: to a pipe that nobody reads, and beyond the limit on the size of files.
+const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+/// What rlock, and so its command, was to do on them.
+static BEFORE_WRITES: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Ignores SIGPIPE from here on: whoever writes to a pipe that nobody reads gets an error, not a death. The command is not concerned.
-pub fn ignore_broken_pipes() {
+/// Ignores SIGPIPE and SIGXFSZ from here on: a write that fails is an error, not a death. The command is not concerned.
+pub fn ignore_failed_writes() {
     let ignored = action(libc::SIG_IGN);
-    if let Ok(before) = replace(libc::SIGPIPE, &ignored) {
-        let _ = BROKEN_PIPES.set(before);
+    for (signal, before) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
+        if let Ok(found) = replace(signal, &ignored) {
+            let _ = before.set(found);
+        }
     }
 }
 
@@ -112,8 +116,10 @@ impl Signals {
             // SAFETY: the mask is a whole set, which the kernel gave.
             unsafe { libc::sigdelset(&raw mut held_back.mask, *number) };
         }
-        // Where nobody has noted it, Rust's runtime has ignored it.
-        before.push((libc::SIGPIPE, *BROKEN_PIPES.get_or_init(|| action(libc::SIG_DFL))));
+        for (signal, noted) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
+            // Where nobody has noted it, Rust's runtime has ignored it.
+            before.push((signal, *noted.get_or_init(|| action(libc::SIG_DFL))));
+        }
         Ok(Self { delivery, kept: VecDeque::new(), before, inherited })
     }
 

@@ -1,18 +1,18 @@
 //! The store of those who name none: "the default directory depends on host and uid alone, never on the environment".
 //!
-//! The tests run with a /run/lock, an /etc/passwd and a home of their own, in a mount namespace, so they meet nobody's locks.
+//! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they meet nobody's locks.
 
 use std::fs;
 use std::process::Command;
 
 use rustix::process::geteuid;
 
-use crate::privilege;
 use crate::support::{Lab, RLOCK, Ran};
+use crate::{privilege, users};
 
 /// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing named for a store.
 fn run(lab: &Lab, script: &str) -> Option<Ran> {
-    let mut unshare = privilege::namespaces("a /run/lock of its own", &["--mount"])?;
+    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
     Some(Ran::of(prepared(lab, &mut unshare).args(["sh", "-ec", script])))
 }
 
@@ -21,38 +21,69 @@ fn prepared<'a>(lab: &Lab, command: &'a mut Command) -> &'a mut Command {
     command.env_remove("RLOCK_STORE").env("RLOCK", RLOCK).env("LAB", lab.folder())
 }
 
-/// The uid that the default directory is named after in the namespace.
-const UID: u32 = 0;
+/// The same, where `$AS_USER` runs a program as uid 65534; needs root.
+fn run_with_user(script: &str) -> Option<Ran> {
+    if !privilege::is_root("to become another user") {
+        return None;
+    }
+    let lab = users::shared_lab();
+    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
+    let user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let command = prepared(&lab, &mut unshare).env("RLOCK", lab.folder().join("rlock")).env("AS_USER", user);
+    Some(Ran::of(command.current_dir("/").args(["sh", "-ec", script])))
+}
 
-/// "/run/lock/rlock-UID where /run/lock is a directory anyone may write"
+/// "for root `/run/rlock`", "never on the environment"
 #[test]
-fn it_is_in_run_lock_whatever_the_environment_says() {
+fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     let lab = Lab::new();
-    let script = r#"mount -t tmpfs -o mode=1777 none /run/lock
-        show='echo "$RLOCK_STORE"'
-        "$RLOCK" exec k -c "$show"
-        HOME=/nowhere TMPDIR=/nowhere XDG_RUNTIME_DIR=/nowhere XDG_STATE_HOME=/nowhere USER=ann "$RLOCK" exec k -c "$show"
-        env -i "$RLOCK" exec k -c "$show"
-        RLOCK_STORE= "$RLOCK" exec k -c "$show"
-        stat -c '%a %u %n' /run/lock/*"#;
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 1777 /run/lock
+        "$RLOCK" exec k -- true
+        HOME=/nowhere TMPDIR=/nowhere XDG_RUNTIME_DIR=/nowhere XDG_STATE_HOME=/nowhere USER=ann "$RLOCK" exec k -- true
+        env -i "$RLOCK" exec k -- true
+        stat -c '%a %u %n' /run/* /run/lock/*rlock* 2>/dev/null || true"#;
     let Some(ran) = run(&lab, script) else { return };
-    let url = format!("file:///run/lock/rlock-{UID}\n");
-    ran.printed(&format!("{}700 {UID} /run/lock/rlock-{UID}\n", url.repeat(4)));
+    ran.printed("1777 0 /run/lock\n700 0 /run/rlock\n");
+}
+
+/// "which nobody else can create first": what another user puts into /run/lock is in nobody's way.
+#[test]
+fn another_user_cannot_keep_root_from_its_default_store() {
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 1777 /run/lock
+        $AS_USER mkdir -m 700 /run/lock/rlock-0
+        $AS_USER mkdir /run/rlock 2>/dev/null || echo refused
+        "$RLOCK" exec k -- echo done"#;
+    let Some(ran) = run_with_user(script) else { return };
+    ran.printed("refused\ndone\n");
+}
+
+/// "else `/run/lock/rlock-UID` where /run/lock is a directory anyone may write"
+#[test]
+fn default_store_of_a_user_is_in_run_lock() {
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 1777 /run/lock
+        $AS_USER "$RLOCK" exec k -- true
+        $AS_USER env -i "$RLOCK" exec k -- true
+        stat -c '%a %u %n' /run/lock/*"#;
+    let Some(ran) = run_with_user(script) else { return };
+    ran.printed("700 65534 /run/lock/rlock-65534\n");
 }
 
 /// "Mode 0700, owner checked, no symlink followed"
 #[test]
 fn it_must_be_private() {
     let lab = Lab::new();
-    let script = r#"mount -t tmpfs -o mode=1777 none /run/lock
+    let script = r#"mount -t tmpfs -o mode=755 none /run
         fails() { "$RLOCK" exec k -- echo started 2>&1 || echo $?; }
         "$RLOCK" exec k -- true
-        chmod 755 /run/lock/rlock-0; fails
-        chmod 1777 /run/lock/rlock-0; fails
-        rm -r /run/lock/rlock-0; ln -s "$LAB" /run/lock/rlock-0; fails
-        rm /run/lock/rlock-0; echo text > /run/lock/rlock-0; fails"#;
+        chmod 755 /run/rlock; fails
+        chmod 1777 /run/rlock; fails
+        rm -r /run/rlock; ln -s "$LAB" /run/rlock; fails
+        rm /run/rlock; echo text > /run/rlock; fails"#;
     let Some(ran) = run(&lab, script) else { return };
-    let line = |reason: &str| format!("rlock: the store in /run/lock/rlock-{UID} can't be used: {reason}\n69\n");
+    let line = |reason: &str| format!("rlock: the store in /run/rlock can't be used: {reason}\n69\n");
     let kind = "it is not a directory, or a symbolic link, which rlock does not follow";
     ran.printed(
         &[
@@ -73,52 +104,69 @@ fn it_must_be_the_users_own() {
     if !geteuid().is_root() && !privilege::is_root("to give a directory away") {
         return;
     }
-    let script = r#"mount -t tmpfs -o mode=1777 none /run/lock
-        mkdir -m 700 /run/lock/rlock-0; chown 65534 /run/lock/rlock-0
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 700 /run/rlock; chown 65534 /run/rlock
         "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;
     let Some(ran) = run(&lab, script) else { return };
     ran.printed(
-        "rlock: the store in /run/lock/rlock-0 can't be used: \
+        "rlock: the store in /run/rlock can't be used: \
          it belongs to uid 65534, not to 0: have it removed, or name another with --store\n69\n",
     );
 }
 
-/// "else .local/state/rlock in the passwd home", and without one a line that says so
+/// "else .local/state/rlock in the passwd home", and without one a line that says so. A /run that others may write is not root's.
 #[test]
-fn it_is_in_the_home_of_etc_passwd_where_run_lock_is_closed() {
+fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
     let lab = Lab::new();
-    let script = r#"mount -t tmpfs -o mode=755 none /run/lock
+    let script = r#"mount -t tmpfs -o mode=1777 none /run
         mkdir "$LAB/home"
         echo "root:x:0:0::$LAB/home:/bin/sh" > "$LAB/passwd"
         mount --bind "$LAB/passwd" /etc/passwd
         umask 0777
-        HOME=/nowhere "$RLOCK" exec k -c 'echo "$RLOCK_STORE"'
+        HOME=/nowhere "$RLOCK" exec k -- true
         stat -c %a "$LAB/home/.local/state/rlock"
         umask 022
+        test ! -e /run/rlock
         echo "ann:x:1000:1000::/:/bin/sh" > "$LAB/passwd"
         "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;
     let Some(ran) = run(&lab, script) else { return };
-    let home = lab.folder().join("home");
-    ran.printed(&format!(
-        "file://{}/.local/state/rlock\n700\n\
-         rlock: the store has no place: /run/lock is not for anybody to write and user 0 has no home in /etc/passwd; \
-         name a directory with --store file:///directory\n69\n",
-        home.display()
-    ));
+    ran.printed(
+        "700\nrlock: the store has no place: /run is not a directory that only root may write, and user 0 has no home in \
+         /etc/passwd; name a directory with --store file:///directory\n69\n",
+    );
+}
+
+/// The same for a user, where /run/lock is closed.
+#[test]
+fn default_store_of_a_user_is_in_the_home_where_run_lock_is_closed() {
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 755 /run/lock
+        mkdir -m 700 "$LAB/home"; chown 65534 "$LAB/home"
+        echo "nobody:x:65534:65534::$LAB/home:/bin/sh" > "$LAB/passwd"
+        mount --bind "$LAB/passwd" /etc/passwd
+        $AS_USER "$RLOCK" exec k -- true
+        stat -c %a "$LAB/home/.local/state/rlock"
+        echo "ann:x:1000:1000::/:/bin/sh" > "$LAB/passwd"
+        $AS_USER "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;
+    let Some(ran) = run_with_user(script) else { return };
+    ran.printed(
+        "700\nrlock: the store has no place: /run/lock is not a directory that anyone may write, and user 65534 has no home \
+         in /etc/passwd; name a directory with --store file:///directory\n69\n",
+    );
 }
 
 /// A full disk and a file system that can't be written are told, and nothing is started.
 #[test]
 fn a_full_disk_is_69_and_starts_nothing() {
     let lab = Lab::new();
-    let script = r#"mount -t tmpfs -o mode=1777,size=8k none /run/lock
-        dd if=/dev/zero of=/run/lock/full bs=4k count=2 2>/dev/null
+    let script = r#"mount -t tmpfs -o mode=755,size=8k none /run
+        dd if=/dev/zero of=/run/full bs=4k count=2 2>/dev/null
         "$RLOCK" exec k -- echo started 2>&1 || echo $?
-        rm /run/lock/full
-        mount -t tmpfs -o mode=1777,ro none /run/lock
+        rm /run/full
+        mount -t tmpfs -o mode=755,ro none /run
         "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;
     let Some(ran) = run(&lab, script) else { return };
-    let line = |reason: &str| format!("rlock: the store in /run/lock/rlock-{UID} can't be used: {reason}\n69\n");
+    let line = |reason: &str| format!("rlock: the store in /run/rlock can't be used: {reason}\n69\n");
     ran.printed(
         &[
             line("no space left on device"),

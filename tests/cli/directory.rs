@@ -173,16 +173,27 @@ fn another_format_is_named() {
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// A damaged table that nobody needs any more is made anew.
+/// "If no process uses it, rename it, warn, and start with a new one": one is kept, and an empty file is no table yet.
 #[test]
-fn a_damaged_table_is_made_anew_when_nobody_needs_it() {
+fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
-    let table = lab.directory().join("state/table");
-    for damage in [&b""[..], b"text", &[0x55; 40_000]] {
+    let (table, aside) = (lab.directory().join("state/table"), lab.directory().join("state/table.damaged"));
+    fs::write(&table, "").expect("it can be written");
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    for damage in [&b"text"[..], &[0x55; 40_000], &[0; 8192]] {
         fs::write(&table, damage).expect("it can be written");
-        lab.run(["exec", "k", "--", "echo", "done"]).printed("done\n");
-        lab.assert_idle();
+        let ran = lab.run(["exec", "k", "--", "echo", "done"]);
+        let text = format!(
+            "rlock: warning: the table of the store in {} was damaged, and nobody used it: it is kept as {}, and a new one is \
+             started\n",
+            lab.directory().display(),
+            aside.display()
+        );
+        assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr), (Some(0), "done\n", text));
+        assert_eq!(fs::read(&aside).expect("it was kept"), damage);
+        assert_eq!(lab.files(), ["lock", "table", "table.damaged"]);
+        lab.run(["exec", "k", "--", "true"]).silently(0);
     }
 }
 
@@ -193,11 +204,12 @@ fn a_boot_ends_all_holds() {
     lab.hold("k").kill();
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
-    let (before, boot) = text.split_once("boot ").expect("it tells the boot");
-    fs::write(&lock, format!("{before}boot {}", "0".repeat(boot.trim().len()) + "\n")).expect("it can be written");
+    let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("it tells the boot");
+    fs::write(&lock, text.replace(boot, &"0".repeat(boot.len()))).expect("it can be written");
     lab.run(["cleanup"]).printed("");
     lab.assert_idle();
-    assert_eq!(fs::read_to_string(&lock).expect("the lock file"), text);
+    let head = |text: &str| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(head(&fs::read_to_string(&lock).expect("the lock file")), head(&text));
 }
 
 /// "file:///dir": what the URL may look like

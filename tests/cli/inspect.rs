@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::Lab;
+use crate::support::{Lab, Running};
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -124,4 +124,21 @@ fn a_dead_waiter_or_holder_is_not_shown() {
     holder.kill();
     assert_eq!(lab.counts("k"), (0, 0));
     lab.run(["inspect"]).printed("nobody holds or waits\n");
+}
+
+/// Requests with many claims cost as much as they have claims. With the square of that this took minutes, and all others waited.
+#[test]
+fn inspect_of_requests_with_many_claims_delays_nobody() {
+    let lab = Lab::new();
+    let mut words = vec!["exec".to_owned()];
+    words.extend((0..3000).flat_map(|number| ["--read".to_owned(), format!("n{number}")]));
+    let holders: Vec<_> = (0..6).map(|_| lab.hold_by(&words)).collect();
+    let begun = std::time::Instant::now();
+    let inspect = Running::start(&mut lab.rlock(["inspect", "--json"]));
+    lab.run(["exec", "other", "--", "true"]).silently(0);
+    let found: serde_json::Value = serde_json::from_str(&inspect.end().stdout).expect("JSON");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(40), "it took {:?}", begun.elapsed());
+    assert_eq!(found["resources"].as_array().map(Vec::len), Some(3000));
+    assert_eq!(found["resources"][0]["holders"].as_array().map(Vec::len), Some(6));
+    drop(holders);
 }

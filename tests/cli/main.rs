@@ -8,6 +8,7 @@ mod support;
 
 mod cleanup;
 mod command;
+mod damage;
 mod default_directory;
 mod directory;
 mod environment;
@@ -21,5 +22,6 @@ mod pid_namespaces;
 mod printed;
 mod privilege;
 mod refusals;
+mod stuck;
 mod usage;
 mod users;

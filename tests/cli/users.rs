@@ -5,6 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::FileType;
+use serde_json::Value;
+
 use crate::privilege;
 use crate::support::{Lab, RLOCK, Ran, Running};
 
@@ -87,6 +90,25 @@ impl Sharing {
         lab
     }
 
+    /// What `rlock inspect --json` tells Ann, for root uses no directory of another user.
+    fn inspect(&self, lab: &Lab) -> Value {
+        let ran = Ran::of(&mut self.ann.rlock(lab, &["inspect", "--json"]));
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "inspect fails");
+        serde_json::from_str(&ran.stdout).expect("inspect --json prints JSON")
+    }
+
+    /// Waits until somebody waits for the one resource.
+    fn until_waiting(&self, lab: &Lab) {
+        let waiters = || self.inspect(lab)["resources"][0]["waiters"].as_array().map_or(0, Vec::len);
+        crate::support::wait_until("somebody waits", || waiters() == 1);
+    }
+
+    /// Fails unless nobody holds or waits and nothing was left behind.
+    fn assert_idle(&self, lab: &Lab) {
+        assert_eq!(lab.files(), ["lock", "table"]);
+        assert_eq!(self.inspect(lab)["resources"], serde_json::json!([]));
+    }
+
     /// Ann's and Bob's program with the same words.
     fn both(&self, lab: &Lab, words: &[&str]) -> [Command; 2] {
         [self.ann.rlock(lab, words), self.bob.rlock(lab, words)]
@@ -113,7 +135,7 @@ fn users_queue_behind_each_other_and_reap_each_others_dead() {
             let mut first = Running::waiter(&mut one);
             first.expect_held();
             let mut second = Running::waiter(&mut other);
-            lab.until_waiting("k", 1);
+            sharing.until_waiting(&lab);
             let [mut one, mut other] = pair(&["exec", "-nq", "k", "--", "true"]);
             Ran::of(&mut one).silently(75);
             Ran::of(&mut other).silently(75);
@@ -122,14 +144,14 @@ fn users_queue_behind_each_other_and_reap_each_others_dead() {
             // Killed while the other one waits, and killed while nobody does.
             let [mut one, _] = pair(&["exec", "k"]);
             let mut third = Running::waiter(&mut one);
-            lab.until_waiting("k", 1);
+            sharing.until_waiting(&lab);
             second.kill();
             third.expect_held();
             third.kill();
             let [_, mut other] = pair(&["exec", "-n", "k", "--", "true"]);
             Ran::of(&mut other).silently(0);
         }
-        lab.assert_idle();
+        sharing.assert_idle(&lab);
     }
 }
 
@@ -144,7 +166,7 @@ fn users_see_clean_and_break_each_others_locks() {
         let [mut ann, _] = sharing.both(&lab, &["exec", "k"]);
         let mut holder = Running::waiter(&mut ann);
         holder.expect_held();
-        let user = lab.inspect(["k"])["resources"][0]["holders"][0]["user"].as_str().expect("a user").to_owned();
+        let user = sharing.inspect(&lab)["resources"][0]["holders"][0]["user"].as_str().expect("a user").to_owned();
         assert!(["nobody".to_owned(), ANN.to_string()].contains(&user), "{user}");
         let [_, mut bob] = sharing.both(&lab, &["cleanup", "--break", "k"]);
         let broke = Ran::of(&mut bob);
@@ -158,7 +180,7 @@ fn users_see_clean_and_break_each_others_locks() {
         let [_, mut bob] = sharing.both(&lab, &["cleanup"]);
         let removed = Ran::of(&mut bob);
         assert!(removed.stdout.starts_with("removed the hold for write on 'k' (whole) of "), "{removed:?}");
-        lab.assert_idle();
+        sharing.assert_idle(&lab);
     }
 }
 
@@ -192,4 +214,151 @@ fn the_directorys_permissions_say_who_may() {
             }
         }
     }
+}
+
+/// "On the embedded store an ancestor of another user counts only if one of the two is root."
+#[test]
+fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
+    if !privilege::is_root("to become two users") {
+        return;
+    }
+    let sharing = &SHARINGS[0];
+    let lab = sharing.lab();
+    let [mut ann, _] = sharing.both(&lab, &["range-write", "k", "1", "5"]);
+    let mut holder = Running::waiter(&mut ann);
+    holder.expect_held();
+    let found = lab.inspect(["k"]);
+    let session = found["resources"][0]["holders"][0]["session"].as_str().expect("a session").to_owned();
+    let below = |mut command: Command| Ran::of(command.env("RLOCK_SESSION", &session));
+    let words = ["range-write", "k", "2", "3", "-n", "--", "echo", "let in"];
+    let [ann, bob] = sharing.both(&lab, &words);
+    below(ann).printed("let in\n");
+    let busy = below(bob);
+    assert!(busy.failed(75).contains("busy: [1,5] of 'k' is held for write by "), "{busy:?}");
+    below(lab.rlock(words)).printed("let in\n");
+    for words in [&["shrink", "--resource", "k", "2", "3"][..], &["downgrade", "--resource", "k", "read"]] {
+        let [_, bob] = sharing.both(&lab, words);
+        let text = format!(
+            "refused: session {session} belongs to uid {ANN}: only that user and root can change what it holds of 'k'"
+        );
+        below(bob).said(65, &text);
+    }
+    assert_eq!(lab.inspect(["k"]), found, "the hold was changed");
+    holder.end().silently(0);
+    // Whoever root has started is below root's hold.
+    let mut holder = Running::waiter(&mut lab.rlock(["exec", "k"]));
+    holder.expect_held();
+    let found = lab.inspect(["k"]);
+    let session = found["resources"][0]["holders"][0]["session"].as_str().expect("a session").to_owned();
+    let [_, mut bob] = sharing.both(&lab, &["exec", "-n", "k", "--", "echo", "let in"]);
+    Ran::of(bob.env("RLOCK_SESSION", &session)).printed("let in\n");
+    holder.end().silently(0);
+}
+
+/// Root uses no directory whose owner could mislead root with it.
+#[test]
+fn root_refuses_a_directory_of_another_user() {
+    if !privilege::is_root("to be root beside a user") {
+        return;
+    }
+    for mode in [0o700, 0o755, 0o2770] {
+        let lab = Sharing { mode, owner: (ANN, GROUP), ann: MEMBERS[0], bob: MEMBERS[1] }.lab();
+        let text = format!(
+            "the store in {} can't be used: it belongs to uid {ANN}, who could mislead root with what is in it: run rlock as \
+             that user, or give the directory to root",
+            lab.directory().display()
+        );
+        lab.run(["exec", "k", "--", "true"]).said(69, &text);
+        assert_eq!(fs::read_dir(lab.directory()).expect("a folder").count(), 0);
+    }
+}
+
+/// Whoever may write to a shared directory can replace a beacon. A holder counts as alive all the same.
+#[test]
+fn a_replaced_beacon_lets_nobody_in_beside_its_holder() {
+    if !privilege::is_root("to become two users") {
+        return;
+    }
+    type Replace = fn(&Path);
+    let replacements: [(&str, Replace); 4] = [
+        ("a pipe that nobody reads", |path| make(path, FileType::Fifo)),
+        ("a file", |path| make(path, FileType::RegularFile)),
+        ("a socket", |path| make(path, FileType::Socket)),
+        ("a link", |path| std::os::unix::fs::symlink("/dev/null", path).expect("a link")),
+    ];
+    for (what, replace) in replacements {
+        let sharing = &SHARINGS[0];
+        let lab = sharing.lab();
+        let [mut ann, mut bob] = sharing.both(&lab, &["exec", "k"]);
+        let mut holder = Running::waiter(&mut ann);
+        holder.expect_held();
+        let files = lab.files();
+        let name = files.iter().find(|name| name.len() == 32).expect("the beacon");
+        let beacon = lab.directory().join("state").join(name);
+        fs::remove_file(&beacon).expect("a beacon");
+        replace(&beacon);
+        chown(&beacon, Some(BOB), None).or_else(|_| std::os::unix::fs::lchown(&beacon, Some(BOB), None)).expect(what);
+        let [_, mut busy] = sharing.both(&lab, &["exec", "-nq", "k", "--", "true"]);
+        Ran::of(&mut busy).silently(75);
+        let mut waiter = Running::waiter(&mut bob);
+        lab.until_waiting("k", 1);
+        assert_eq!(lab.counts("k"), (1, 1), "{what}");
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+    }
+}
+
+fn make(path: &Path, kind: FileType) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o666.into(), 0).expect("a file of any kind");
+}
+
+/// A member of a shared directory can't make root write anywhere else.
+#[test]
+fn a_link_in_the_place_of_state_leads_nobody_away() {
+    if !privilege::is_root("to be root beside a user") {
+        return;
+    }
+    let sharing = &SHARINGS[1];
+    let lab = sharing.lab();
+    let made = || {
+        let [mut ann, _] = sharing.both(&lab, &["exec", "k", "--", "true"]);
+        Ran::of(&mut ann).silently(0);
+    };
+    let (state, elsewhere) = (lab.directory().join("state"), lab.folder().join("elsewhere"));
+    fs::create_dir(&elsewhere).expect("a folder");
+    for name in ["lock", "table"] {
+        made();
+        let target = elsewhere.join(name);
+        fs::remove_file(state.join(name)).expect("it was made");
+        std::os::unix::fs::symlink(&target, state.join(name)).expect("a link");
+        lab.run(["exec", "k", "--", "true"]).failed(69);
+        fs::remove_file(state.join(name)).expect("the link");
+        assert!(!target.exists(), "{name} was made where the link leads");
+    }
+    made();
+    fs::rename(&state, lab.directory().join("aside")).expect("a new name");
+    std::os::unix::fs::symlink(&elsewhere, &state).expect("a link");
+    lab.run(["exec", "k", "--", "true"]).failed(69);
+    assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 0);
+}
+
+/// A waiter and a holder notice that others lock other files than they do.
+#[test]
+fn whoever_uses_a_replaced_state_is_told() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let state = lab.directory().join("state");
+    fs::rename(&state, lab.directory().join("aside")).expect("a new name");
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+    let ended = holder.end();
+    assert_eq!(ended.code(), Some(76), "{ended:?}");
+    let told = waiter.end();
+    let text = format!(
+        "the store in {} can't be used: somebody has removed or replaced its files while it was in use: run rlock again",
+        lab.directory().display()
+    );
+    told.said(69, &text);
 }

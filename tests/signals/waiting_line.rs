@@ -25,6 +25,24 @@ fn it_comes_says_who_holds_and_goes() {
     assert_eq!(session.code(), 0);
 }
 
+/// It follows the holders as they change, though the waiter stands behind another one all the time.
+#[test]
+fn waiting_line_names_the_next_holder_when_the_first_one_ends() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut next = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
+    session.output.expect(&format!("pid {}", holder.pid()));
+    drop(holder.end());
+    next.expect_held();
+    session.output.expect(&format!("{ERASED}rlock: waiting: 'k' is held for write by "));
+    session.output.expect(&format!("pid {}", next.pid()));
+    drop(next.end());
+    session.output.expect("started");
+    assert_eq!(session.code(), 0);
+}
+
 /// It goes, too, when the wait is given up.
 #[test]
 fn it_goes_when_the_wait_is_cancelled() {

@@ -7,13 +7,16 @@
 //! - **watch**: who holds its writing end, and polls for no event at all, is woken with an error when the last reader is gone, and by
 //!   nothing else.
 //!
+//! Whoever may write to a shared directory can put another file in the place of a beacon. So the session's record has the
+//! beacon's [`Identity`], and only a pipe with that identity tells whether the session lives.
+//!
 //! Inotify would do for watching, but a user has 128 of its instances; a lock on a file tells life from death, but only to a thread
 //! that sleeps on it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 
 use super::directory::Directory;
@@ -24,6 +27,16 @@ use crate::lock::request::SessionId;
 pub(super) struct Beacon {
     pipe: OwnedFd,
     session: SessionId,
+    identity: Identity,
+}
+
+/// What tells a beacon from any other file in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The number of its inode.
+    pub(super) inode: u64,
+    /// The user whose process made it.
+    pub(super) owner: u32,
 }
 
 /// What another session's beacon tells.
@@ -33,7 +46,7 @@ pub(super) enum Peer {
     Alive(OwnedFd),
     /// Its process is dead.
     Dead,
-    /// Somebody has removed the pipe, so nobody can tell.
+    /// Somebody has removed the pipe, or put something else in its place, so nobody can tell.
     Missing,
 }
 
@@ -41,12 +54,13 @@ impl Beacon {
     /// Lights the beacon of a session, before anybody can know of that session. The state is locked meanwhile, lest somebody takes the
     /// pipe that nobody reads yet for one that nobody reads any more.
     pub(super) fn light(directory: &Directory, session: SessionId) -> io::Result<Self> {
-        let name = session.to_string();
-        directory.make_pipe(&name)?;
-        // Read and write, since opening for reading alone would wait for a writer, and would see the end of each.
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let pipe = rustix::fs::openat(directory, &name, flags, Mode::empty())?;
-        Ok(Self { pipe, session })
+        let (pipe, stat) = directory.make_pipe(&session.to_string())?;
+        Ok(Self { pipe, session, identity: Identity::of(&stat) })
+    }
+
+    /// What tells it from any other file.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Takes out the bytes that woke it.
@@ -74,20 +88,54 @@ impl AsFd for Beacon {
     }
 }
 
-/// Looks for another session's beacon.
-pub(super) fn look(directory: &Directory, session: SessionId) -> io::Result<Peer> {
+impl Identity {
+    fn of(stat: &Stat) -> Self {
+        Self { inode: stat.st_ino, owner: stat.st_uid }
+    }
+}
+
+/// Looks for another session's beacon, which is the one with this identity; where that is not known, it is any named pipe.
+pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&Identity>) -> io::Result<Peer> {
+    let name = session.to_string();
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat(directory, session.to_string(), flags, Mode::empty()) {
-        Ok(pipe) => Ok(Peer::Alive(pipe)),
-        Err(Errno::NXIO) => Ok(Peer::Dead),
+    match rustix::fs::openat(directory, &name, flags, Mode::empty()) {
+        Ok(pipe) => Ok(if is_it(&fstat(&pipe)?, identity) { Peer::Alive(pipe) } else { Peer::Missing }),
+        // Nobody reads it. It was not opened, so nothing says yet that it is the right one.
+        Err(Errno::NXIO) => look_closely(directory, &name, identity),
         Err(Errno::NOENT) => Ok(Peer::Missing),
+        // A link, a folder, or what others may not open: no process of rlock has made it.
+        Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM) if identity.is_some() => Ok(Peer::Missing),
         Err(error) => Err(error.into()),
     }
 }
 
+/// The same by way of a descriptor that opens nothing: it is the same file that is looked at and that is then opened.
+fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) -> io::Result<Peer> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let found = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Peer::Missing),
+        found => found?,
+    };
+    if !is_it(&fstat(&found)?, identity) {
+        return Ok(Peer::Missing);
+    }
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(pipe) => Ok(Peer::Alive(pipe)),
+        Err(Errno::NXIO) => Ok(Peer::Dead),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
+        && identity.is_none_or(|identity| *identity == Identity::of(stat))
+}
+
 /// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died needs no waking.
-pub(super) fn wake(directory: &Directory, session: SessionId) {
-    if let Ok(Peer::Alive(pipe)) = look(directory, session) {
+pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>) {
+    if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
         let _ = rustix::io::write(&pipe, b"!");
     }
 }

@@ -3,6 +3,7 @@
 //! Numbers are little-endian, texts and lists are preceded by their length. A record is read whole or not at all: bytes that are too
 //! few, too many or senseless are [`Damaged`].
 
+use super::beacon::Identity;
 use crate::lock::endpoint::Endpoint;
 use crate::lock::index::{Child, Entry, Node, Rank, Tree};
 use crate::lock::mode::{Mode, Modes};
@@ -244,6 +245,7 @@ macro_rules! fields {
 }
 
 fields! {
+    Identity { inode, owner }
     Claim { resource, mode, span, slots }
     ClaimRecord { claim, rank, token, shares }
     Terms { ttl, claim, heartbeat }
@@ -304,6 +306,23 @@ mod tests {
             assert_eq!(Session::from_bytes(&bytes[..len]), Err(Damaged), "{len} of {} bytes", bytes.len());
         }
         assert_eq!(Session::from_bytes(&[&bytes[..], &[0]].concat()), Err(Damaged));
+    }
+
+    #[test]
+    fn whatever_the_bytes_are_reading_them_ends_without_a_panic() {
+        let bytes = session().to_bytes();
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7F, 0x80, 0xFF] {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                let _ = Session::from_bytes(&bytes);
+                let _ = Node::from_bytes(&bytes);
+                let _ = ResourceState::from_bytes(&bytes);
+                // A length that is far too large is refused before anything of that size is made.
+                bytes.splice(at..at, [0xFF; 4]);
+                let _ = Session::from_bytes(&bytes);
+            }
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The directory of an embedded store: where it is, who may use it, and the lock on its state.
 //!
 //! ```text
-//! DIR/state/lock     the format and the boot that the state is of; locked (flock) for the length of a transaction
+//! DIR/state/lock     the format, the boot that the state is of, and the seal of the table; locked (flock) for a transaction
 //! DIR/state/table    the LMDB file
 //! DIR/state/ID       the beacon of a session
 //! ```
+//!
+//! A shared directory lets its users rename and replace what is in it at any time. So everything is opened relative to a
+//! descriptor, never through a link, and whoever has the lock makes sure that the lock is still the file of that name. Root
+//! uses a directory only if it belongs to root: the owner of any other could mislead root with it.
 //!
 //! The state has a folder of its own because DIR may be sticky, as /tmp is, where nobody may open another's file with the flags that
 //! LMDB uses (fs.protected_regular in proc(5)) nor remove a dead session's beacon.
@@ -15,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fstat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -25,7 +29,11 @@ use crate::passwd;
 use crate::store::Error;
 use crate::words::reason;
 
-/// Anybody may make a directory here, and a boot empties it.
+/// Only root may make a directory here, and a boot empties it.
+const RUN: &str = "/run";
+/// The name of root's directory there.
+const IN_RUN: &str = "rlock";
+/// Anybody may make a directory here, and a boot empties it. Root's is not here, since any user could make that one first.
 const RUN_LOCK: &str = "/run/lock";
 /// Where it is below the home of a user whose machine has no such place.
 const BELOW_HOME: &str = ".local/state/rlock";
@@ -40,9 +48,14 @@ const FORMAT: &str = "1";
 /// What to say of a directory with something in the place of rlock's own.
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
+/// How many bytes a lock file has at most.
+const LOCK_BYTES: usize = 256;
+
 const STATE: &str = "state";
 const LOCK: &str = "lock";
 const TABLE: &str = "table";
+/// What a damaged table is renamed to, for whoever wants to know what happened to it.
+const DAMAGED_TABLE: &str = "table.damaged";
 
 /// File systems that other machines may share, so that a lock on this one means little; by `f_type` of statfs(2). FUSE is among them
 /// because sshfs and its like can't be told from the harmless ones.
@@ -67,6 +80,7 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
 pub(super) struct Directory {
     path: PathBuf,
     is_default: bool,
+    dir: OwnedFd,
     state: OwnedFd,
     lock: OwnedFd,
     rights: Rights,
@@ -95,8 +109,7 @@ impl<'a> Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Can only fail for a descriptor that isn't open.
-        let _ = rustix::fs::flock(&self.0.lock, FlockOperation::Unlock);
+        self.0.unlock();
     }
 }
 
@@ -121,15 +134,16 @@ impl Directory {
 
     fn open_at(path: PathBuf, is_default: bool) -> Result<Self, Error> {
         let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &advised(error)))?;
-        let stat = rustix::fs::fstat(&dir).map_err(|error| unusable(&path, &error))?;
+        let stat = fstat(&dir).map_err(|error| unusable(&path, &error))?;
         check_file_system(&path, &dir)?;
         if is_default {
             check_private(&path, &stat)?;
         }
+        check_owner(&path, &stat)?;
         let rights = Rights::of(&stat);
         let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &advised_inside(error)))?;
         let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &advised_inside(error)))?;
-        Ok(Self { path, is_default, state, lock, rights })
+        Ok(Self { path, is_default, dir, state, lock, rights })
     }
 
     /// Its path.
@@ -137,50 +151,49 @@ impl Directory {
         &self.path
     }
 
-    /// The path of the table.
-    pub(super) fn table_path(&self) -> PathBuf {
-        self.path.join(STATE).join(TABLE)
-    }
-
     /// The error of a store that can't be used because of `reason`.
     pub(super) fn unusable(&self, reason: &dyn Display) -> Error {
         unusable(&self.path, reason)
     }
 
-    /// Waits for the lock on the state. The kernel takes it back from a process that dies.
-    pub(super) fn lock(&self) -> Result<Locked<'_>, Error> {
-        self.wait_for_lock()?;
-        Ok(Locked(self))
+    /// The descriptor that is locked, by flock(2). The kernel takes the lock back from a process that dies.
+    pub(super) fn lock_file(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
-    /// The same for the first time: if somebody has removed the directory since it was opened, it is made anew.
-    pub(super) fn lock_first(&mut self) -> Result<Locked<'_>, Error> {
-        self.wait_for_lock()?;
-        while rustix::fs::fstat(&self.lock).is_ok_and(|stat| stat.st_nlink == 0) {
-            *self = Self::open_at(self.path.clone(), self.is_default)?;
-            self.wait_for_lock()?;
-        }
-        Ok(Locked(self))
+    /// What is locked, for one who has locked [`lock_file`](Self::lock_file).
+    pub(super) fn locked(&self) -> Locked<'_> {
+        Locked(self)
     }
 
-    fn wait_for_lock(&self) -> Result<(), Error> {
-        loop {
-            match rustix::fs::flock(&self.lock, FlockOperation::LockExclusive) {
-                Err(Errno::INTR) => {}
-                locked => return locked.map_err(|error| self.unusable(&error)),
-            }
-        }
+    /// Gives the lock up.
+    pub(super) fn unlock(&self) {
+        // It can only fail for a descriptor that isn't open.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+
+    /// Whether the lock is still the file that others find. If somebody has removed or replaced the file, or the folder that it is in,
+    /// others lock another one.
+    pub(super) fn is_in_place(&self) -> bool {
+        let named = rustix::fs::statat(&self.dir, format!("{STATE}/{LOCK}"), AtFlags::SYMLINK_NOFOLLOW);
+        same_file(named, fstat(&self.lock))
+    }
+
+    /// Opens the directory anew, and makes it where it is missing: somebody has removed or replaced it.
+    pub(super) fn reopen(&mut self) -> Result<(), Error> {
+        *self = Self::open_at(self.path.clone(), self.is_default)?;
+        Ok(())
     }
 
     /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is cleared away: no process of it
     /// lives, and the table was written without waiting for the disk.
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> Result<(), Error> {
-        let mut buffer = [0; 128];
+        let mut buffer = [0; LOCK_BYTES];
         let read = rustix::io::pread(&self.lock, &mut buffer, 0).map_err(|error| self.unusable(&error))?;
         let boot = boot();
         let expected = format!("{TITLE}{FORMAT}\nboot {boot}\n");
         let found = &buffer[..read];
-        if found == expected.as_bytes() {
+        if found.starts_with(expected.as_bytes()) {
             return Ok(());
         }
         if let Some(format) = found.strip_prefix(TITLE.as_bytes()) {
@@ -205,26 +218,48 @@ impl Directory {
         rustix::fs::ftruncate(&self.lock, expected.len() as u64).map_err(|error| self.unusable(&error))
     }
 
+    /// The seal of the table: the last line of the lock file, if it has one.
+    pub(super) fn seal(&self) -> io::Result<Option<String>> {
+        let mut buffer = [0; LOCK_BYTES];
+        let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
+        let seal = std::str::from_utf8(&buffer[..read]).ok().and_then(|text| text.splitn(3, '\n').nth(2));
+        Ok(seal.map(str::to_owned))
+    }
+
+    /// Writes the seal of the table, a line that always has the same length.
+    pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
+        let mut buffer = [0; LOCK_BYTES];
+        let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
+        let mut ends = buffer[..read].iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let at = ends.nth(1).unwrap_or(read);
+        rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
+        Ok(())
+    }
+
     /// Opens the file of the table, or makes it with the right permissions.
     pub(super) fn open_table(&self) -> io::Result<OwnedFd> {
         self.rights.file(&self.state, TABLE).map_err(advised_inside)
     }
 
-    /// Makes a named pipe.
-    pub(super) fn make_pipe(&self, name: &str) -> io::Result<()> {
+    /// Makes a named pipe and opens it for reading and writing: opening it for reading alone would wait for a writer, and would see
+    /// the end of each.
+    pub(super) fn make_pipe(&self, name: &str) -> io::Result<(OwnedFd, Stat)> {
         regardless_of_umask(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
-        if self.rights.differ_from_mine() {
-            self.rights.give_to_owner(|owner, group| {
-                rustix::fs::chownat(&self.state, name, owner, group, AtFlags::SYMLINK_NOFOLLOW)
-            });
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let pipe = rustix::fs::openat(&self.state, name, flags, Mode::empty())?;
+        let stat = fstat(&pipe)?;
+        // Somebody may have put something else in its place.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo || stat.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other(FOREIGN));
         }
-        Ok(())
+        let stat = if self.rights.hand_over(&pipe) { fstat(&pipe)? } else { stat };
+        Ok((pipe, stat))
     }
 
     /// Whether any session's process lives.
     pub(super) fn anybody_lives(&self) -> io::Result<bool> {
         for session in self.beacons()? {
-            if !matches!(beacon::look(self, session)?, Peer::Dead | Peer::Missing) {
+            if !matches!(beacon::look(self, session, None)?, Peer::Dead | Peer::Missing) {
                 return Ok(true);
             }
         }
@@ -243,13 +278,30 @@ impl Directory {
 
     /// Removes the table and all beacons. Nobody may live.
     pub(super) fn clear(&self, _: &Locked<'_>) -> io::Result<()> {
-        for session in self.beacons()? {
-            beacon::remove(self, session);
-        }
+        self.remove_beacons()?;
         match rustix::fs::unlinkat(&self.state, TABLE, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Puts a damaged table aside, in the place of an earlier one, and removes all beacons. Nobody may live. Gives the table's new path.
+    pub(super) fn put_aside(&self, _: &Locked<'_>) -> io::Result<PathBuf> {
+        self.remove_beacons()?;
+        rustix::fs::renameat(&self.state, TABLE, &self.state, DAMAGED_TABLE)?;
+        Ok(self.path.join(STATE).join(DAMAGED_TABLE))
+    }
+
+    fn remove_beacons(&self) -> io::Result<()> {
+        for session in self.beacons()? {
+            beacon::remove(self, session);
+        }
+        Ok(())
+    }
+
+    /// Whether an opened table is the file that others find.
+    pub(super) fn is_table(&self, table: &Stat) -> bool {
+        same_file(rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW), Ok(*table))
     }
 }
 
@@ -273,6 +325,10 @@ impl Rights {
         match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
             Ok(()) => {
                 let folder = open()?;
+                // Somebody may have put another one in its place.
+                if fstat(&folder)?.st_uid != geteuid().as_raw() {
+                    return Ok(folder);
+                }
                 self.hand_over(&folder);
                 // mkdir drops the bit that hands the group on.
                 rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
@@ -308,17 +364,14 @@ impl Rights {
         self.owner != geteuid().as_raw() || self.file & 0o060 != 0
     }
 
-    fn hand_over(&self, made: &OwnedFd) {
+    /// Gives a thing to the directory's group, and from root to its owner, and says whether that was called for. Who may not do that
+    /// has other ways to share: a directory that hands its group on, or one that anybody may write.
+    fn hand_over(&self, made: &OwnedFd) -> bool {
         if self.differ_from_mine() {
-            self.give_to_owner(|owner, group| rustix::fs::fchown(made, owner, group));
+            let owner = geteuid().is_root().then(|| Uid::from_raw(self.owner));
+            let _ = rustix::fs::fchown(made, owner, Some(Gid::from_raw(self.group)));
         }
-    }
-
-    /// Gives a thing to the directory's group, and from root to its owner. Who may not do that has other ways to share: a directory
-    /// that hands its group on, or one that anybody may write.
-    fn give_to_owner(&self, chown: impl FnOnce(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>) {
-        let owner = geteuid().is_root().then(|| Uid::from_raw(self.owner));
-        let _ = chown(owner, Some(Gid::from_raw(self.group)));
+        self.differ_from_mine()
     }
 }
 
@@ -357,7 +410,7 @@ fn advised_inside(error: io::Error) -> io::Error {
 
 /// A file that is none, such as a named pipe, was not made by rlock.
 fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
-    let is_regular = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+    let is_regular = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
     if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
 }
 
@@ -371,18 +424,34 @@ fn boot() -> String {
 
 /// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.
 fn default_path() -> Result<PathBuf, Error> {
-    let uid = geteuid().as_raw();
-    let anybody_writes = rustix::fs::stat(RUN_LOCK).is_ok_and(|stat| stat.st_mode & 0o170_002 == 0o040_002);
-    if anybody_writes {
+    let uid = geteuid();
+    if uid.is_root() {
+        if rustix::fs::stat(RUN).is_ok_and(|run| only_root_writes(&run)) {
+            return Ok(Path::new(RUN).join(IN_RUN));
+        }
+    } else if rustix::fs::stat(RUN_LOCK).is_ok_and(|run_lock| anybody_writes(&run_lock)) {
         return Ok(Path::new(RUN_LOCK).join(format!("rlock-{uid}")));
     }
-    let home = passwd::lookup(uid).map(|(_, home)| home).filter(|home| home.is_absolute());
+    let home = passwd::lookup(uid.as_raw()).map(|(_, home)| home).filter(|home| home.is_absolute());
     home.map(|home| home.join(BELOW_HOME)).ok_or_else(|| {
+        let why = if uid.is_root() {
+            format!("{RUN} is not a directory that only root may write")
+        } else {
+            format!("{RUN_LOCK} is not a directory that anyone may write")
+        };
         Error::Unavailable(format!(
-            "the store has no place: {RUN_LOCK} is not for anybody to write and user {uid} has no home in /etc/passwd; \
+            "the store has no place: {why}, and user {uid} has no home in /etc/passwd; \
              name a directory with --store file:///directory"
         ))
     })
+}
+
+fn only_root_writes(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_uid == 0 && stat.st_mode & 0o022 == 0
+}
+
+fn anybody_writes(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_mode & 0o002 != 0
 }
 
 fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
@@ -397,7 +466,10 @@ fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
-    if is_default && let Some(parent) = path.parent().filter(|parent| *parent != Path::new(RUN_LOCK)) {
+    if is_default
+        && path.ends_with(BELOW_HOME)
+        && let Some(parent) = path.parent()
+    {
         regardless_of_umask(|| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent))?;
     }
     match regardless_of_umask(|| rustix::fs::mkdir(path, Mode::RWXU)) {
@@ -424,6 +496,25 @@ fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Root does not use what belongs to another user, who could put other files in the place of the store's at any time.
+fn check_owner(path: &Path, stat: &Stat) -> Result<(), Error> {
+    if geteuid().is_root() && stat.st_uid != 0 {
+        let owner = stat.st_uid;
+        return Err(unusable(
+            path,
+            &format_args!(
+                "it belongs to uid {owner}, who could mislead root with what is in it: run rlock as that user, or give the \
+                 directory to root"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn same_file(one: rustix::io::Result<Stat>, other: rustix::io::Result<Stat>) -> bool {
+    matches!((one, other), (Ok(one), Ok(other)) if (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 fn check_file_system(path: &Path, dir: &OwnedFd) -> Result<(), Error> {

@@ -6,18 +6,21 @@
 //! holder survives it, and the next boot starts with an empty table.
 //!
 //! What is not LMDB's business is looked after here. It takes an empty file for a new one, so one that lost its content under the
-//! eyes of its users would let everybody in; and it reads the file through a map, where a page beyond the end is a deadly signal.
+//! eyes of its users would let everybody in; it reads the file through a map, where a page beyond the end is a deadly signal; and
+//! it believes whatever the pages say. So each transaction ends with a **seal** in the lock file: inode, size and time of change of
+//! the table. A file that differs from its seal was changed by somebody else, or by a process that died just then, and is read
+//! whole before LMDB may look at it: see [`super::verify`].
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls};
 use rustix::fs::{Stat, fstat};
 use rustix::io::FdFlags;
 
-use super::TABLE_BYTES_MAX;
 use super::directory::{Directory, Locked};
-use super::records::{Error, Table};
+use super::lmdb::{Env, Txn};
+use super::records::Error;
+use super::{TABLE_BYTES_MAX, verify};
 
 /// How many pages even an empty table has; they say what is in the others.
 const PAGES_MIN: usize = 2;
@@ -31,85 +34,113 @@ const DESCRIPTORS: i32 = 1 << 16;
 /// An opened table.
 pub(super) struct TableFile {
     file: OwnedFd,
-    env: Env<WithoutTls>,
-    table: Table,
+    env: Env,
 }
 
 impl TableFile {
-    /// Opens the table, or makes it. A damaged one is made anew if nobody lives who holds or waits.
+    /// Opens the table, or makes it. A damaged one is put aside if nobody lives who holds or waits.
     pub(super) fn open(directory: &Directory, locked: &Locked<'_>) -> Result<Self, Error> {
-        let damage = match Self::try_open(directory) {
-            Ok((file, Whole::Yes)) => return Ok(file),
-            opened if directory.anybody_lives().map_err(Error::Io)? => return opened.map(|(file, _)| file),
-            Ok((_, Whole::No)) => None,
-            Err(error) => Some(error),
-        };
-        if let Some(error) = damage.filter(|error| !is_damage(error)) {
-            return Err(error);
+        match Self::try_open(directory) {
+            Err(Error::Damaged) => {}
+            opened => return opened,
         }
-        directory.clear(locked).map_err(Error::Io)?;
-        Self::try_open(directory).map(|(file, _)| file)
-    }
-
-    fn try_open(directory: &Directory) -> Result<(Self, Whole), Error> {
-        let file = directory.open_table().map_err(Error::Io)?;
-        let is_new = stat(&file)?.st_size == 0;
-        if is_new && directory.anybody_lives().map_err(Error::Io)? {
+        if directory.anybody_lives()? {
             return Err(Error::Damaged);
         }
-        let (env, table) = open_lmdb(directory)?;
+        match directory.put_aside(locked) {
+            Ok(path) => say_put_aside(directory, &path.display().to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        Self::try_open(directory)
+    }
+
+    fn try_open(directory: &Directory) -> Result<Self, Error> {
+        let file = directory.open_table()?;
+        let found = stat(&file)?;
+        if found.st_size == 0 {
+            // Whoever lives has a record in the table that was here.
+            if directory.anybody_lives()? {
+                return Err(Error::Damaged);
+            }
+        } else {
+            verify_unless_sealed(directory, &file, &found)?;
+        }
+        // SAFETY: every transaction on the file runs under the directory's lock, and the content is as LMDB left it, as far as that can
+        // be told. It is mapped, and whoever may write to the directory could change it under the map: see `fault`.
+        let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }?;
         close_on_exec(&file)?;
-        let opened = Self { file, env, table };
-        let whole = opened.check()?;
-        Ok((opened, whole))
+        let opened = Self { file, env };
+        opened.check(directory)?;
+        if found.st_size == 0 {
+            opened.seal(directory);
+        }
+        Ok(opened)
     }
 
     /// Begins a transaction.
-    pub(super) fn write(&self) -> Result<(Table, RwTxn<'_>), Error> {
-        self.check()?;
-        Ok((self.table, self.env.write_txn()?))
+    pub(super) fn write(&self, directory: &Directory) -> Result<Txn<'_>, Error> {
+        let found = self.check(directory)?;
+        verify_unless_sealed(directory, &self.file, &found)?;
+        self.env.begin()
     }
 
-    /// Makes sure that no page that the table may have lies beyond the end of the file. LMDB does not write those that it gave up in the
-    /// transaction in which it took them, so a shorter file is suspicious and no more.
-    fn check(&self) -> Result<Whole, Error> {
-        let stat = stat(&self.file)?;
-        let len = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
-        if stat.st_nlink == 0 || len < PAGES_MIN * PAGE_BYTES {
+    /// Notes that the table is as this process left it. Without the note the next process reads the whole table, and that is all.
+    pub(super) fn seal(&self, directory: &Directory) {
+        let _ = stat(&self.file).map(|stat| directory.put_seal(&seal_of(&stat)));
+    }
+
+    /// Makes sure that the file is the one that others use, and that no page that the table may have lies beyond its end. LMDB does
+    /// not write those that it gave up in the transaction in which it took them, so a shorter file is suspicious and no more.
+    fn check(&self, directory: &Directory) -> Result<Stat, Error> {
+        let found = stat(&self.file)?;
+        let len = usize::try_from(found.st_size).unwrap_or(usize::MAX);
+        if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found) {
             return Err(Error::Damaged);
         }
-        let expected = (self.env.info().last_page_number + 1).saturating_mul(PAGE_BYTES).min(TABLE_BYTES_MAX);
+        let expected = (self.env.last_page() + 1).saturating_mul(PAGE_BYTES).min(TABLE_BYTES_MAX);
         if expected <= len {
-            return Ok(Whole::Yes);
+            return Ok(found);
         }
-        rustix::fs::ftruncate(&self.file, expected as u64).map_err(|error| Error::Io(error.into()))?;
-        Ok(Whole::No)
+        verify_unless_sealed(directory, &self.file, &found)?;
+        rustix::fs::ftruncate(&self.file, expected as u64).map_err(io::Error::from)?;
+        self.seal(directory);
+        stat(&self.file)
     }
 }
 
-/// Whether a file is as long as LMDB's own account of it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whole {
-    Yes,
-    /// It was shorter.
-    No,
+/// Reads the whole table unless it is as the last transaction left it.
+fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
+    let seal = seal_of(found);
+    if directory.seal()?.is_some_and(|sealed| sealed == seal) {
+        return Ok(());
+    }
+    let mut bytes = vec![0; usize::try_from(found.st_size).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX)];
+    let mut read = 0;
+    while read < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[read..], read as u64).map_err(io::Error::from)? {
+            0 => return Err(Error::Damaged),
+            some => read += some,
+        }
+    }
+    verify::table(&bytes)?;
+    let _ = directory.put_seal(&seal);
+    Ok(())
 }
 
-fn open_lmdb(directory: &Directory) -> Result<(Env<WithoutTls>, Table), Error> {
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(TABLE_BYTES_MAX);
-    let flags = EnvFlags::NO_SUB_DIR | EnvFlags::NO_LOCK | EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC;
-    // SAFETY: NO_LOCK asks for one writer at a time and no reader beside it: every transaction on the file, this one included,
-    // runs under the directory's lock. NO_SYNC gives up what is in the file when the machine crashes, see the module. The file
-    // is mapped, and whoever may write to the directory could change it under the map; they are trusted with it.
-    let env = unsafe { options.flags(flags).open(directory.table_path()) }?;
-    let table: Database<Bytes, Bytes> = env
-        .open_databases_and_commit(env.read_txn()?, |opener, txn| {
-            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(opener.open_database(txn, None)?))
-        })?
-        .unwrap_commit()
-        .expect("the unnamed database is always there");
-    Ok((env, table))
+/// What the table's file looks like to the system; a line that always has the same length.
+fn seal_of(stat: &Stat) -> String {
+    format!("table {:020} {:020} {:020}.{:09}\n", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// Says so at once: the store is opened before anything runs that could be kept from its work by a line that nobody reads.
+fn say_put_aside(directory: &Directory, path: &str) {
+    let directory = directory.path().display();
+    let text = format!(
+        "rlock: warning: the table of the store in {directory} was damaged, and nobody used it: it is kept as {path}, and a \
+         new one is started"
+    );
+    let _ = writeln!(io::stderr(), "{}", crate::words::one_line(&text));
 }
 
 /// LMDB leaves one of its descriptors to whoever is executed, who could then write to the table; their numbers are nowhere to be had.
@@ -121,26 +152,17 @@ fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
         // SAFETY: it is only asked what it is, which a descriptor that isn't open answers with an error, and only LMDB's are changed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         if fstat(descriptor).is_ok_and(is_table) {
-            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(|error| Error::Io(error.into()))?;
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(io::Error::from)?;
             missing -= 1;
             if missing == 0 {
                 return Ok(());
             }
         }
     }
-    // Somebody has put another file in its place between two openings.
+    // LMDB has opened another file, whatever it was told.
     Err(Error::Damaged)
 }
 
 fn stat(file: &OwnedFd) -> Result<Stat, Error> {
-    fstat(file).map_err(|error| Error::Io(error.into()))
-}
-
-fn is_damage(error: &Error) -> bool {
-    use MdbError::{Corrupted, Invalid, PageNotFound, VersionMismatch};
-    match error {
-        Error::Damaged => true,
-        Error::Lmdb(heed::Error::Mdb(error)) => matches!(error, Corrupted | PageNotFound | Invalid | VersionMismatch),
-        _ => false,
-    }
+    Ok(fstat(file).map_err(io::Error::from)?)
 }

@@ -1,78 +1,192 @@
 //! A request in the embedded store, from the moment that it was made.
+//!
+//! Whoever holds the lock on the state may be stopped, so no call of the loop waits for that lock: while it can't be had,
+//! a check says how the request stood last.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::beacon::Beacon;
-use super::{Embedded, Error, records};
+use super::beacon::{self, Beacon};
+use super::gate::Patience;
+use super::{Embedded, Error};
 use crate::lock::op::{Op, Reply};
-use crate::lock::request::SessionId;
+use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::{Hold, Obstruction, Released, Standing};
 
-/// A request that is queued or granted.
+/// How long the lock may be out of reach before that is trouble. A transaction takes microseconds.
+const TROUBLE_AFTER: Duration = Duration::from_secs(1);
+/// How long a report on who is in the way waits for the lock.
+const REPORT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a holder waits for the lock to give its hold back. The end of its process gives the hold back as well.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+/// The same for a waiter, whose place in the queue nobody misses.
+const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+
+/// A request that is not yet made, queued, granted or denied.
 pub(super) struct EmbeddedHold {
     store: Embedded,
-    session: SessionId,
-    resources: Vec<Resource>,
-    beacon: Beacon,
-    /// How it stood when it was made, until somebody asks.
-    first: Option<Standing>,
+    request: Request,
+    stage: Stage,
+    /// How it stands as far as this process knows.
+    standing: Standing,
+    /// That nobody has asked since it is known.
+    is_news: bool,
     /// The beacons of those whom it waits for.
     watched: Vec<OwnedFd>,
+    /// The beacons of holders that a line on the terminal may name: the line is to follow them, though others stand between.
+    shown: Vec<OwnedFd>,
+    /// Since when the lock can't be had, on the clock that runs through suspend.
+    stuck_since: Option<Duration>,
+}
+
+enum Stage {
+    /// The table doesn't know of the request.
+    Asking,
+    /// The request is queued or granted.
+    Asked(Beacon),
+    /// The request has its answer, and there is nothing to give back.
+    Over,
 }
 
 impl EmbeddedHold {
-    pub(super) fn new(
-        store: Embedded,
-        session: SessionId,
-        resources: Vec<Resource>,
-        beacon: Beacon,
-        standing: Standing,
-        watched: Vec<OwnedFd>,
-    ) -> Self {
-        Self { store, session, resources, beacon, first: Some(standing), watched }
+    /// Makes a request, now or as soon as the lock can be had.
+    pub(super) fn ask(store: Embedded, request: Request) -> Result<Self, Error> {
+        let mut hold = Self {
+            store,
+            request,
+            stage: Stage::Asking,
+            standing: Standing::Asking,
+            is_news: true,
+            watched: Vec::new(),
+            shown: Vec::new(),
+            stuck_since: None,
+        };
+        hold.advance()?;
+        Ok(hold)
+    }
+
+    /// Looks how the request stands, if the lock can be had at once.
+    fn advance(&mut self) -> Result<(), Error> {
+        let id = self.request.session;
+        let (patience, request) = (Patience::Limited(Duration::ZERO), &self.request);
+        let done = match &self.stage {
+            Stage::Over => return Ok(()),
+            Stage::Asking => {
+                let made = self.store.transact_within(patience, Some(id), |work| work.enter(request.clone()));
+                let made = made.inspect_err(|_| beacon::remove(&self.store.directory, id))?;
+                made.map(|(standing, watched, beacon)| {
+                    self.stage = Stage::Asked(beacon);
+                    (standing, watched)
+                })
+            }
+            Stage::Asked(beacon) => self.store.transact_within(patience, Some(id), |work| {
+                beacon.drain()?;
+                work.stand(id)
+            })?,
+        };
+        match done {
+            None => {
+                self.stuck_since.get_or_insert_with(now);
+            }
+            Some((standing, watched)) => {
+                self.stuck_since = None;
+                self.settle(standing, watched);
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, standing: Standing, watched: Vec<OwnedFd>) {
+        if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
+            // Nobody looks for its beacon any more, and nobody releases what was denied or lost.
+            if let Stage::Asked(beacon) = std::mem::replace(&mut self.stage, Stage::Over) {
+                beacon.remove(&self.store.directory);
+            }
+        }
+        (self.standing, self.watched) = (standing, watched);
+        self.shown.clear();
+    }
+
+    /// Whether somebody has put other files in the place of those that this process uses: then others may hold the same, there.
+    fn is_cut_off(&self) -> bool {
+        !self.store.directory.is_in_place()
+    }
+
+    fn is_granted(&self) -> bool {
+        matches!(self.standing, Standing::Granted(_))
+    }
+
+    fn stuck(&self) -> Error {
+        self.store.directory.unusable(
+            &"another process has held its lock for too long, and may be stopped: look for a stopped rlock, and continue \
+              or end it",
+        )
     }
 }
 
 impl Hold for EmbeddedHold {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let watched = self.watched.iter().map(|pipe| (pipe.as_fd(), PollFlags::empty()));
-        std::iter::once((self.beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
+        if let Some(descriptor) = self.store.gate.descriptor() {
+            // What else is ready stays so until the lock can be had.
+            return vec![(descriptor, PollFlags::IN)];
+        }
+        let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
+        let watched = self.watched.iter().chain(&self.shown).map(|pipe| (pipe.as_fd(), PollFlags::empty()));
+        std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
     fn timeout(&self) -> Option<Duration> {
-        None
+        let trouble = self.stuck_since.map(|since| since.saturating_add(TROUBLE_AFTER));
+        trouble.filter(|at| now() < *at)
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
-        if let Some(first) = self.first.take() {
-            return Ok(first);
+        if !std::mem::take(&mut self.is_news)
+            && let Err(error) = self.advance()
+        {
+            if !self.is_granted() || !self.is_cut_off() {
+                return Err(error);
+            }
+            self.settle(Standing::Lost, Vec::new());
         }
-        let (standing, watched) = self.store.transact(Some(self.session), |work| {
-            self.beacon.drain().map_err(records::Error::Io)?;
-            work.stand(self.session)
-        })?;
-        self.watched = watched;
-        if standing == Standing::Lost {
-            // Nobody looks for it any more, and nobody releases what was lost.
-            self.beacon.remove(&self.store.directory);
-        }
-        Ok(standing)
+        let is_stuck = self.standing == Standing::Asking && self.trouble().is_some();
+        Ok(if is_stuck { Standing::Waiting } else { self.standing.clone() })
     }
 
     fn release(&mut self) -> Result<Released, Error> {
         self.watched.clear();
-        let reply = self.store.transact(Some(self.session), |work| work.apply(Op::Release(self.session)))?;
-        self.beacon.remove(&self.store.directory);
-        Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
+        self.shown.clear();
+        let Stage::Asked(beacon) = &self.stage else { return Ok(Released::Done) };
+        let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
+        let id = self.request.session;
+        let released =
+            self.store.transact_within(Patience::Limited(limit), Some(id), |work| work.apply(Op::Release(id)));
+        match released {
+            Ok(Some(reply)) => {
+                beacon.remove(&self.store.directory);
+                Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
+            }
+            // The end of this process gives up a place in the queue.
+            Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
+            Ok(None) => Err(self.stuck()),
+            Err(_) if self.is_cut_off() => Ok(Released::Lost),
+            Err(error) => Err(error),
+        }
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
-        let listings = self.store.transact(Some(self.session), |work| work.inspect(&self.resources))?;
-        Ok(listings.into_iter().map(Obstruction::from).collect())
+        let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
+        match self.store.listings(Patience::Limited(REPORT_LIMIT), &resources)? {
+            Some((listings, holders)) => {
+                self.shown = holders;
+                Ok(listings.into_iter().map(Obstruction::from).collect())
+            }
+            None => Err(self.stuck()),
+        }
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
@@ -80,35 +194,12 @@ impl Hold for EmbeddedHold {
     }
 
     fn trouble(&self) -> Option<String> {
-        None
+        let is_long = self.stuck_since.is_some_and(|since| now().saturating_sub(since) >= TROUBLE_AFTER);
+        is_long.then(|| self.stuck().to_string())
     }
 }
 
-/// A request that is neither: it has its answer, and there is nothing to give back.
-pub(super) struct Denied(pub(super) Standing);
-
-impl Hold for Denied {
-    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        Vec::new()
-    }
-
-    fn timeout(&self) -> Option<Duration> {
-        None
-    }
-
-    fn check(&mut self) -> Result<Standing, Error> {
-        Ok(self.0.clone())
-    }
-
-    fn release(&mut self) -> Result<Released, Error> {
-        Ok(Released::Done)
-    }
-
-    fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn trouble(&self) -> Option<String> {
-        None
-    }
+/// The time since the start of the machine, suspend included.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }

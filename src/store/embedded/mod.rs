@@ -1,9 +1,11 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
 //! - `directory`: where the files are and who may use them; the lock on the state.
-//! - `file`: the table's file; `records`, `codec`: its records.
+//! - `gate`: how to wait for that lock.
+//! - `file`: the table's file; `records`, `codec`: its records; `lmdb`: the calls into LMDB.
+//! - `verify`: reads a whole table that somebody may have damaged; `fault`: what happens if that is too late.
 //! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command is condemned, too.
-//! - `transaction`: one operation from lock to wake-up.
+//! - `transaction`: one operation from lock to wake-up; `snapshot`: an answer that is built after the lock is given up.
 //! - `hold`: a request that is queued or granted.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and wakes those whom it granted
@@ -20,10 +22,15 @@ mod beacon;
 mod codec;
 mod directory;
 mod ending;
+mod fault;
 mod file;
+mod gate;
 mod hold;
+mod lmdb;
 mod records;
+mod snapshot;
 mod transaction;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -31,10 +38,12 @@ mod tests;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use self::beacon::Beacon;
 use self::directory::Directory;
+use self::fault::Guard;
 use self::file::TableFile;
-use self::hold::{Denied, EmbeddedHold};
+use self::gate::{Gate, Patience};
+use self::hold::EmbeddedHold;
+use self::snapshot::Answer;
 use self::transaction::{Fate, Work};
 use super::{AcquireOptions, Changed, Error, Hold, Inspection, Obstruction, Standing, Store};
 use crate::lock::mode::Mode;
@@ -54,6 +63,7 @@ pub struct Embedded {
     /// Opened under the lock of the first transaction: were the lock given up in between, somebody who sees nobody alive could replace
     /// a table that he takes for damaged, or for one of an earlier boot.
     table: Option<TableFile>,
+    gate: Gate,
     namespace: String,
 }
 
@@ -63,7 +73,8 @@ impl Embedded {
     /// # Errors
     /// The directory can't be used. What is in it is looked at when it is used.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
-        Ok(Self { directory: Directory::open(path)?, table: None, namespace: namespace.to_owned() })
+        let directory = Directory::open(path)?;
+        Ok(Self { directory, table: None, gate: Gate::default(), namespace: namespace.to_owned() })
     }
 }
 
@@ -97,9 +108,23 @@ impl Embedded {
         }
     }
 
+    /// Who holds and who waits. Only the records are copied under the lock: an answer with many claims takes long to build.
+    fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
+        let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
+            return Ok(None);
+        };
+        // The records may contradict each other, as in a transaction.
+        let _guard = Guard::new();
+        let listings = snapshot::listings(&raw, &self.directory, names);
+        listings.map(Some).map_err(|error| self.directory.unusable(&error))
+    }
+
     fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
-        self.transact(Some(session), |work| {
-            Ok(match work.apply(op)? {
+        let changed = self.transact(Some(session), |work| {
+            if let Some(owner) = work.foreign_owner(session)? {
+                return Ok(Err(owner));
+            }
+            Ok(Ok(match work.apply(op)? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
                 _ => {
@@ -108,7 +133,12 @@ impl Embedded {
                     work.wake_now();
                     Changed::Done
                 }
-            })
+            }))
+        })?;
+        changed.map_err(|owner| {
+            Error::Refused(format!(
+                "session {session} belongs to uid {owner}: only that user and root can change what it holds of '{resource}'"
+            ))
         })
     }
 }
@@ -126,24 +156,11 @@ impl Store for Embedded {
         false
     }
 
-    fn acquire(mut self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
         if options.replicas > 0 {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
         }
-        let id = request.session;
-        let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-        let mut lit = None;
-        let asked = self.transact(Some(id), |work| {
-            lit = Some(Beacon::light(work.directory(), id).map_err(records::Error::Io)?);
-            Self::ask(work, request)
-        });
-        let (standing, watched) = asked.inspect_err(|_| beacon::remove(&self.directory, id))?;
-        let beacon = lit.expect("it was lit before the request was made");
-        if matches!(standing, Standing::Busy(_) | Standing::Refused(_)) {
-            beacon.remove(&self.directory);
-            return Ok(Box::new(Denied(standing)));
-        }
-        Ok(Box::new(EmbeddedHold::new(*self, id, resources, beacon, standing, watched)))
+        Ok(Box::new(EmbeddedHold::ask(*self, request)?))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {
@@ -159,7 +176,7 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let resources = self.transact(None, |work| work.inspect(resources))?;
+        let (resources, _) = self.listings(Patience::Endless, resources)?.unwrap_or_default();
         Ok(Inspection { now: transaction::wall_clock(), resources })
     }
 

@@ -4,6 +4,7 @@
 //!
 //! | key | value |
 //! | --- | --- |
+//! | `b` namespace 0 session id | what identifies the session's beacon |
 //! | `c` | the clock: the last instant that an operation was given, or the last token if that is later |
 //! | `n` namespace 0 resource 0 number | a node of the resource's tree, the number in 4 big-endian bytes |
 //! | `q` | the last number of a queued request |
@@ -13,21 +14,17 @@
 //! Names have no control characters, so that the zero bytes end them.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::{fmt, io};
 
-use heed::types::Bytes;
-use heed::{Database, MdbError, RwTxn};
-
 use super::TABLE_BYTES_MAX;
+use super::beacon::Identity;
 use super::codec::{Damaged, Record};
+use super::lmdb::Txn;
 use crate::lock::index::Node;
 use crate::lock::records::{Records, ResourceState, Session};
 use crate::lock::request::{Micros, SessionId};
 use crate::lock::resource::Resource;
-
-/// The database of a table.
-pub(super) type Table = Database<'static, Bytes, Bytes>;
 
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
@@ -35,36 +32,35 @@ const SEQ: &[u8] = b"q";
 /// Why the records can't be had.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// LMDB's own word.
-    Lmdb(heed::Error),
-    /// A beacon can't be reached.
+    /// The table has no room for more.
+    Full,
+    /// The system's own word.
     Io(io::Error),
-    /// A record makes no sense or is missing.
+    /// The table or a record makes no sense.
     Damaged,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lmdb(heed::Error::Mdb(MdbError::MapFull)) => {
-                write!(
-                    f,
-                    "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
-                    TABLE_BYTES_MAX >> 20
-                )
-            }
-            Self::Lmdb(heed::Error::Io(error)) | Self::Io(error) => write!(f, "{error}"),
-            Self::Lmdb(error) => write!(f, "its table can't be read or written: {error}"),
-            Self::Damaged => {
-                f.write_str("its table is damaged: end the rlock processes that use it, then remove the directory")
-            }
+            Self::Full => write!(
+                f,
+                "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
+                TABLE_BYTES_MAX >> 20
+            ),
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Damaged => f.write_str(DAMAGED),
         }
     }
 }
 
-impl From<heed::Error> for Error {
-    fn from(error: heed::Error) -> Self {
-        Self::Lmdb(error)
+/// What to say of a damaged table that is in use.
+pub(super) const DAMAGED: &str =
+    "its table is damaged: end the rlock processes that use it, then the next one starts with a new table";
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
@@ -76,20 +72,55 @@ impl From<Damaged> for Error {
 
 /// The records of one namespace, in a transaction that is committed or forgotten as a whole.
 pub(super) struct Transaction<'t> {
-    table: Table,
-    txn: RwTxn<'t>,
+    txn: Txn<'t>,
     namespace: &'t str,
 }
 
+/// Records as they lie in the table, copied.
+#[derive(Default)]
+pub(super) struct Raw {
+    /// The sessions of the namespace.
+    pub(super) sessions: Vec<(SessionId, Vec<u8>)>,
+    /// What identifies their beacons.
+    pub(super) beacons: HashMap<SessionId, Vec<u8>>,
+    /// The resources that were asked for.
+    pub(super) resources: Vec<(Resource, Vec<u8>)>,
+    /// The nodes of their trees, by resource and number.
+    pub(super) nodes: Vec<(Resource, u32, Vec<u8>)>,
+}
+
 impl<'t> Transaction<'t> {
+    /// Copies the records of the resources named, or of all if none is, and those of all sessions.
+    pub(super) fn copy(&self, names: &[Resource]) -> Result<Raw, Error> {
+        let mut raw = Raw::default();
+        let (sessions, beacons) = (self.key(b"s", &[]), self.key(b"b", &[]));
+        for (key, value) in self.txn.scan(&sessions)? {
+            raw.sessions.push((SessionId::from_bytes(&key[sessions.len()..])?, value.to_vec()));
+        }
+        for (key, value) in self.txn.scan(&beacons)? {
+            raw.beacons.insert(SessionId::from_bytes(&key[beacons.len()..])?, value.to_vec());
+        }
+        let all = if names.is_empty() { self.resources()? } else { Vec::new() };
+        for name in names.iter().chain(&all) {
+            let Some(state) = self.txn.get(&self.resource_key(name))? else { continue };
+            raw.resources.push((name.clone(), state.to_vec()));
+            let nodes = self.key(b"n", &[name.as_str().as_bytes(), b"\0"]);
+            for (key, value) in self.txn.scan(&nodes)? {
+                let number = key[nodes.len()..].try_into().map_err(|_| Error::Damaged)?;
+                raw.nodes.push((name.clone(), u32::from_be_bytes(number), value.to_vec()));
+            }
+        }
+        Ok(raw)
+    }
+
     /// The records in `txn`.
-    pub(super) fn new(table: Table, txn: RwTxn<'t>, namespace: &'t str) -> Self {
-        Self { table, txn, namespace }
+    pub(super) fn new(txn: Txn<'t>, namespace: &'t str) -> Self {
+        Self { txn, namespace }
     }
 
     /// Makes it last.
     pub(super) fn commit(self) -> Result<(), Error> {
-        Ok(self.txn.commit()?)
+        self.txn.commit()
     }
 
     /// The instant of an operation: `wall`, but later than every instant and every token before. So the clock never goes back, and a
@@ -108,8 +139,7 @@ impl<'t> Transaction<'t> {
     pub(super) fn sessions(&self) -> Result<Vec<(SessionId, Session)>, Error> {
         let prefix = self.key(b"s", &[]);
         let mut sessions = Vec::new();
-        for item in self.table.prefix_iter(&self.txn, &prefix)? {
-            let (key, value) = item?;
+        for (key, value) in self.txn.scan(&prefix)? {
             sessions.push((SessionId::from_bytes(&key[prefix.len()..])?, Session::from_bytes(value)?));
         }
         Ok(sessions)
@@ -118,30 +148,43 @@ impl<'t> Transaction<'t> {
     /// The ids of the sessions of all namespaces.
     pub(super) fn all_session_ids(&self) -> Result<HashSet<SessionId>, Error> {
         let mut ids = HashSet::new();
-        for item in self.table.prefix_iter(&self.txn, b"s".as_slice())? {
-            let id = item?.0.last_chunk().ok_or(Error::Damaged)?;
+        for (key, _) in self.txn.scan(b"s")? {
+            let id = key.last_chunk().ok_or(Error::Damaged)?;
             ids.insert(SessionId(*id));
         }
         Ok(ids)
     }
 
+    /// What identifies the beacon of a session that has a record.
+    pub(super) fn beacon(&self, id: SessionId) -> Result<Option<Identity>, Error> {
+        self.get(&self.beacon_key(id))
+    }
+
+    /// Notes what identifies the beacon of a session.
+    pub(super) fn put_beacon(&mut self, id: SessionId, beacon: &Identity) -> Result<(), Error> {
+        self.put(&self.beacon_key(id), beacon)
+    }
+
     fn get<T: Record>(&self, key: &[u8]) -> Result<Option<T>, Error> {
-        Ok(self.table.get(&self.txn, key)?.map(T::from_bytes).transpose()?)
+        Ok(self.txn.get(key)?.map(T::from_bytes).transpose()?)
     }
 
     fn put<T: Record>(&mut self, key: &[u8], record: &T) -> Result<(), Error> {
-        Ok(self.table.put(&mut self.txn, key, &record.to_bytes())?)
+        self.txn.put(key, &record.to_bytes())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
-        self.table.delete(&mut self.txn, key)?;
-        Ok(())
+        self.txn.delete(key)
     }
 
     fn key(&self, kind: &[u8; 1], rest: &[&[u8]]) -> Vec<u8> {
         let mut key = [kind, self.namespace.as_bytes(), b"\0"].concat();
         rest.iter().for_each(|part| key.extend_from_slice(part));
         key
+    }
+
+    fn beacon_key(&self, id: SessionId) -> Vec<u8> {
+        self.key(b"b", &[&id.0])
     }
 
     fn session_key(&self, id: SessionId) -> Vec<u8> {
@@ -170,6 +213,7 @@ impl Records for Transaction<'_> {
     }
 
     fn remove_session(&mut self, id: SessionId) -> Result<(), Error> {
+        self.delete(&self.beacon_key(id))?;
         self.delete(&self.session_key(id))
     }
 
@@ -195,8 +239,8 @@ impl Records for Transaction<'_> {
     fn resources(&self) -> Result<Vec<Resource>, Error> {
         let prefix = self.key(b"r", &[]);
         let mut names = Vec::new();
-        for item in self.table.prefix_iter(&self.txn, &prefix)? {
-            let name = std::str::from_utf8(&item?.0[prefix.len()..]).map_err(|_| Error::Damaged)?;
+        for (key, _) in self.txn.scan(&prefix)? {
+            let name = std::str::from_utf8(&key[prefix.len()..]).map_err(|_| Error::Damaged)?;
             names.push(Resource::new(name).map_err(|_| Error::Damaged)?);
         }
         Ok(names)

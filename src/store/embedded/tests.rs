@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::beacon::Beacon;
 use super::*;
 use crate::lock::request::{Claim, Process};
 
@@ -54,11 +55,7 @@ impl Site {
 
     /// Asks as a process of its own does, and gives the answer and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
-        let asked = self.transact(|work| {
-            let beacon = Beacon::light(work.directory(), request.session).map_err(records::Error::Io)?;
-            Ok((Embedded::ask(work, request)?, beacon))
-        });
-        let ((standing, _), beacon) = asked.unwrap();
+        let (standing, _, beacon) = self.transact(|work| work.enter(request)).unwrap();
         (standing, beacon)
     }
 
@@ -193,8 +190,8 @@ fn a_holder_whose_beacon_was_removed_is_taken_to_live_and_a_waiter_is_not() {
 fn a_beacon_without_a_session_is_swept_away_once_its_process_is_dead() {
     let lab = Lab::new();
     let mut site = lab.open();
-    let light = |work: &mut Work<'_>| Beacon::light(work.directory(), id(1)).map_err(records::Error::Io);
-    let beacon = site.transact(light).unwrap();
+    assert_eq!(site.counts(), (0, 0));
+    let beacon = Beacon::light(&site.0.directory, id(1)).unwrap();
     site.0.cleanup(&[], false).unwrap();
     assert_eq!(lab.beacons().len(), 1, "it may be about to ask");
     drop(beacon);
@@ -297,7 +294,7 @@ fn no_descriptor_of_the_store_is_left_to_the_command() {
 
 #[test]
 fn a_full_table_says_so() {
-    let text = records::Error::Lmdb(heed::Error::Mdb(heed::MdbError::MapFull)).to_string();
+    let text = records::Error::Full.to_string();
     assert_eq!(
         text,
         "its table is full (256 MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others"

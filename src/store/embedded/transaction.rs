@@ -1,17 +1,22 @@
 //! One locked transaction on the table, and those whom it concerns: who is found dead in it, and who is to be woken when it lasts.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::beacon::{self, Peer};
+use rustix::process::geteuid;
+
+use super::beacon::{self, Beacon, Identity, Peer};
 use super::directory::Directory;
+use super::fault::Guard;
 use super::file::TableFile;
+use super::gate::Patience;
 use super::records::{self, Transaction};
+use super::snapshot::without_the_dead;
 use super::{Embedded, Error, ending};
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Records, Session};
-use crate::lock::request::{Micros, SessionId};
+use crate::lock::request::{Micros, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
@@ -22,7 +27,7 @@ pub(super) enum Fate {
     Alive(OwnedFd),
     /// It is dead, or never to be reached again and runs nothing.
     Dead,
-    /// It holds something and its beacon was removed by somebody, so it is taken to live.
+    /// It holds something and its beacon was removed or replaced by somebody, so it is taken to live.
     Unknown,
 }
 
@@ -34,22 +39,42 @@ pub(super) struct Work<'t> {
     own: Option<SessionId>,
     changed: bool,
     /// Who is to be woken, and lives.
-    woken: Vec<SessionId>,
+    woken: Vec<(SessionId, Option<Identity>)>,
     reaped: Vec<SessionId>,
     /// Whom the operations so far have granted something, and of whom it isn't known yet whether they live.
     granted: VecDeque<SessionId>,
 }
 
+/// What to say where others have another lock by now.
+const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
+/// How often a directory is opened anew that somebody goes on replacing.
+const OPENINGS: usize = 8;
+
 impl Embedded {
-    /// Runs `work` under the lock of the directory. If it changed anything, that lasts and is told to those whom it concerns; after an
-    /// error, nothing of it was.
+    /// Runs `work` under the lock of the directory, whenever that can be had. If `work` changed anything, that lasts and is told to
+    /// those whom it concerns; after an error, nothing of it was.
     pub(super) fn transact<T>(
         &mut self,
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
-        let Self { directory, table, namespace } = self;
-        let locked = if table.is_some() { directory.lock()? } else { directory.lock_first()? };
+        let done = self.transact_within(Patience::Endless, own, work)?;
+        Ok(done.expect("an endless patience ends with the lock"))
+    }
+
+    /// The same, if the lock can be had in time; `None` otherwise.
+    pub(super) fn transact_within<T>(
+        &mut self,
+        patience: Patience,
+        own: Option<SessionId>,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+    ) -> Result<Option<T>, Error> {
+        if !self.lock(patience)? {
+            return Ok(None);
+        }
+        let Self { directory, table, namespace, .. } = self;
+        let locked = directory.locked();
+        let _guard = Guard::new();
         let directory = locked.directory();
         let unusable = |error: records::Error| directory.unusable(&error);
         let table = match table {
@@ -59,10 +84,10 @@ impl Embedded {
                 table.insert(TableFile::open(directory, &locked).map_err(unusable)?)
             }
         };
-        let (table, txn) = table.write().map_err(unusable)?;
+        let txn = table.write(directory).map_err(unusable)?;
         let mut running = Work {
             directory,
-            table: LockTable::new(Transaction::new(table, txn, namespace)),
+            table: LockTable::new(Transaction::new(txn, namespace)),
             own,
             changed: false,
             woken: Vec::new(),
@@ -70,22 +95,64 @@ impl Embedded {
             granted: VecDeque::new(),
         };
         let result = work(&mut running).map_err(unusable)?;
-        let Work { table, changed, woken, reaped, .. } = running;
+        let Work { table: records, changed, woken, reaped, .. } = running;
         if changed {
-            table.into_records().commit().map_err(unusable)?;
+            records.into_records().commit().map_err(unusable)?;
+            table.seal(directory);
         }
         // A dead session's beacon goes after the session, so that there is none without a beacon.
         reaped.iter().for_each(|session| beacon::remove(directory, *session));
         drop(locked);
-        woken.iter().for_each(|session| beacon::wake(directory, *session));
-        Ok(result)
+        woken.iter().for_each(|(session, identity)| beacon::wake(directory, *session, identity.as_ref()));
+        Ok(Some(result))
+    }
+
+    /// Gets the lock that others use as well. A directory that was replaced is opened anew, unless this process has used the old one.
+    fn lock(&mut self, patience: Patience) -> Result<bool, Error> {
+        for _ in 0..OPENINGS {
+            let passed = self.gate.pass(self.directory.lock_file(), patience);
+            if !passed.map_err(|error| self.directory.unusable(&error))? {
+                return Ok(false);
+            }
+            if self.directory.is_in_place() {
+                return Ok(true);
+            }
+            self.directory.unlock();
+            if self.table.is_some() {
+                break;
+            }
+            self.directory.reopen()?;
+        }
+        Err(self.directory.unusable(&REPLACED))
     }
 }
 
 impl<'t> Work<'t> {
-    /// The directory, whose lock is held.
-    pub(super) fn directory(&self) -> &'t Directory {
-        self.directory
+    /// Lights the beacon of a new session and makes its request.
+    pub(super) fn enter(&mut self, mut request: Request) -> Result<(Standing, Vec<OwnedFd>, Beacon), records::Error> {
+        let session = request.session;
+        let mut ancestors = Vec::with_capacity(request.ancestors.len());
+        for ancestor in request.ancestors {
+            // Anybody can read the id of a session and call it an ancestor, but the kernel says whose beacon it is.
+            if self.foreign_owner(ancestor)?.is_none() {
+                ancestors.push(ancestor);
+            }
+        }
+        request.ancestors = ancestors;
+        let beacon = Beacon::light(self.directory, session)?;
+        let (standing, watched) = Embedded::ask(self, request)?;
+        if self.records().session(session)?.is_some() {
+            self.table.records_mut().put_beacon(session, beacon.identity())?;
+        }
+        Ok((standing, watched, beacon))
+    }
+
+    /// The user whose session it is, if this process may not act for that one. Root may act for all, and all may act for root, whose
+    /// command started them.
+    pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, records::Error> {
+        let own = geteuid();
+        let owner = self.records().beacon(session)?.map(|beacon| beacon.owner);
+        Ok(owner.filter(|owner| !own.is_root() && *owner != 0 && *owner != own.as_raw()))
     }
 
     /// The records as they stand in this transaction.
@@ -116,7 +183,7 @@ impl<'t> Work<'t> {
                 continue;
             }
             match self.fate(session)? {
-                Fate::Alive(_) => self.woken.push(session),
+                Fate::Alive(_) => self.woken.push((session, self.records().beacon(session)?)),
                 Fate::Dead => self.reap_alone(session)?,
                 Fate::Unknown => {}
             }
@@ -141,12 +208,14 @@ impl<'t> Work<'t> {
 
     /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has become of it.
     pub(super) fn wake_now(&mut self) {
-        self.woken.drain(..).for_each(|session| beacon::wake(self.directory, session));
+        let directory = self.directory;
+        self.woken.drain(..).for_each(|(session, identity)| beacon::wake(directory, session, identity.as_ref()));
     }
 
     /// What has become of a session that holds or waits.
     pub(super) fn fate(&self, id: SessionId) -> Result<Fate, records::Error> {
-        Ok(match beacon::look(self.directory, id).map_err(records::Error::Io)? {
+        let identity = self.records().beacon(id)?;
+        Ok(match beacon::look(self.directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => Fate::Alive(pipe),
             Peer::Dead => Fate::Dead,
             // Nobody can wake it, and it has not started anything: it finds out when it looks.
@@ -213,32 +282,16 @@ impl<'t> Work<'t> {
 
     /// Who holds and who waits, but for the dead.
     pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
-        let mut listings = self.list(resources)?;
-        for listing in &mut listings {
-            let mut error = None;
-            let mut lives = |id| match self.fate(id) {
-                Ok(fate) => !matches!(fate, Fate::Dead),
-                Err(reason) => {
-                    error = Some(reason);
-                    true
-                }
-            };
-            listing.holders.retain(|holder| lives(holder.session));
-            listing.waiters.retain(|waiter| lives(waiter.session));
-            if let Some(error) = error {
-                return Err(error);
+        let listings = self.list(resources)?;
+        let mut known: HashMap<SessionId, bool> = HashMap::new();
+        without_the_dead(listings, resources.is_empty(), &mut |id| {
+            if let Some(lives) = known.get(&id) {
+                return Ok(*lives);
             }
-            let mut last = None;
-            let mut position = 0;
-            for waiter in &mut listing.waiters {
-                position += u32::from(last.replace(waiter.session) != Some(waiter.session));
-                waiter.position = position;
-            }
-        }
-        if resources.is_empty() {
-            listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
-        }
-        Ok(listings)
+            let lives = !matches!(self.fate(id)?, Fate::Dead);
+            known.insert(id, lives);
+            Ok(lives)
+        })
     }
 
     fn list(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
@@ -270,8 +323,8 @@ impl<'t> Work<'t> {
     /// Removes the beacons of processes that died before they had a session, or after.
     pub(super) fn sweep(&mut self) -> Result<(), records::Error> {
         let known = self.records().all_session_ids()?;
-        for id in self.directory.beacons().map_err(records::Error::Io)? {
-            if !known.contains(&id) && matches!(beacon::look(self.directory, id), Ok(Peer::Dead)) {
+        for id in self.directory.beacons()? {
+            if !known.contains(&id) && matches!(beacon::look(self.directory, id, None), Ok(Peer::Dead)) {
                 beacon::remove(self.directory, id);
             }
         }

@@ -1,0 +1,176 @@
+//! The way to the lock on the state, without a call that blocks the loop.
+//!
+//! flock(2) either fails at once or blocks, and a descriptor never tells that a lock can be had. The lock is held for
+//! microseconds, so it is tried for a moment first. Who holds it longer is stopped or hangs: then a thread blocks, and an
+//! eventfd tells that the thread has the lock.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+/// How often the lock is tried before a thread blocks: a few transactions of others long, and less than a thread costs.
+const TRIES: u32 = 16;
+/// A thread that makes two system calls needs no more.
+const STACK_BYTES: usize = 64 << 10;
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// As long as it takes.
+    Endless,
+    /// So long.
+    Limited(Duration),
+}
+
+/// Where this process stands on its way to the lock.
+#[derive(Debug, Default)]
+pub(super) struct Gate(Option<Blocked>);
+
+impl Gate {
+    /// Gets the lock, and says whether that came about in time. If not, it goes on in the background: see
+    /// [`descriptor`](Self::descriptor).
+    pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, patience: Patience) -> io::Result<bool> {
+        if self.0.is_none() {
+            for _ in 0..TRIES {
+                match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+                    Err(Errno::WOULDBLOCK) => thread::yield_now(),
+                    Err(Errno::INTR) => {}
+                    locked => return Ok(locked.map(|()| true)?),
+                }
+            }
+        }
+        let limit = match patience {
+            Patience::Endless => return block(lock).map(|()| true),
+            Patience::Limited(limit) => limit,
+        };
+        let blocked = match &mut self.0 {
+            Some(blocked) => blocked,
+            none => none.insert(Blocked::start(lock)?),
+        };
+        if !blocked.wait(limit)? {
+            return Ok(false);
+        }
+        let outcome = blocked.take();
+        self.0 = None;
+        outcome.map(|()| true)
+    }
+
+    /// What is readable when the lock was had in the background.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|blocked| blocked.event.as_fd())
+    }
+}
+
+/// Waits for the lock in this thread.
+fn block(lock: impl AsFd) -> io::Result<()> {
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            locked => return Ok(locked?),
+        }
+    }
+}
+
+/// A thread that waits for the lock.
+#[derive(Debug)]
+struct Blocked {
+    event: OwnedFd,
+    shared: Arc<Shared>,
+}
+
+/// What both threads know. The lock belongs to the open file, so it is the process's, whichever thread gets it.
+#[derive(Debug)]
+struct Shared {
+    lock: OwnedFd,
+    state: AtomicU8,
+}
+
+const WAITING: u8 = 0;
+const LOCKED: u8 = 1;
+const FAILED: u8 = 2;
+/// Nobody is interested any more.
+const ABANDONED: u8 = 3;
+
+impl Blocked {
+    fn start(lock: BorrowedFd<'_>) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { lock: lock.try_clone_to_owned()?, state: AtomicU8::new(WAITING) });
+        let (told, theirs) = (event.try_clone()?, Arc::clone(&shared));
+        // Signals are for the thread that runs the loop, which blocks some of them at times.
+        let inherited = change_mask(&full_set());
+        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || theirs.get(&told));
+        change_mask(&inherited);
+        started?;
+        Ok(Self { event, shared })
+    }
+
+    /// Waits until the thread is done, no longer than `limit`.
+    fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(&self.event, PollFlags::IN)], left.as_ref()) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready? > 0),
+            }
+        }
+    }
+
+    /// Takes the lock from the thread.
+    fn take(&self) -> io::Result<()> {
+        match self.shared.state.swap(ABANDONED, Ordering::AcqRel) {
+            LOCKED => Ok(()),
+            _ => Err(io::Error::other("its lock can't be had")),
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        if self.shared.state.swap(ABANDONED, Ordering::AcqRel) == LOCKED {
+            self.shared.unlock();
+        }
+    }
+}
+
+/// Makes `mask` the mask of signals of this thread, which a new thread inherits, and returns the one before.
+fn change_mask(mask: &libc::sigset_t) -> libc::sigset_t {
+    let mut old = full_set();
+    // SAFETY: `mask` is a whole set, and `old` has room for one. It can only fail for a wrong `how`.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
+    old
+}
+
+fn full_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigfillset writes a whole set to the pointer that it is given.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+impl Shared {
+    fn get(&self, told: &OwnedFd) {
+        let state = if block(&self.lock).is_ok() { LOCKED } else { FAILED };
+        if self.state.swap(state, Ordering::AcqRel) == ABANDONED {
+            self.state.store(ABANDONED, Ordering::Release);
+            self.unlock();
+            return;
+        }
+        // A new eventfd has room for one.
+        let _ = rustix::io::write(told, &1_u64.to_ne_bytes());
+    }
+
+    fn unlock(&self) {
+        // It can only fail for a descriptor that isn't open.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}

@@ -1,0 +1,214 @@
+//! LMDB: the few calls that the table needs.
+//!
+//! The crate heed resolves the path of a file before LMDB opens that file, so whoever may rename files in the directory
+//! decides which file LMDB creates. Here LMDB opens a descriptor that the caller has checked, by its path below /proc.
+
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::{io, slice};
+
+use lmdb_master_sys as ffi;
+
+use super::fault;
+use super::records::Error;
+
+/// The file is LMDB's whole environment; locks and durability are the caller's business.
+const FLAGS: c_uint = ffi::MDB_NOSUBDIR | ffi::MDB_NOLOCK | ffi::MDB_NOTLS | ffi::MDB_NOSYNC | ffi::MDB_NOMETASYNC;
+/// The permissions of a file that LMDB creates; none is ever created here.
+const MODE: ffi::mdb_mode_t = 0o600;
+
+/// A key and its value.
+pub(super) type Item<'t> = (&'t [u8], &'t [u8]);
+
+/// An opened file.
+pub(super) struct Env(NonNull<ffi::MDB_env>);
+
+/// A write transaction; without a commit it changes nothing.
+pub(super) struct Txn<'e> {
+    raw: NonNull<ffi::MDB_txn>,
+    database: ffi::MDB_dbi,
+    env: PhantomData<&'e Env>,
+}
+
+impl Env {
+    /// Opens the file of a descriptor, which may grow to `bytes`.
+    ///
+    /// # Safety
+    /// Nobody else may read or write the file while a transaction runs, and its content must be what LMDB wrote.
+    pub(super) unsafe fn open(file: BorrowedFd<'_>, bytes: usize) -> Result<Self, Error> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: it writes a new environment, or null, to the pointer.
+        check(unsafe { ffi::mdb_env_create(&raw mut raw) })?;
+        let env = Self(NonNull::new(raw).ok_or(Error::Damaged)?);
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Error::Damaged)?;
+        // SAFETY: the environment is new, and the path outlives the call; the rest is promised by the caller.
+        let opened = unsafe {
+            check(ffi::mdb_env_set_assert(raw, Some(assertion_failed)))
+                .and_then(|()| check(ffi::mdb_env_set_mapsize(raw, bytes)))
+                .and_then(|()| check(ffi::mdb_env_open(raw, path.as_ptr(), FLAGS, MODE)))
+        };
+        match opened {
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Error::Io(io::Error::other("/proc is not mounted, through which its table is opened: mount it")))
+            }
+            opened => opened.map(|()| env),
+        }
+    }
+
+    /// The number of the last page that the table uses.
+    pub(super) fn last_page(&self) -> usize {
+        let mut info = ffi::MDB_envinfo {
+            me_mapaddr: ptr::null_mut(),
+            me_mapsize: 0,
+            me_last_pgno: 0,
+            me_last_txnid: 0,
+            me_maxreaders: 0,
+            me_numreaders: 0,
+        };
+        // SAFETY: the environment is open, and `info` has room for the answer.
+        unsafe { ffi::mdb_env_info(self.0.as_ptr(), &raw mut info) };
+        info.me_last_pgno
+    }
+
+    /// Begins a transaction. A process has one at a time.
+    pub(super) fn begin(&self) -> Result<Txn<'_>, Error> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the environment is open, and a new transaction, or null, is written to the pointer.
+        check(unsafe { ffi::mdb_txn_begin(self.0.as_ptr(), ptr::null_mut(), 0, &raw mut raw) })?;
+        let mut txn = Txn { raw: NonNull::new(raw).ok_or(Error::Damaged)?, database: 0, env: PhantomData };
+        // SAFETY: the transaction is running; no name stands for the one database that every file has.
+        check(unsafe { ffi::mdb_dbi_open(raw, ptr::null(), 0, &raw mut txn.database) })?;
+        Ok(txn)
+    }
+}
+
+/// LMDB would say where in its source that was, and abort.
+unsafe extern "C" fn assertion_failed(_: *mut ffi::MDB_env, _: *const c_char) {
+    fault::give_up()
+}
+
+impl Drop for Env {
+    fn drop(&mut self) {
+        // SAFETY: transactions borrow the environment, so none is left.
+        unsafe { ffi::mdb_env_close(self.0.as_ptr()) };
+    }
+}
+
+impl Txn<'_> {
+    /// The value of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
+        let (mut key, mut value) = (borrowed(key), borrowed(&[]));
+        // SAFETY: the transaction is running. LMDB only reads the key.
+        let code = unsafe { ffi::mdb_get(self.raw.as_ptr(), self.database, &raw mut key, &raw mut value) };
+        // SAFETY: LMDB found the value. Values stay until the next change, for which the transaction is borrowed mutably.
+        found(code).map(|found| found.then(|| unsafe { bytes(value) }))
+    }
+
+    /// Sets the value of a key.
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let (mut key, mut value) = (borrowed(key), borrowed(value));
+        // SAFETY: the transaction is running. LMDB only reads key and value.
+        check(unsafe { ffi::mdb_put(self.raw.as_ptr(), self.database, &raw mut key, &raw mut value, 0) })
+    }
+
+    /// Removes a key, which may be missing.
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
+        let mut key = borrowed(key);
+        // SAFETY: the transaction is running. LMDB only reads the key; a null pointer stands for any value.
+        let code = unsafe { ffi::mdb_del(self.raw.as_ptr(), self.database, &raw mut key, ptr::null_mut()) };
+        found(code).map(drop)
+    }
+
+    /// All keys that begin with `prefix`, in order, with their values.
+    pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<Item<'_>>, Error> {
+        let cursor = Cursor::open(self)?;
+        let mut all: Vec<Item<'_>> = Vec::new();
+        let mut next = cursor.step(ffi::MDB_SET_RANGE, prefix)?;
+        while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
+            // The pages of a damaged tree may form a ring.
+            if all.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(Error::Damaged);
+            }
+            all.push((key, value));
+            next = cursor.step(ffi::MDB_NEXT, &[])?;
+        }
+        Ok(all)
+    }
+
+    /// Makes the changes last.
+    pub(super) fn commit(self) -> Result<(), Error> {
+        let raw = self.raw;
+        std::mem::forget(self);
+        // SAFETY: the transaction is running, and nobody has it any more.
+        check(unsafe { ffi::mdb_txn_commit(raw.as_ptr()) })
+    }
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the transaction is running, for a commit consumes it without a drop.
+        unsafe { ffi::mdb_txn_abort(self.raw.as_ptr()) };
+    }
+}
+
+/// A place in the order of the keys.
+struct Cursor<'t> {
+    raw: NonNull<ffi::MDB_cursor>,
+    txn: PhantomData<&'t ()>,
+}
+
+impl<'t> Cursor<'t> {
+    fn open(txn: &'t Txn<'_>) -> Result<Self, Error> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the transaction is running, and a new cursor, or null, is written to the pointer.
+        check(unsafe { ffi::mdb_cursor_open(txn.raw.as_ptr(), txn.database, &raw mut raw) })?;
+        Ok(Self { raw: NonNull::new(raw).ok_or(Error::Damaged)?, txn: PhantomData })
+    }
+
+    fn step(&self, operation: ffi::MDB_cursor_op, key: &[u8]) -> Result<Option<Item<'t>>, Error> {
+        let (mut key, mut value) = (borrowed(key), borrowed(&[]));
+        // SAFETY: the cursor is open, and its transaction is running. LMDB only reads the key, and writes where key and value are.
+        let code = unsafe { ffi::mdb_cursor_get(self.raw.as_ptr(), &raw mut key, &raw mut value, operation) };
+        // SAFETY: LMDB found both. They stay until the next change, for which the transaction is borrowed mutably.
+        found(code).map(|found| found.then(|| unsafe { (bytes(key), bytes(value)) }))
+    }
+}
+
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the transaction is borrowed, so it is still running.
+        unsafe { ffi::mdb_cursor_close(self.raw.as_ptr()) };
+    }
+}
+
+fn borrowed(bytes: &[u8]) -> ffi::MDB_val {
+    ffi::MDB_val { mv_size: bytes.len(), mv_data: bytes.as_ptr().cast_mut().cast() }
+}
+
+/// The bytes of a value that LMDB has found.
+///
+/// # Safety
+/// They must be there, unchanged, for as long as `'t`.
+unsafe fn bytes<'t>(value: ffi::MDB_val) -> &'t [u8] {
+    if value.mv_size == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { slice::from_raw_parts(value.mv_data.cast(), value.mv_size) }
+}
+
+fn found(code: c_int) -> Result<bool, Error> {
+    if code == ffi::MDB_NOTFOUND { Ok(false) } else { check(code).map(|()| true) }
+}
+
+/// LMDB's own codes are negative; the system's are positive. What is neither room nor the system's is damage: rlock's calls are valid.
+fn check(code: c_int) -> Result<(), Error> {
+    match code {
+        0 => Ok(()),
+        ffi::MDB_MAP_FULL | ffi::MDB_TXN_FULL => Err(Error::Full),
+        1.. => Err(Error::Io(io::Error::from_raw_os_error(code))),
+        _ => Err(Error::Damaged),
+    }
+}

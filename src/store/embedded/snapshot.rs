@@ -1,0 +1,99 @@
+//! A copy of the records, from which an answer is built while others use the table.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use super::beacon::{self, Identity, Peer};
+use super::codec::Record;
+use super::directory::Directory;
+use super::records::{Error, Raw};
+use crate::lock::index::Node;
+use crate::lock::op::{Op, Reply, ResourceListing};
+use crate::lock::records::{Memory, Records, ResourceState, Session};
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+use crate::lock::table::LockTable;
+
+/// Whether the sessions of listings live.
+pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
+
+/// How many holders are watched for the sake of a line that names one of them.
+const WATCHED_MAX: usize = 8;
+
+/// Who holds and who waits, and the beacons of the first holders.
+pub(super) type Answer = (Vec<ResourceListing>, Vec<OwnedFd>);
+
+/// Who holds and who waits, but for the dead: as the records say that were copied, and as the beacons say now.
+pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
+    let mut memory = Memory::default();
+    let mut holders = HashMap::new();
+    for (id, bytes) in &raw.sessions {
+        let session = Session::from_bytes(bytes)?;
+        holders.insert(*id, session.is_holder());
+        memory.put_session(*id, session).unwrap_or_else(|never| match never {});
+    }
+    for (name, bytes) in &raw.resources {
+        let state = ResourceState::from_bytes(bytes)?;
+        memory.put_resource(name, state).unwrap_or_else(|never| match never {});
+    }
+    for (name, number, bytes) in &raw.nodes {
+        let node = Node::from_bytes(bytes)?;
+        memory.put_node(name, *number, node).unwrap_or_else(|never| match never {});
+    }
+    let Ok(outcome) = LockTable::new(memory).apply(0, Op::Inspect(names.to_vec()));
+    let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
+    let mut known: HashMap<SessionId, bool> = HashMap::new();
+    let mut watched = Vec::new();
+    let listings = without_the_dead(listings, names.is_empty(), &mut |id| {
+        if let Some(lives) = known.get(&id) {
+            return Ok(*lives);
+        }
+        let identity = raw.beacons.get(&id).map(|bytes| Identity::from_bytes(bytes)).transpose()?;
+        let holds = holders.get(&id).copied().unwrap_or(false);
+        let lives = match beacon::look(directory, id, identity.as_ref())? {
+            Peer::Alive(pipe) => {
+                if holds && watched.len() < WATCHED_MAX {
+                    watched.push(pipe);
+                }
+                true
+            }
+            Peer::Dead => false,
+            Peer::Missing => holds,
+        };
+        known.insert(id, lives);
+        Ok(lives)
+    })?;
+    Ok((listings, watched))
+}
+
+/// Takes the dead out of listings, and with `only_used` the resources that nobody uses then.
+pub(super) fn without_the_dead(
+    mut listings: Vec<ResourceListing>,
+    only_used: bool,
+    lives: &mut Lives<'_>,
+) -> Result<Vec<ResourceListing>, Error> {
+    for listing in &mut listings {
+        let mut error = None;
+        let mut stays = |id| {
+            lives(id).unwrap_or_else(|reason| {
+                error = Some(reason);
+                true
+            })
+        };
+        listing.holders.retain(|holder| stays(holder.session));
+        listing.waiters.retain(|waiter| stays(waiter.session));
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let mut last = None;
+        let mut position = 0;
+        for waiter in &mut listing.waiters {
+            position += u32::from(last.replace(waiter.session) != Some(waiter.session));
+            waiter.position = position;
+        }
+    }
+    if only_used {
+        listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+    }
+    Ok(listings)
+}

@@ -1,0 +1,287 @@
+//! The pages of a file of LMDB 0.9.7x, as its structs MDB_page, MDB_node, MDB_db and MDB_meta describe them.
+//!
+//! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
+
+use super::super::TABLE_BYTES_MAX;
+use super::super::codec::Damaged;
+use super::super::lmdb::Item;
+
+/// How wide page numbers and sizes are.
+const WORD: usize = size_of::<usize>();
+/// The header of a page: its number, padding, flags, and the two ends of the free space or the number of overflow pages.
+const PAGE_HEADER: usize = WORD + 8;
+/// The header of a node: size or page number, flags, and the size of the key.
+const NODE_HEADER: usize = 8;
+/// The description of a tree.
+const DB: usize = 8 + 5 * WORD;
+/// Where the two descriptions begin in the content of a meta page, and what follows them.
+const META_DBS: usize = 8 + 2 * WORD;
+const META_LAST_PAGE: usize = META_DBS + 2 * DB;
+const META_TXN: usize = META_LAST_PAGE + WORD;
+
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+const OVERFLOW: u16 = 0x04;
+const META: u16 = 0x08;
+/// The node's value lies on overflow pages.
+const BIG: u16 = 0x01;
+
+const MAGIC: u32 = 0xBEEF_C0DE;
+const VERSION: u32 = 1;
+/// What the flags of the list of free pages are in a file without subfolder and with integer keys: no others are ever written.
+const FREE_FLAGS: u16 = 0x4008;
+/// No page: the root of an empty tree.
+const NONE: usize = usize::MAX;
+/// LMDB's cursors go no deeper.
+const DEPTH_MAX: usize = 32;
+const META_PAGES: usize = 2;
+
+/// The keys and values of the table, in order. Fails unless every page is sound.
+pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
+    let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
+    if !size.is_power_of_two() || !(4096..=32768).contains(&size) {
+        return Err(Damaged);
+    }
+    let metas = [meta(bytes, size, 0)?, meta(bytes, size, 1)?];
+    let current = usize::from(metas[0].txn < metas[1].txn);
+    let Meta { last_page, txn, free, main } = metas[current];
+    // The next transaction writes to the other one.
+    if txn % 2 != current || txn > usize::MAX / 2 || last_page < META_PAGES - 1 {
+        return Err(Damaged);
+    }
+    let pages = last_page.checked_add(1).filter(|pages| *pages <= TABLE_BYTES_MAX / size).ok_or(Damaged)?;
+    let mut file = File { bytes, size, used: vec![false; pages] };
+    file.used[..META_PAGES].fill(true);
+    let free = file.tree(free, |one, other| number(one) < number(other))?;
+    let main = file.tree(main, |one, other| one < other)?;
+    for (key, value) in free {
+        file.take_free(key, value, txn)?;
+    }
+    Ok(main)
+}
+
+struct Meta {
+    last_page: usize,
+    txn: usize,
+    free: Db,
+    main: Db,
+}
+
+#[derive(Clone, Copy)]
+struct Db {
+    flags: u16,
+    depth: usize,
+    entries: usize,
+    root: usize,
+}
+
+fn meta(bytes: &[u8], size: usize, page: usize) -> Result<Meta, Damaged> {
+    let bytes = bytes.get(page * size..(page + 1) * size).ok_or(Damaged)?;
+    let content = &bytes[PAGE_HEADER..];
+    let flags = u16_at(bytes, WORD + 2)?;
+    let address = word_at(content, 8)?;
+    let psize = u32_at(content, META_DBS)? as usize;
+    if (flags, u32_at(content, 0)?, u32_at(content, 4)?, address, psize) != (META, MAGIC, VERSION, 0, size) {
+        return Err(Damaged);
+    }
+    let (free, main) = (db(content, META_DBS)?, db(content, META_DBS + DB)?);
+    if (free.flags, main.flags) != (FREE_FLAGS, 0) {
+        return Err(Damaged);
+    }
+    Ok(Meta { last_page: word_at(content, META_LAST_PAGE)?, txn: word_at(content, META_TXN)?, free, main })
+}
+
+fn db(content: &[u8], at: usize) -> Result<Db, Damaged> {
+    Ok(Db {
+        flags: u16_at(content, at + 4)?,
+        depth: usize::from(u16_at(content, at + 6)?),
+        entries: word_at(content, at + 8 + 3 * WORD)?,
+        root: word_at(content, at + 8 + 4 * WORD)?,
+    })
+}
+
+struct File<'b> {
+    bytes: &'b [u8],
+    size: usize,
+    /// Which pages have been met. None is met twice, so no walk goes round in circles.
+    used: Vec<bool>,
+}
+
+/// A list of keys and values.
+pub(super) type Items<'b> = Vec<Item<'b>>;
+
+/// A walk through a tree.
+struct Walk<'b> {
+    depth: usize,
+    is_before: fn(&[u8], &[u8]) -> bool,
+    items: Items<'b>,
+}
+
+impl<'b> File<'b> {
+    fn tree(&mut self, db: Db, is_before: fn(&[u8], &[u8]) -> bool) -> Result<Items<'b>, Damaged> {
+        let mut walk = Walk { depth: db.depth, is_before, items: Vec::new() };
+        if db.root == NONE {
+            return if db.depth == 0 && db.entries == 0 { Ok(walk.items) } else { Err(Damaged) };
+        }
+        if !(1..=DEPTH_MAX).contains(&db.depth) {
+            return Err(Damaged);
+        }
+        self.page(db.root, 1, None, &mut walk)?;
+        if walk.items.len() == db.entries { Ok(walk.items) } else { Err(Damaged) }
+    }
+
+    /// Walks through the page and what is below it, where no key is before `from`.
+    fn page(&mut self, page: usize, level: usize, from: Option<&'b [u8]>, walk: &mut Walk<'b>) -> Result<(), Damaged> {
+        let bytes = self.take(page, 1)?;
+        let leaf = level == walk.depth;
+        if u16_at(bytes, WORD + 2)? != if leaf { LEAF } else { BRANCH } {
+            return Err(Damaged);
+        }
+        let nodes = nodes(bytes, leaf)?;
+        if nodes.len() < if leaf { 1 } else { 2 } {
+            return Err(Damaged);
+        }
+        for (at, node) in nodes.into_iter().enumerate() {
+            if leaf {
+                let ordered = walk.items.last().is_none_or(|(last, _)| (walk.is_before)(last, node.key));
+                if node.key.is_empty() || !ordered || from.is_some_and(|from| (walk.is_before)(node.key, from)) {
+                    return Err(Damaged);
+                }
+                let value = self.value(&node)?;
+                walk.items.push((node.key, value));
+            } else {
+                // The first key of a branch is not looked at: it stands for all that is smaller.
+                let from = if at == 0 { from } else { Some(node.key) };
+                let ordered = match (walk.items.last(), from) {
+                    (Some((last, _)), Some(from)) if at > 0 => (walk.is_before)(last, from),
+                    _ => true,
+                };
+                if !ordered {
+                    return Err(Damaged);
+                }
+                self.page(node.child(), level + 1, from, walk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, node: &Node<'b>) -> Result<&'b [u8], Damaged> {
+        if node.flags != BIG {
+            return Ok(node.data);
+        }
+        let first = word_at(node.data, 0)?;
+        let header = first.checked_mul(self.size).and_then(|at| self.bytes.get(at..)).ok_or(Damaged)?;
+        // There may be more pages than the value needs: it was longer once.
+        let count = u32_at(header, WORD + 4)? as usize;
+        let bytes = self.take(first, count)?;
+        if u16_at(bytes, WORD + 2)? != OVERFLOW {
+            return Err(Damaged);
+        }
+        bytes.get(PAGE_HEADER..PAGE_HEADER + node.number).ok_or(Damaged)
+    }
+
+    /// The bytes of pages that nothing else consists of.
+    fn take(&mut self, first: usize, count: usize) -> Result<&'b [u8], Damaged> {
+        let end = first.checked_add(count).ok_or(Damaged)?;
+        let used = self.used.get_mut(first..end).ok_or(Damaged)?;
+        if used.iter().any(|used| *used) {
+            return Err(Damaged);
+        }
+        used.fill(true);
+        let bytes = self.bytes.get(first * self.size..end * self.size).ok_or(Damaged)?;
+        if word_at(bytes, 0)? == first { Ok(bytes) } else { Err(Damaged) }
+    }
+
+    /// Pages that a transaction gave up: how many, and their numbers, the last first.
+    fn take_free(&mut self, key: &[u8], value: &[u8], txn: usize) -> Result<(), Damaged> {
+        let count = word_at(value, 0)?;
+        if key.len() != WORD || number(key) > txn || count >= value.len() / WORD {
+            return Err(Damaged);
+        }
+        let mut before = NONE;
+        for at in 1..=count {
+            let page = word_at(value, at * WORD)?;
+            let used = self.used.get_mut(page).ok_or(Damaged)?;
+            if page >= before || std::mem::replace(used, true) {
+                return Err(Damaged);
+            }
+            before = page;
+        }
+        Ok(())
+    }
+}
+
+struct Node<'b> {
+    /// The size of the value, or the lower half of the number of a page.
+    number: usize,
+    flags: u16,
+    key: &'b [u8],
+    /// The value, or the number of its first overflow page.
+    data: &'b [u8],
+}
+
+impl Node<'_> {
+    /// The page below a node of a branch.
+    fn child(&self) -> usize {
+        // Where addresses have 32 bits, the flags are no part of the number.
+        self.number | usize::from(self.flags).checked_shl(32).unwrap_or(0)
+    }
+}
+
+/// The nodes of a page, which fill its end without a gap.
+fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
+    let (lower, upper) = (usize::from(u16_at(page, WORD + 4)?), usize::from(u16_at(page, WORD + 6)?));
+    if lower < PAGE_HEADER || lower > upper || upper > page.len() || !(lower - PAGE_HEADER).is_multiple_of(2) {
+        return Err(Damaged);
+    }
+    let node_max = ((page.len() - PAGE_HEADER) / 2) & !1;
+    let mut nodes = Vec::with_capacity((lower - PAGE_HEADER) / 2);
+    let mut places = Vec::with_capacity(nodes.capacity());
+    for pointer in (PAGE_HEADER..lower).step_by(2) {
+        let start = usize::from(u16_at(page, pointer)?);
+        if start < upper || !start.is_multiple_of(2) {
+            return Err(Damaged);
+        }
+        let bytes = page.get(start..).ok_or(Damaged)?;
+        let (number, flags) = (u32_at(bytes, 0)? as usize, u16_at(bytes, 4)?);
+        let key_len = usize::from(u16_at(bytes, 6)?);
+        let data_len = match (leaf, flags) {
+            (false, _) => 0,
+            (true, 0) => number,
+            (true, BIG) => WORD,
+            _ => return Err(Damaged),
+        };
+        let key = bytes.get(NODE_HEADER..NODE_HEADER + key_len).ok_or(Damaged)?;
+        let data = bytes[NODE_HEADER + key_len..].get(..data_len).ok_or(Damaged)?;
+        let len = NODE_HEADER + key_len + data_len;
+        if len > node_max {
+            return Err(Damaged);
+        }
+        places.push((start, len + len % 2));
+        nodes.push(Node { number, flags, key, data });
+    }
+    places.sort_unstable();
+    let end = places.iter().try_fold(upper, |end, (start, len)| (*start == end).then_some(end + len));
+    if end == Some(page.len()) { Ok(nodes) } else { Err(Damaged) }
+}
+
+/// A key of the list of free pages, which is the number of a transaction.
+fn number(key: &[u8]) -> usize {
+    word_at(key, 0).unwrap_or(NONE)
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Damaged> {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Damaged)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Damaged> {
+    array(bytes, at).map(u16::from_ne_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Damaged> {
+    array(bytes, at).map(u32::from_ne_bytes)
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Result<usize, Damaged> {
+    array(bytes, at).map(usize::from_ne_bytes)
+}

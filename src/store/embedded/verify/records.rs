@@ -1,0 +1,115 @@
+//! The records of a table: each makes sense, and what one says of another is true.
+
+use std::collections::HashMap;
+
+use super::super::beacon::Identity;
+use super::super::codec::{Damaged, Record};
+use super::super::lmdb::Item;
+use crate::lock::index::{Entry, Node, Rank};
+use crate::lock::mode::Mode;
+use crate::lock::records::{ResourceState, Session};
+use crate::lock::resource::Resource;
+
+/// Names of sessions, resources and nodes are told apart by the bytes of their keys, without the first.
+#[derive(Default)]
+struct Table<'b> {
+    sessions: HashMap<&'b [u8], Session>,
+    resources: HashMap<&'b [u8], ResourceState>,
+    nodes: HashMap<&'b [u8], Node>,
+}
+
+/// Makes sure that these are the records of a table.
+pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
+    let mut table = Table::default();
+    for (key, value) in items {
+        table.take(key, value)?;
+    }
+    // How many claims of each session stand in a tree.
+    let mut found: HashMap<Vec<u8>, usize> = HashMap::new();
+    for (key, state) in std::mem::take(&mut table.resources) {
+        table.check_resource(key, &state, &mut found)?;
+    }
+    let all_found =
+        table.sessions.iter().all(|(key, session)| found.get(*key).copied().unwrap_or(0) == session.claims.len());
+    if all_found && table.nodes.is_empty() { Ok(()) } else { Err(Damaged) }
+}
+
+/// Fails for a number that rises with each use, and is close to the end of its range.
+fn in_range(number: u64) -> Result<(), Damaged> {
+    if number <= u64::MAX / 4 { Ok(()) } else { Err(Damaged) }
+}
+
+impl<'b> Table<'b> {
+    fn take(&mut self, key: &'b [u8], value: &[u8]) -> Result<(), Damaged> {
+        let (kind, name) = key.split_first().ok_or(Damaged)?;
+        match kind {
+            b'c' | b'q' if name.is_empty() => in_range(u64::from_bytes(value)?)?,
+            b'b' => drop(Identity::from_bytes(value)?),
+            b's' => drop(self.sessions.insert(name, Session::from_bytes(value)?)),
+            b'r' => drop(self.resources.insert(name, ResourceState::from_bytes(value)?)),
+            b'n' => drop(self.nodes.insert(name, Node::from_bytes(value)?)),
+            _ => return Err(Damaged),
+        }
+        Ok(())
+    }
+
+    fn check_resource(
+        &mut self,
+        key: &[u8],
+        state: &ResourceState,
+        found: &mut HashMap<Vec<u8>, usize>,
+    ) -> Result<(), Damaged> {
+        let zero = key.iter().position(|byte| *byte == 0).ok_or(Damaged)?;
+        let (namespace, name) = (&key[..=zero], &key[zero + 1..]);
+        let resource = std::str::from_utf8(name).ok().and_then(|name| Resource::new(name).ok()).ok_or(Damaged)?;
+        in_range(state.last_token)?;
+        if state.tree.next > u32::MAX / 2 {
+            return Err(Damaged);
+        }
+        let mut entries = Vec::new();
+        self.collect(key, &state.tree.root, state.tree.next, &mut entries)?;
+        let order = |entry: &Entry| (entry.lower.clone(), entry.rank, entry.session, entry.claim);
+        if !entries.is_sorted_by(|one, other| order(one) < order(other)) {
+            return Err(Damaged);
+        }
+        let mut counts = ResourceState::default();
+        for entry in &entries {
+            let session_key = [namespace, &entry.session.0].concat();
+            let session = self.sessions.get(session_key.as_slice()).ok_or(Damaged)?;
+            let record = session.claims.get(entry.claim as usize).ok_or(Damaged)?;
+            let claim = &record.claim;
+            let said = (&entry.lower, &entry.upper, entry.mode, entry.rank, entry.shares);
+            let is = (claim.span.lower(), claim.span.upper(), claim.mode, record.rank, record.shares);
+            let slot = claim.mode == Mode::Slot;
+            let fits = claim.resource == resource && claim.slots.is_some() == slot && (slot || !record.shares);
+            if said != is || !fits || record.rank == Rank::LAST {
+                return Err(Damaged);
+            }
+            *(if record.rank.is_held() { &mut counts.held } else { &mut counts.waiting }) += 1;
+            counts.slot_claims += u32::from(slot);
+            counts.shared_slots += u32::from(record.shares);
+            *found.entry(session_key).or_default() += 1;
+        }
+        let said = (state.held, state.waiting, state.slot_claims, state.shared_slots);
+        let is = (counts.held, counts.waiting, counts.slot_claims, counts.shared_slots);
+        if said == is && !entries.is_empty() { Ok(()) } else { Err(Damaged) }
+    }
+
+    /// Collects the entries below a node. Each node is taken out, so that none is met twice.
+    fn collect(&mut self, resource: &[u8], node: &Node, next: u32, entries: &mut Vec<Entry>) -> Result<(), Damaged> {
+        match node {
+            Node::Leaf(leaf) => entries.extend_from_slice(leaf),
+            Node::Inner(children) => {
+                for child in children {
+                    let key = [resource, b"\0", &child.node.to_be_bytes()].concat();
+                    let below = self.nodes.remove(key.as_slice()).ok_or(Damaged)?;
+                    if child.node >= next || !child.sums_up(&below) {
+                        return Err(Damaged);
+                    }
+                    self.collect(resource, &below, next, entries)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! The lock on the embedded table is held by a process that is stopped: nobody hangs who can be asked to end.
+
+use std::fs::{self, File};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+
+use crate::support::{Lab, Running, wait_until};
+
+/// Holds the lock on the table as a process that is stopped in a transaction does.
+fn lock_table(lab: &Lab) -> File {
+    let lock = File::open(lab.directory().join("state/lock")).expect("the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    lock
+}
+
+/// Waits until a process waits for the lock on the table in a thread of its own.
+fn until_blocked(rlock: &Running) {
+    let tasks = format!("/proc/{}/task", rlock.pid());
+    wait_until("it waits for the table", || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 2));
+}
+
+/// The store, which is there, and the text that names the trouble.
+fn lab() -> (Lab, String) {
+    let lab = Lab::new();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let text = format!(
+        "the store in {} can't be used: another process has held its lock for too long, and may be stopped: look for a \
+         stopped rlock, and continue or end it",
+        lab.directory().display()
+    );
+    (lab, text)
+}
+
+#[test]
+fn request_behind_a_stopped_process_ends_by_term_with_143() {
+    let (lab, _) = lab();
+    let _stopped = lock_table(&lab);
+    for signal in [Signal::TERM, Signal::INT] {
+        let request = lab.wait_by(["exec", "k"]);
+        until_blocked(&request);
+        request.signal(signal);
+        let ended = request.end();
+        let code = 128 + signal.as_raw();
+        let by_signal = std::os::unix::process::ExitStatusExt::signal(&ended.status) == Some(signal.as_raw());
+        assert!(by_signal || ended.code() == Some(code), "{ended:?}");
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    }
+}
+
+#[test]
+fn waiter_behind_a_stopped_process_ends_by_term_with_143() {
+    let (lab, _) = lab();
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let stopped = lock_table(&lab);
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code(), Some(143));
+    drop(stopped);
+    holder.end().silently(0);
+    lab.assert_idle();
+}
+
+#[test]
+fn term_reaches_the_command_while_the_table_is_locked() {
+    let (lab, text) = lab();
+    let mut holder = Running::start(&mut lab.rlock([
+        "exec",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        "trap 'echo got it; exit 7' TERM; echo runs; while :; do sleep 0.01; done",
+    ]));
+    assert_eq!(holder.line(), "runs");
+    let _stopped = lock_table(&lab);
+    holder.signal(Signal::TERM);
+    let ended = holder.end();
+    assert_eq!((ended.code(), ended.stdout.as_str()), (Some(7), "runs\ngot it\n"));
+    let warning = format!("rlock: warning: could not release, so it is free only when rlock has ended: {text}\n");
+    assert_eq!(ended.stderr, warning);
+}
+
+/// What the end of the process gave back is had by the next.
+#[test]
+fn hold_that_could_not_be_released_is_free_when_rlock_has_ended() {
+    let (lab, _) = lab();
+    let holder = lab.hold("k");
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let stopped = lock_table(&lab);
+    assert_eq!(holder.end().code(), Some(0));
+    drop(stopped);
+    waiter.expect_held();
+    waiter.end().silently(0);
+    lab.assert_idle();
+}
+
+/// Who can't be told who holds does not know whether anybody does: that is no 75.
+#[test]
+fn wait_that_ends_while_the_table_is_locked_exits_69() {
+    let (lab, text) = lab();
+    let stopped = lock_table(&lab);
+    for wait in [&["-n"][..], &["-w", "10ms"]] {
+        lab.run([&["exec", "k"], wait, &["--", "true"]].concat()).said(69, &text);
+    }
+    drop(stopped);
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k", "-w", "1500ms"]);
+    lab.until_waiting("k", 1);
+    let stopped = lock_table(&lab);
+    waiter.end().said(69, &text);
+    drop(stopped);
+    holder.end().silently(0);
+}
+
+#[test]
+fn request_goes_on_when_the_stopped_process_does() {
+    let (lab, _) = lab();
+    for wait in [&["exec", "k"][..], &["exec", "-n", "k"]] {
+        let stopped = lock_table(&lab);
+        let mut request = lab.wait_by(wait);
+        until_blocked(&request);
+        drop(stopped);
+        request.expect_held();
+        request.end().silently(0);
+    }
+    lab.assert_idle();
+}
+
+/// A stopped waiter is granted the lock, and nobody can take it back: whoever is in its way is told.
+#[test]
+fn stopped_process_in_the_way_is_named_as_stopped() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    waiter.signal(Signal::STOP);
+    let stat = format!("/proc/{}/stat", waiter.pid());
+    wait_until("it is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    let table = |state: &str| {
+        let shown = lab.run(["inspect"]).stdout;
+        assert!(shown.lines().any(|line| line.contains(state)), "{shown}");
+    };
+    table(" waits 1, stopped  ");
+    table(" holds  ");
+    holder.end().silently(0);
+    table(" holds, stopped  ");
+    let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+    assert!(busy.failed(75).ends_with(", its process is stopped; nobody waits"), "{busy:?}");
+    waiter.signal(Signal::CONT);
+    waiter.expect_held();
+    table(" holds  ");
+    waiter.end().silently(0);
+}
