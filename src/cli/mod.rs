@@ -40,7 +40,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
         numbers::mark(&mut words);
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
-    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| Usage::of(&error, &page))?;
+    let is_complete = words.iter().any(|word| word == "--");
+    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| {
+        let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command());
+        Usage::of(&error, &page, wants_command)
+    })?;
     read::invocation(matches).map_err(|mistake| mistake.on(&page))
 }
 

@@ -56,10 +56,15 @@ impl Mistake {
 }
 
 impl Usage {
-    /// What clap says, made while it parsed the command line of `page`.
-    pub(super) fn of(error: &Error, page: &str) -> Self {
+    /// What clap says, made while it parsed the command line of `page`, which may still want a `--` and a command.
+    pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
+            ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
+                let argument = label(text(error, ContextKind::InvalidArg));
+                let text = format!("unexpected argument '{argument}': did you forget -- before the command?");
+                Mistake::plain(text).on(page)
+            }
             _ => mistake(error).on(page),
         }
     }

@@ -65,7 +65,7 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
 #[test]
 fn breaking_one_of_several_claims_ends_them_all() {
     let lab = Lab::new();
-    let mut holder = lab.hold_by(["exec", "j", "k"]);
+    let mut holder = lab.hold_by(["exec", "j", "--write", "k"]);
     lab.run(["cleanup", "--break", "j"]);
     wait_until("the holder ends though its input is open", || !holder.runs());
     holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock cleanup --break' does; the command is stopped");

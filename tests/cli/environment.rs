@@ -41,7 +41,8 @@ fn the_command_is_told_what_it_holds() {
 #[test]
 fn several_claims_are_told_in_their_order() {
     let lab = Lab::new();
-    let words = ["exec", "--read", "b", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
+    let words =
+        ["exec", "--read", "b", "--write", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
     let told = shown(&lab.run(words));
     assert_eq!(
         [&told["RESOURCE"], &told["MODE"], &told["NAMESPACE"]],
@@ -51,7 +52,7 @@ fn several_claims_are_told_in_their_order() {
     for resource in ["a b", "b"] {
         last = last.max(token(&shown(&lab.run(["exec", "--namespace", "n", resource, "-c", SHOW]))));
     }
-    let both = token(&shown(&lab.run(["exec", "--namespace", "n", "b", "a b", "-c", SHOW])));
+    let both = token(&shown(&lab.run(["exec", "--namespace", "n", "b", "--write", "a b", "-c", SHOW])));
     assert!(both > last, "{both} is not above {last}");
 }
 

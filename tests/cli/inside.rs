@@ -94,8 +94,8 @@ fn a_hold_never_grows() {
 fn the_resource_must_be_named_where_there_are_several() {
     let lab = Lab::new();
     let text = "several resources are held here: name one with --resource, of 'a', 'b'";
-    lab.run(["exec", "a", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
-    let mut holder = obedient(&lab, &["exec", "a", "b"]);
+    lab.run(["exec", "a", "--write", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
+    let mut holder = obedient(&lab, &["exec", "a", "--write", "b"]);
     assert_eq!(told(&mut holder, "downgrade read --resource b"), "0");
     assert_eq!([&held(&lab, "a")["mode"], &held(&lab, "b")["mode"]], ["write", "read"]);
     // The hold may be one further out than the innermost.

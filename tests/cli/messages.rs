@@ -38,7 +38,8 @@ fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
     lab.until_waiting("k", 2);
     busy().said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
     lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
-    lab.run(["exec", "-n", "free", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+    lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
+        .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
 }
 
 /// The same for a part of a resource: the part that is held is named, not the one that was asked.

@@ -107,7 +107,6 @@ fn there_must_be_one_command_and_something_to_lock() {
     mistakes(&[
         ("exec k", none),
         ("exec k --", none),
-        ("exec k true", none),
         ("range-write k 1 2", none),
         ("exec k -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
         ("range-read k 1 2 -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
@@ -116,6 +115,32 @@ fn there_must_be_one_command_and_something_to_lock() {
         ("exec -- true", nothing),
         ("exec -n -c true", nothing),
     ]);
+}
+
+/// "Allow one bare KEY only": a forgotten `--` neither locks the words of the command nor runs the rest of them here.
+#[test]
+fn second_bare_key_exits_64_and_runs_nothing() {
+    let lab = Lab::new();
+    let touched = lab.folder().join("touched");
+    let ran = lab.run(["exec", "deploy", "ssh", "db1", "--", "touch", touched.to_str().expect("a path in UTF-8")]);
+    let text = "unexpected second KEY 'ssh': did you forget -- before the command? For two locks write \
+                --write deploy --write ssh";
+    ran.said(64, text);
+    assert!(!touched.exists() && lab.files().is_empty());
+    mistakes(&[
+        (
+            "exec k true",
+            "unexpected second KEY 'true': did you forget -- before the command? For two locks write --write k --write true",
+        ),
+        ("exec k ls -l", "unexpected argument '-l': did you forget -- before the command?"),
+        ("range-read k 1 2 ls", "unexpected argument 'ls': did you forget -- before the command?"),
+        (
+            "exec k -c true j",
+            "unexpected 'j' beside KEY 'k': -c takes one STRING and no arguments; for two locks write --write k --write j",
+        ),
+        ("exec -c true k", "KEY 'k' stands after -c: put KEY before -c STRING, which takes no arguments"),
+    ]);
+    lab.run(["exec", "--read", "a", "b", "--slot", "c=2", "--", "true"]).silently(0);
 }
 
 /// "durations that don't parse"

@@ -117,7 +117,7 @@ fn slots_are_counted_and_their_number_stands() {
 fn several_claims_are_granted_together_or_not_at_all() {
     on_each(|lab| {
         let holder = lab.hold("{k}b");
-        let mut waiter = lab.wait_by(["exec", "{k}a", "{k}b", "{k}c"]);
+        let mut waiter = lab.wait_by(["exec", "{k}a", "--write", "{k}b", "--write", "{k}c"]);
         lab.until_waiting("{k}b", 1);
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}c")), ((0, 1), (0, 1)));
         holder.end().silently(0);
@@ -125,7 +125,7 @@ fn several_claims_are_granted_together_or_not_at_all() {
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}b"), lab.counts("{k}c")), ((1, 0), (1, 0), (1, 0)));
         waiter.end().silently(0);
         // Without a Cluster a common tag is not needed.
-        lab.run(["exec", "one", "two", "--", "true"]).silently(0);
+        lab.run(["exec", "one", "--write", "two", "--", "true"]).silently(0);
         lab.assert_idle();
     });
 }

@@ -202,7 +202,7 @@ fn a_dry_run_tells_all_that_the_real_one_does() {
         lines
     };
     on_each(|lab| {
-        let mut holder = lab.hold_by(["exec", "{k}a", "{k}b"]);
+        let mut holder = lab.hold_by(["exec", "{k}a", "--write", "{k}b"]);
         let dry = sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}a", "{k}b"]), "would break ");
         assert_eq!(dry.len(), 2, "{dry:?}");
         assert_eq!(sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}b"]), "would break "), dry);
@@ -211,7 +211,7 @@ fn a_dry_run_tells_all_that_the_real_one_does() {
         wait_until("the holder ends though its input is open", || !holder.runs());
 
         let short = |words: [&'static str; 3]| lab.hold_by(words.iter().chain(&["--ttl", "3s", "--grace", "100ms"]));
-        let both = [short(["exec", "{k}a", "{k}b"]), short(["exec", "{k}c", "{k}d"])];
+        let both = [short(["exec", "{k}a", "--write", "{k}b"]), short(["exec", "{k}c", "--write", "{k}d"])];
         let third = short(["exec", "--read", "{k}e"]);
         let fourth = short(["exec", "--read", "{k}e"]);
         both.into_iter().chain([third, fourth]).for_each(|holder| drop(holder.kill()));
@@ -233,7 +233,7 @@ fn a_dry_run_tells_all_that_the_real_one_does() {
 #[test]
 fn break_stops_the_holder_and_lets_the_next_one_in() {
     on_each(|lab| {
-        let mut holder = lab.hold_by(["exec", "k", "{k}j", "--ttl", "10m"]);
+        let mut holder = lab.hold_by(["exec", "k", "--write", "{k}j", "--ttl", "10m"]);
         let mut waiter = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
         assert!(
