@@ -184,13 +184,8 @@ fn inherited(
         (context::SESSION.into(), session.to_string().into()),
         (context::RESOURCE.into(), lines(exec.claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
-        (context::NAMESPACE.into(), store.namespace().into()),
     ];
-    // The store's own URL is without the password that the command may need for rlocks of its own, and may have
-    // already.
-    if !context::has_password_in_environment(&exec.store)? {
-        variables.push((context::STORE.into(), store.url().into()));
-    }
+    variables.extend(context::exported(&exec.store, store)?);
     // One that is left from elsewhere would make strangers of this session's descendants its ancestors.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();

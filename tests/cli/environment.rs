@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::privilege;
 use crate::support::{Lab, RLOCK, Ran};
 
 /// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line that ends them.
@@ -34,7 +35,7 @@ fn the_command_is_told_what_it_holds() {
     assert!(session.len() == 32 && session.bytes().all(|byte| byte.is_ascii_hexdigit()), "{session}");
     assert!(token(&told) > 1_500_000_000_000_000, "a token is no less than the clock in microseconds");
     let rest = ["ANCESTORS", "RESOURCE", "MODE", "STORE", "NAMESPACE"].map(|name| told[name].as_str());
-    assert_eq!(rest, ["unset", "k", "write", &lab.url(), "rlock"]);
+    assert_eq!(rest, ["unset", "k", "write", &lab.url(), "unset"], "a default is not exported");
 }
 
 /// "of several claims the highest" token; of resources and modes "one on each line"
@@ -114,7 +115,57 @@ fn options_win_over_variables() {
     assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&lab.url(), "theirs"]);
     // Set to nothing is not set.
     let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")));
-    assert_eq!(told["NAMESPACE"], "rlock");
+    assert_eq!(told["NAMESPACE"], "");
+    lab.run(["exec", "-v", "k", "--namespace", "rlock", "-c", "exit 3"]).said(3, "holds 'k'");
+}
+
+/// "An empty RLOCK_STORE is a usage error", for it is often a secret that is missing.
+#[test]
+fn empty_store_variable_is_a_usage_error() {
+    let lab = Lab::new();
+    let text =
+        "RLOCK_STORE is empty: unset RLOCK_STORE for the embedded store, or set RLOCK_STORE to the URL of a store";
+    for words in [&["exec", "k", "--", "true"][..], &["inspect"], &["cleanup"], &["downgrade", "read"]] {
+        Ran::of(lab.rlock(words).env("RLOCK_STORE", "")).said(64, text);
+    }
+    // The option says which store is meant, so the variable does not matter.
+    let told = shown(&Ran::of(lab.rlock(["exec", "--store", &lab.url(), "k", "-c", SHOW]).env("RLOCK_STORE", "")));
+    assert_eq!(told["STORE"], lab.url());
+}
+
+/// "The default store is not exported: another user's rlock has a default of its own"
+#[test]
+fn default_store_is_not_exported() {
+    if !rustix::process::geteuid().is_root() && !privilege::is_root("to become another user") {
+        return;
+    }
+    let lab = Lab::new();
+    let Some(mut unshare) = privilege::namespaces("a /run of its own", &["--mount"]) else { return };
+    lab.settle(&mut unshare);
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 1777 /run/lock
+        cp "$1" /run/rlock-program
+        /run/rlock-program exec k -c 'echo "${RLOCK_STORE-unset} ${RLOCK_NAMESPACE-unset}"'
+        other="setpriv --reuid=65534 --regid=65534 --clear-groups"
+        /run/rlock-program exec k -- $other /run/rlock-program exec k -- echo inner
+        /run/rlock-program exec k --store file:///run/named -- /run/rlock-program exec -n k -c 'echo "$RLOCK_STORE"'"#;
+    Ran::of(unshare.env_remove("RLOCK_STORE").args(["sh", "-ec", script, "sh", RLOCK]))
+        .printed("unset unset\ninner\nfile:///run/named\n");
+}
+
+/// A store that was named, by option or environment, is the one that an rlock inside meets.
+#[test]
+fn named_store_is_met_by_an_rlock_inside() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let words = ["exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    assert_eq!(shown(&lab.run(words))["STORE"], other.url());
+    // An inner option names the store for all that is further inside.
+    let words =
+        ["exec", "k", "--", RLOCK, "exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    let told = shown(&lab.run(words));
+    assert_eq!((&told["STORE"], told["NAMESPACE"].as_str()), (&other.url(), "unset"));
+    let words = ["exec", "--namespace", "n", "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    assert_eq!(shown(&lab.run(words))["NAMESPACE"], "n");
 }
 
 /// "the same KEY in two namespaces is two resources"
