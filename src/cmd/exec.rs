@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::PollFlags;
 
+use super::room::{self, Limits};
 use super::{Failure, context, describe};
 use crate::cli::invocation::Exec;
 use crate::lock::lease::Lease;
@@ -33,6 +34,10 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
     let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
+    if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
+    {
+        return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
+    }
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
     let leases = store.leases();
     let request = Request {

@@ -57,6 +57,31 @@ fn several_claims_are_told_in_their_order() {
     assert!(both > last, "{both} is not above {last}");
 }
 
+/// "Refuse a request whose names do not fit into its command's environment before it waits (64)"
+#[test]
+fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let claims = |count: usize| (0..count).flat_map(|n| ["--write".to_owned(), format!("{n:0>500}")]);
+    let exec = |count| {
+        lab.run(
+            ["exec".to_owned(), "k".to_owned()]
+                .into_iter()
+                .chain(claims(count))
+                .chain(["--".to_owned(), "true".to_owned()]),
+        )
+    };
+    let text = "the names do not fit into the command's environment: RLOCK_RESOURCE would have 150317 bytes, \
+                the limit is 131072; lock fewer resources at once, or give them shorter names";
+    if rustix::param::page_size() == 4096 {
+        exec(300).said(64, text);
+    }
+    assert_eq!(lab.counts("k"), (1, 0));
+    // Without the holder, one that fits is run.
+    let words = ["exec".to_owned()].into_iter().chain(claims(260)).chain(["-c".to_owned(), "exit 3".to_owned()]);
+    lab.run(words).silently(3);
+}
+
 /// "token: a u64 that rises with every grant on a resource"
 #[test]
 fn tokens_rise_even_where_the_store_was_removed() {
