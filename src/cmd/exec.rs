@@ -74,6 +74,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         leases,
         busy_code: exec.conflict_exit_code,
         quiet: exec.quiet,
+        wait: exec.wait,
         tells_wait: exec.verbose,
     });
     run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
@@ -88,6 +89,8 @@ struct Supervised {
     leases: bool,
     busy_code: u8,
     quiet: bool,
+    /// How long the request may wait.
+    wait: Option<Duration>,
     /// Whether a wait is still to be told.
     tells_wait: bool,
 }
@@ -156,6 +159,11 @@ impl run::Hold for Supervised {
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
         Ok(describe::in_the_way(&self.claims, &self.related, &self.hold.inspect()?))
+    }
+
+    fn gave_up(&mut self) -> anyhow::Result<String> {
+        let waited = self.wait.map(|wait| format!("; waited {}", humantime::format_duration(wait)));
+        Ok(self.blocked_by()? + &waited.unwrap_or_default())
     }
 
     fn overdue(&self) -> String {

@@ -41,7 +41,10 @@ fn busy_is_one_line_and_75() {
         let started = lab.folder().join("started");
         let touch = started.to_str().expect("the folder's name is plain");
         lab.run(["exec", "-n", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
-        lab.run(["exec", "-w", "100ms", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
+        lab.run(["exec", "-w", "100ms", "k", "--", "touch", touch]).said(75, &line("nobody waits; waited 100ms"));
+        let _others = [lab.hold_by(["exec", "--read", "{k}j"]), lab.hold_by(["exec", "--read", "{k}j"])];
+        let both = lab.run(["exec", "-n", "k", "--write", "{k}j", "--", "touch", touch]);
+        assert!(both.failed(75).ends_with("Z, and 2 more; nobody waits"), "{both:?}");
         let _waiter = lab.wait_by(["exec", "--read", "k"]);
         lab.until_waiting("k", 1);
         lab.run(["exec", "-n", "-E", "3", "k", "--", "touch", touch]).said(3, &line("1 waits"));

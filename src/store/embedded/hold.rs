@@ -6,11 +6,15 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::Beacon;
+use super::transaction::Fate;
 use super::{Embedded, Error, records};
 use crate::lock::op::{Op, Reply};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::{Hold, Obstruction, Released, Standing};
+
+/// How many holders that were told of are watched. A line has room for one of them and a number.
+const TOLD_MAX: usize = 16;
 
 /// A request that is queued or granted.
 pub(super) struct EmbeddedHold {
@@ -22,6 +26,9 @@ pub(super) struct EmbeddedHold {
     first: Option<Standing>,
     /// The beacons of those whom it waits for.
     watched: Vec<OwnedFd>,
+    /// The beacons of the holders that [`Hold::inspect`] told of, so that whoever shows them learns when they end. A waiter is not
+    /// woken for that otherwise, where another waiter stands between.
+    told: Vec<OwnedFd>,
 }
 
 impl EmbeddedHold {
@@ -33,13 +40,13 @@ impl EmbeddedHold {
         standing: Standing,
         watched: Vec<OwnedFd>,
     ) -> Self {
-        Self { store, session, resources, beacon, first: Some(standing), watched }
+        Self { store, session, resources, beacon, first: Some(standing), watched, told: Vec::new() }
     }
 }
 
 impl Hold for EmbeddedHold {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let watched = self.watched.iter().map(|pipe| (pipe.as_fd(), PollFlags::empty()));
+        let watched = self.watched.iter().chain(&self.told).map(|pipe| (pipe.as_fd(), PollFlags::empty()));
         std::iter::once((self.beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
@@ -56,6 +63,8 @@ impl Hold for EmbeddedHold {
             work.stand(self.session)
         })?;
         self.watched = watched;
+        // Those that have ended stay ready for ever.
+        self.told.clear();
         if standing == Standing::Lost {
             // Nobody looks for it any more, and nobody releases what was lost.
             self.beacon.remove(&self.store.directory);
@@ -65,13 +74,29 @@ impl Hold for EmbeddedHold {
 
     fn release(&mut self) -> Result<Released, Error> {
         self.watched.clear();
+        self.told.clear();
         let reply = self.store.transact(Some(self.session), |work| work.apply(Op::Release(self.session)))?;
         self.beacon.remove(&self.store.directory);
         Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
-        let listings = self.store.transact(Some(self.session), |work| work.inspect(&self.resources))?;
+        let (listings, told) = self.store.transact(Some(self.session), |work| {
+            // The dead go first, so that the listing shows who holds instead of them.
+            for resource in &self.resources {
+                let holders = work.holders_of(resource)?;
+                work.reap_dead(&holders)?;
+            }
+            let listings = work.inspect(&self.resources)?;
+            let mut told = Vec::new();
+            for holder in listings.iter().flat_map(|listing| &listing.holders).take(TOLD_MAX) {
+                if let Fate::Alive(pipe) = work.fate(holder.session)? {
+                    told.push(pipe);
+                }
+            }
+            Ok((listings, told))
+        })?;
+        self.told = told;
         Ok(listings.into_iter().map(Obstruction::from).collect())
     }
 
