@@ -88,7 +88,7 @@ pub(super) fn replicas(word: &str) -> Result<u32, String> {
 }
 
 /// A duration as a message shows it: in units that [`duration`] reads, down to the milliseconds.
-pub(super) fn shown(duration: Duration) -> String {
+pub(crate) fn shown(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     let mut text = String::new();
     for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {

@@ -11,7 +11,9 @@ use rustix::event::PollFlags;
 
 use super::room::{self, Limits};
 use super::{Failure, context, describe};
+use crate::cli;
 use crate::cli::invocation::Exec;
+
 use crate::lock::lease::Lease;
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::passwd;
@@ -38,8 +40,9 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
-    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
     let leases = store.leases();
+    let grace = grace(&exec, leases)?;
+    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -52,7 +55,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     related.push(session);
     let hold = store.acquire(request, AcquireOptions { replicas: exec.replicas }).map_err(Failure::from)?;
     let options = Options {
-        grace: exec.grace,
+        grace,
         wait: exec.wait,
         busy_code: exec.conflict_exit_code,
         notice: !exec.quiet && io::stderr().is_terminal(),
@@ -78,6 +81,23 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         tells_wait: exec.verbose,
     });
     run::run(&mut *supervised, CommandSpec { argv: exec.command }, start_with, options, signals)
+}
+
+/// The grace to keep. Where a grant is a lease, the command is told to stop a grace before its deadline, and the last renewal is tried a
+/// third of the ttl before it, so a longer grace would stop commands that hold their lock.
+fn grace(exec: &Exec, leases: bool) -> Result<Duration, Failure> {
+    let Exec { ttl, grace, grace_yields, .. } = *exec;
+    match ttl / 3 {
+        _ if !leases => Ok(grace),
+        limit if grace <= limit => Ok(grace),
+        // A default must not be the reason for a mistake.
+        limit if grace_yields => Ok(limit),
+        _ => Err(Failure::usage(format!(
+            "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
+            cli::shown(grace),
+            cli::shown(ttl)
+        ))),
+    }
 }
 
 /// The request as the loop sees it, with the words for what it tells.
@@ -162,7 +182,7 @@ impl run::Hold for Supervised {
     }
 
     fn gave_up(&mut self) -> anyhow::Result<String> {
-        let waited = self.wait.map(|wait| format!("; waited {}", humantime::format_duration(wait)));
+        let waited = self.wait.map(|wait| format!("; waited {}", cli::shown(wait)));
         Ok(self.blocked_by()? + &waited.unwrap_or_default())
     }
 

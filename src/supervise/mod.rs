@@ -9,6 +9,8 @@
 pub mod child;
 mod descendants;
 pub mod event;
+#[allow(dead_code, reason = "the start of the command will ask for the hint")]
+mod hint;
 pub mod machine;
 pub mod run;
 pub mod signals;

@@ -103,6 +103,20 @@ fn the_resource_must_be_named_where_there_are_several() {
     assert_eq!(held(&lab, "a")["mode"], "read");
 }
 
+/// "shrink and downgrade without --resource change only what the innermost rlock holds"
+#[test]
+fn change_without_a_resource_is_of_the_innermost_hold_only() {
+    let lab = Lab::new();
+    let mut holder = obedient(&lab, &["range-write", "a", "0", "9"]);
+    assert_eq!(told(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
+    assert_eq!(held(&lab, "a")["span"]["hi"], "9");
+    // The same resource, held by both.
+    assert_eq!(told(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
+    assert_eq!(held(&lab, "a")["span"]["hi"], "9");
+    assert_eq!(told(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
+    assert_eq!(held(&lab, "a")["mode"], "write");
+}
+
 /// "inside a hold", and so a mistake outside of one
 #[test]
 fn outside_of_a_hold_there_is_nothing_to_change() {
