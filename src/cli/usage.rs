@@ -6,6 +6,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::numbers::unmark;
+use crate::words::one_line;
 
 /// Why there is nothing to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Mistake {
     pub(super) fn on(self, page: &str) -> Usage {
         let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
         // Words may hold anything, and what they hold must neither break the line nor reach the terminal.
-        Usage::Mistake(text.replace('\u{1}', "").replace(char::is_control, "?"))
+        Usage::Mistake(one_line(&text.replace('\u{1}', "")))
     }
 }
 

@@ -11,7 +11,7 @@ use super::numbers::unmark;
 /// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the keyboard is likelier.
 const SLOTS_MAX: u32 = 1_000_000;
 
-/// The longest duration, so that no sum of an instant and a duration overflows: 100 years.
+/// The longest duration, so that no sum of an instant and a duration overflows.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The shortest lease. Below it the time for renewals and for stopping the command is of the order of one slow reply.
@@ -57,7 +57,7 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
     let duration =
         duration.ok_or_else(|| format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms"))?;
     if duration > DURATION_MAX {
-        Err(format!("'{word}' is too long: a duration may have 100 years"))
+        Err(format!("'{word}' is too long: the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600)))
     } else {
         Ok(duration)
     }
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn durations_that_would_overflow_a_clock_are_refused() {
-        for word in ["101years", "18446744073709551616", "18446744073709551615s"] {
-            assert_eq!(duration(word), Err(format!("'{word}' is too long: a duration may have 100 years")));
+        for word in ["100y", "101years", "18446744073709551616", "18446744073709551615s"] {
+            assert_eq!(duration(word), Err(format!("'{word}' is too long: the limit is 36500 days")));
         }
-        assert!(duration("99years").is_ok());
+        assert!(duration("99years").is_ok() && duration("36500days").is_ok());
     }
 
     #[test]

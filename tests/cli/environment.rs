@@ -205,10 +205,12 @@ fn namespaces_are_apart() {
         lab.run(["cleanup", "--break", "k", "--namespace", other]).failed(1);
     }
     assert_eq!(lab.inspect(["--namespace", "a"])["resources"][0]["name"], "k");
-    let text = |shown: &str| {
-        format!("the namespace '{shown}' can't be used: it takes 1 to 128 bytes without control characters")
+    lab.run(["exec", "k", "--namespace", "", "--", "true"]).said(64, "a namespace must not be empty");
+    let text = |shown: &str, what: &str| {
+        format!("the namespace '{shown}' has the {what}: leave out control and format characters")
     };
-    lab.run(["exec", "k", "--namespace", "", "--", "true"]).said(64, &text(""));
-    lab.run(["inspect", "--namespace", "a\nb"]).said(64, &text("a?b"));
-    lab.run(["inspect", "--namespace", &"n".repeat(129)]).said(64, &text(&"n".repeat(40)));
+    lab.run(["inspect", "--namespace", "a\nb"]).said(64, &text("a?b", "control character U+000A"));
+    lab.run(["inspect", "--namespace", "a\u{2066}b"]).said(64, &text("a?b", "format character U+2066"));
+    let long = "a namespace may have 128 bytes, this one has 129";
+    lab.run(["inspect", "--namespace", &"n".repeat(129)]).said(64, long);
 }

@@ -16,7 +16,7 @@ fn mistakes(cases: &[(&str, &str)]) {
     assert!(!lab.directory().exists(), "a mistake made a store");
 }
 
-/// "names empty, too long or with control characters"
+/// "names empty, too long or with control characters"; "names refuse bidi and other format characters"
 #[test]
 fn names_have_limits() {
     let lab = Lab::new();
@@ -24,9 +24,20 @@ fn names_have_limits() {
     for (name, text) in [
         ("", "a resource name must not be empty"),
         (long.as_str(), "a resource name may have 512 bytes, this one has 513"),
-        ("a\nb", "the resource name 'a?b' has a control character"),
-        ("\u{1b}[2J", "the resource name '?[2J' has a control character"),
-        ("\u{9b}x", "the resource name '?x' has a control character"),
+        ("a\nb", "the resource name 'a?b' has the control character U+000A: leave out control and format characters"),
+        (
+            "\u{1b}[2J",
+            "the resource name '?[2J' has the control character U+001B: leave out control and format characters",
+        ),
+        ("\u{9b}x", "the resource name '?x' has the control character U+009B: leave out control and format characters"),
+        (
+            "a\u{202e}b",
+            "the resource name 'a?b' has the format character U+202E: leave out control and format characters",
+        ),
+        (
+            "a\u{200d}b",
+            "the resource name 'a?b' has the format character U+200D: leave out control and format characters",
+        ),
     ] {
         for (words, label) in [
             (vec!["exec", name, "--", "true"], "KEY"),
@@ -155,8 +166,8 @@ fn durations_and_numbers_are_read_or_refused() {
             mistakes(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
         }
         mistakes(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
-        let long = format!("{option}: '101years' is too long: a duration may have 100 years");
-        mistakes(&[(&format!("exec k {words} 101years -- true"), &long)]);
+        let long = format!("{option}: '100y' is too long: the limit is 36500 days");
+        mistakes(&[(&format!("exec k {words} 100y -- true"), &long)]);
     }
     mistakes(&[
         ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
