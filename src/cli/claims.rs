@@ -52,7 +52,7 @@ fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
         )));
     }
     Err(Mistake::plain(format!(
-        "unexpected second KEY '{stray}': did you forget -- before the command? For two locks write --write {} --write {}",
+        "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write --write {} --write {}",
         quoted(key),
         quoted(stray)
     )))
@@ -112,8 +112,7 @@ pub(super) fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
     let span = match (word(id::LO), word(id::HI)) {
         (Some(interval), None) if interval.starts_with(['[', '(']) => Span::parse(interval),
         (Some(interval), Some(word)) if interval.starts_with(['[', '(']) => {
-            let text =
-                format!("'{interval}' is the whole interval, so '{word}' has no place: put the command after --");
+            let text = format!("unexpected '{word}' after the interval '{interval}': put the command after --");
             return Err(Mistake::plain(text));
         }
         (Some(lo), Some(hi)) => Span::closed(endpoint(lo)?, endpoint(hi)?),
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn second_bare_key_is_a_mistake_that_asks_for_the_separator() {
-        let text = "unexpected second KEY 'ssh': did you forget -- before the command? For two locks write \
+        let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
                     --write deploy --write ssh";
         for line in [
             "exec deploy ssh db1 -- hostname",
@@ -184,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(mistake(line), text, "{line}");
         }
-        let text = "unexpected second KEY 'it's': did you forget -- before the command? For two locks write \
+        let text = "unexpected second KEY 'it's': did you forget -- before the command? for two locks write \
                     --write 'a b' --write 'it'\\''s'";
         assert_eq!(mistake("exec a_b it's -- c"), text);
         assert!(mistake("exec a a -- true").starts_with("unexpected second KEY 'a': "));
@@ -242,10 +241,7 @@ mod tests {
             ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),
             ("range-read t -- true", "no interval: write LO HI or '[LO,HI)' after the KEY"),
             ("range-read t 1 -- true", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
-            (
-                "range-read t [1,2] true -- x",
-                "'[1,2]' is the whole interval, so 'true' has no place: put the command after --",
-            ),
+            ("range-read t [1,2] true -- x", "unexpected 'true' after the interval '[1,2]': put the command after --"),
             ("range-read t 5 3 -- true", "the interval [5,3] ends before it starts"),
         ] {
             assert_eq!(mistake(line), text, "{line}");

@@ -73,9 +73,8 @@ fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
     if let Some(string) = matches.remove_one::<OsString>(id::SHELL_COMMAND) {
         return Ok(vec!["/bin/sh".into(), "-c".into(), string]);
     }
-    let words = matches
-        .remove_many(id::COMMAND)
-        .ok_or_else(|| Mistake::plain("no command: put it after --, or give a string to -c"))?;
+    let words =
+        matches.remove_many(id::COMMAND).ok_or_else(|| Mistake::plain("no command: write -- COMMAND, or -c STRING"))?;
     Ok(words.collect())
 }
 
@@ -108,7 +107,7 @@ fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         store: store(&mut matches),
     };
     if cleanup.break_grants && cleanup.resources.is_empty() {
-        return Err(Mistake::plain("--break takes live locks away, so it must be told which: name a KEY"));
+        return Err(Mistake::plain("--break needs a KEY: name the locks to take away"));
     }
     Ok(Invocation::Cleanup(cleanup))
 }
@@ -329,9 +328,9 @@ mod tests {
     #[test]
     fn a_rule_that_is_broken_is_named() {
         for (line, text) in [
-            ("exec k", "no command: put it after --, or give a string to -c"),
-            ("range-read k 1 2", "no command: put it after --, or give a string to -c"),
-            ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
+            ("exec k", "no command: write -- COMMAND, or -c STRING"),
+            ("range-read k 1 2", "no command: write -- COMMAND, or -c STRING"),
+            ("cleanup --break", "--break needs a KEY: name the locks to take away"),
             ("shrink 1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
         ] {
             assert_eq!(mistake(line), text, "{line}");

@@ -29,7 +29,9 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(_)) => Err(Failure::usage(format!("{name} is not UTF-8 text: unset it or set it anew"))),
+        Some(Err(_)) => {
+            Err(Failure::usage(format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text")))
+        }
     }
 }
 
@@ -90,7 +92,7 @@ pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<
 pub(super) fn warn_of_password(options: &StoreOptions) {
     if options.store.as_deref().is_some_and(store::has_password) {
         super::say(&format!(
-            "warning: ps shows everybody the password in --store: give it in {PASSWORD} or {PASSWORD_FILE}"
+            "warning: ps shows everybody the password in --store: set {PASSWORD} or {PASSWORD_FILE} instead"
         ));
     }
 }
@@ -107,7 +109,9 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     let ancestors = variable(ANCESTORS)?.unwrap_or_default();
     let ids = std::iter::once(session.as_str()).chain(ancestors.split(',').filter(|id| !id.is_empty()));
     ids.map(|id| {
-        let error = format!("{SESSION} or {ANCESTORS} holds what is no session id: unset both outside of rlock");
+        let error = format!(
+            "{SESSION} or {ANCESTORS} is not a list of session ids: unset both outside of the command of an rlock"
+        );
         id.parse().map_err(|_| Failure::usage(error))
     })
     .collect()
@@ -136,14 +140,14 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
             (None, several) => {
                 let names: Vec<_> = several.iter().map(|name| format!("'{name}'")).collect();
                 return Err(Failure::usage(format!(
-                    "several resources are held here: name one with --resource, of {}",
+                    "the innermost rlock holds several resources: name one with --resource, of {}",
                     names.join(", ")
                 )));
             }
         }
     }
     Err(Failure::refused(&match resource {
-        Some(name) => format!("the rlock around this holds nothing of '{name}': 'rlock inspect' shows what is held"),
+        Some(name) => format!("no rlock around this command holds '{name}': 'rlock inspect' shows what is held"),
         None => NOTHING_HELD.to_owned(),
     }))
 }
@@ -163,7 +167,8 @@ pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
     }
 }
 
-const NOTHING_HELD: &str = "the rlock around this holds nothing any more: run this while its command runs";
+const NOTHING_HELD: &str =
+    "the innermost rlock holds nothing any more: change a hold while the command of its rlock runs";
 
 fn held_by(session: &Session) -> Vec<Resource> {
     let mut held = Vec::new();

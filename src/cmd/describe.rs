@@ -50,7 +50,7 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
         return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
     }
     let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
-    format!("{} was held a moment ago", names.join(", "))
+    format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
 }
 
 /// How many others are in the way. A server lists only some of many, so the number ends where both stores know it.

@@ -172,7 +172,8 @@ impl run::Hold for Supervised {
     fn release(&mut self) -> anyhow::Result<Option<String>> {
         let released = self.hold.release().with_context(|| {
             let end = if self.leases { "its lease ends" } else { "rlock has ended" };
-            format!("could not release, so it is free only when {end}")
+            let names = names(&self.claims);
+            format!("could not release {names}, held until {end}")
         })?;
         Ok((released == Released::Lost).then(|| self.lost()))
     }
@@ -201,7 +202,7 @@ fn names(claims: &[Claim]) -> String {
 
 fn random_id() -> anyhow::Result<SessionId> {
     let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).context("no random numbers can be had")?;
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).context("can't get random numbers")?;
     Ok(SessionId(id))
 }
 

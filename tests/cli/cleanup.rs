@@ -108,7 +108,7 @@ fn ended_by_break(mut holder: Running) {
 fn break_takes_nothing_but_what_is_named() {
     let lab = Lab::new();
     let mut others = [lab.hold("kk"), lab.hold("j"), lab.hold_by(["exec", "k", "--namespace", "other"])];
-    lab.run(["cleanup", "--break"]).said(64, "--break takes live locks away, so it must be told which: name a KEY");
+    lab.run(["cleanup", "--break"]).said(64, "--break needs a KEY: name the locks to take away");
     let holder = lab.hold("k");
     let ran = lab.run(["cleanup", "--break", "k", "i"]);
     assert_eq!((ran.code(), ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");

@@ -97,7 +97,7 @@ fn an_interval_must_be_one() {
         ("[1;2]", interval("[1;2]")),
         ("[1,2,3]", interval("[1,2,3]")),
         ("1/0 2", "'1/0' divides by zero: write inf or -inf for an interval without end".to_owned()),
-        ("[1,2] 3", "'[1,2]' is the whole interval, so '3' has no place: put the command after --".to_owned()),
+        ("[1,2] 3", "unexpected '3' after the interval '[1,2]': put the command after --".to_owned()),
         ("1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'".to_owned()),
     ];
     for start in ["range-read k", "range-prewrite k", "range-write k"] {
@@ -113,7 +113,7 @@ fn an_interval_must_be_one() {
 /// "a missing command"
 #[test]
 fn there_must_be_one_command_and_something_to_lock() {
-    let none = "no command: put it after --, or give a string to -c";
+    let none = "no command: write -- COMMAND, or -c STRING";
     let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
     mistakes(&[
         ("exec k", none),
@@ -134,14 +134,14 @@ fn second_bare_key_exits_64_and_runs_nothing() {
     let lab = Lab::new();
     let touched = lab.folder().join("touched");
     let ran = lab.run(["exec", "deploy", "ssh", "db1", "--", "touch", touched.to_str().expect("a path in UTF-8")]);
-    let text = "unexpected second KEY 'ssh': did you forget -- before the command? For two locks write \
+    let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
                 --write deploy --write ssh";
     ran.said(64, text);
     assert!(!touched.exists() && lab.files().is_empty());
     mistakes(&[
         (
             "exec k true",
-            "unexpected second KEY 'true': did you forget -- before the command? For two locks write --write k --write true",
+            "unexpected second KEY 'true': did you forget -- before the command? for two locks write --write k --write true",
         ),
         ("exec k ls -l", "unexpected argument '-l': did you forget -- before the command?"),
         ("range-read k 1 2 ls", "unexpected argument 'ls': did you forget -- before the command?"),
@@ -174,7 +174,7 @@ fn durations_and_numbers_are_read_or_refused() {
         ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
         ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
         ("exec k --replicas few -- true", "--replicas: 'few' is not a number of replicas: give 0, 1, 2 and so on"),
-        ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write it as k=4"),
+        ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write k=4"),
         ("exec --slot k=0 -- true", "--slot: 'k=0' must end in a number of slots from 1 to 1000000"),
         ("exec --slot k=many -- true", "--slot: 'k=many' must end in a number of slots from 1 to 1000000"),
     ]);
@@ -192,13 +192,13 @@ fn options_must_agree() {
             "exec k --store redis://localhost:1 --ttl 10s --grace 5s -- true",
             "--grace 5s is more than a third of --ttl 10s: lower --grace or raise --ttl",
         ),
-        ("exec k --ttl 999ms -- true", "--ttl: '999ms' is too short: a lease has at least 1s"),
+        ("exec k --ttl 999ms -- true", "--ttl: '999ms' is too short: a lease lasts at least 1s"),
         ("exec k -n -w 5 -- true", "--no-wait and --wait 5s exclude each other: give one of them"),
         ("exec k -qv -- true", "--quiet and --verbose exclude each other: give one of them"),
         ("exec --slot k=2 --slot k=3 -- true", "'k' cannot have both 2 and 3 slots: give one --slot k=N"),
         ("exec --slot k=2 k -- true", "--slot cannot be combined with another mode on 'k': give one of them"),
-        ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
-        ("cleanup --break --dry-run", "--break takes live locks away, so it must be told which: name a KEY"),
+        ("cleanup --break", "--break needs a KEY: name the locks to take away"),
+        ("cleanup --break --dry-run", "--break needs a KEY: name the locks to take away"),
     ]);
     let lab = Lab::new();
     lab.run(["exec", "k", "--ttl", "10s", "--", "true"]).silently(0);
@@ -217,10 +217,11 @@ fn what_is_not_utf8_is_a_mistake_but_in_the_command() {
     for name in ["RLOCK_STORE", "RLOCK_NAMESPACE", "RLOCK_SESSION", "RLOCK_ANCESTORS"] {
         let mut rlock = lab.rlock(["exec", "k", "--", "true"]);
         rlock.env("RLOCK_SESSION", "0".repeat(32));
-        let text = format!("{name} is not UTF-8 text: unset it or set it anew");
+        let text = format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text");
         Ran::of(rlock.env(name, odd)).said(64, &text);
     }
-    let text = "RLOCK_SESSION or RLOCK_ANCESTORS holds what is no session id: unset both outside of rlock";
+    let text =
+        "RLOCK_SESSION or RLOCK_ANCESTORS is not a list of session ids: unset both outside of the command of an rlock";
     Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_SESSION", "mine")).said(64, text);
 }
 
