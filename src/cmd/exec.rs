@@ -171,7 +171,7 @@ impl run::Hold for Supervised {
 
     fn release(&mut self) -> anyhow::Result<Option<String>> {
         let released = self.hold.release().with_context(|| {
-            let end = if self.leases { "its lease ends" } else { "rlock has ended" };
+            let end = if self.leases { "the lease ends" } else { "rlock has ended" };
             let names = names(&self.claims);
             format!("could not release {names}, held until {end}")
         })?;

@@ -190,6 +190,20 @@ fn shrink_and_downgrade_let_others_in() {
     });
 }
 
+/// "could not release … names the resource"
+#[test]
+fn release_that_fails_names_the_resource() {
+    let server = Server::start(Kind::Redis7);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold_by(["exec", "k", "--write", "{k}j"]);
+    server.stop();
+    let ran = holder.end();
+    server.cont();
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let said = "rlock: warning: could not release 'k', '{k}j', held until the lease ends: ";
+    assert!(ran.stderr.starts_with(said) && ran.stderr.lines().count() == 1, "{ran:?}");
+}
+
 /// Prints what the command gets, a line for each variable.
 const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PASSWORD; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s\n' "$value"; done"#;
