@@ -175,7 +175,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .about("Hold a lock while a command runs")
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         .after_help(
-            "rlock exec backup -- ./backup.sh    runs the script once no other holds 'backup'.\n\
+            "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
         )
         // The words that follow are all that is parsed; messages name the program the same wherever it is installed.

@@ -53,9 +53,11 @@ fn tell<'a>(
 ) -> anyhow::Result<()> {
     let mut report = String::new();
     for session in sessions {
-        for record in &session.claims {
+        let is_named = |record: &ClaimRecord| broken.is_none_or(|(_, named)| named.contains(&record.claim.resource));
+        let (named, others): (Vec<_>, Vec<_>) = session.claims.iter().partition(|record| is_named(record));
+        for record in named.into_iter().chain(others) {
             let line = line(done, session, record);
-            let with = broken.filter(|(_, named)| !named.contains(&record.claim.resource));
+            let with = broken.filter(|_| !is_named(record));
             let with = with.map(|(resource, _)| format!(", held together with '{resource}'")).unwrap_or_default();
             // Writing to a String can't fail.
             let _ = writeln!(report, "{}", one_line(&(line + &with)));

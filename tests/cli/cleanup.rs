@@ -71,6 +71,9 @@ fn breaking_one_of_several_claims_ends_and_names_them_all() {
     let with = |line: String| line.replace('\n', ", held together with 'j'\n");
     let dry = lab.run(["cleanup", "--break", "--dry-run", "j"]);
     dry.printed(&(line("would break", j, &held) + &with(line("would break", k, &held))));
+    let named =
+        line("would break", k, &held) + &line("would break", j, &held).replace('\n', ", held together with 'k'\n");
+    lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&named);
     let both = lab.run(["cleanup", "--break", "--dry-run", "j", "k"]);
     both.printed(&(line("would break", j, &held) + &line("would break", k, &held)));
     let ran = lab.run(["cleanup", "--break", "j"]);
