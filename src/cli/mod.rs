@@ -41,7 +41,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
         numbers::mark(&mut words);
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
-    let is_complete = words.iter().any(|word| word == "--");
+    let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
     let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| {
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command());
         Usage::of(&error, &page, wants_command)

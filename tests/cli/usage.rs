@@ -149,6 +149,7 @@ fn second_bare_key_exits_64_and_runs_nothing() {
             "exec k -c true j",
             "unexpected 'j' beside KEY 'k': -c takes one STRING and no arguments; for two locks write --write k --write j",
         ),
+        ("range-read k 1 2 -c true ls", "unexpected argument 'ls'; see 'rlock range-read --help'"),
         ("exec -c true k", "KEY 'k' stands after -c: put KEY before -c STRING, which takes no arguments"),
     ]);
     lab.run(["exec", "--read", "a", "b", "--slot", "c=2", "--", "true"]).silently(0);
