@@ -82,7 +82,8 @@ impl Hold for EmbeddedHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let (listings, told) = self.store.transact(Some(self.session), |work| {
-            // The dead go first, so that the listing shows who holds instead of them.
+            // The dead go first, so that the listing shows who holds instead of them. Waiters that this grants are woken; if this
+            // session is one, the beacon of the dead that it watches calls for the next check.
             for resource in &self.resources {
                 let holders = work.holders_of(resource)?;
                 work.reap_dead(&holders)?;
