@@ -43,7 +43,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l store -d 'The store
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY for reading: beside other readers' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone; as a bare KEY' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r

@@ -3,6 +3,9 @@
 //! They follow sysexits.h where it has a fitting code and the shells where the command can't be run, so that cron, CI and
 //! scripts can tell "busy" from "broken". The code of a command that ran is passed on as it is and has no constant here.
 
+/// `cleanup --break` found nobody who held any of the resources.
+pub const NOT_HELD: u8 = 1;
+
 /// The command line is wrong.
 pub const USAGE: u8 = 64;
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::lock::text::is_control_or_format;
+
 /// A reason in lower case and without the error's number, whether it comes from the system or not.
 pub(crate) fn reason(error: &dyn Display) -> String {
     let text = error.to_string();
@@ -14,9 +16,9 @@ pub(crate) fn reason(error: &dyn Display) -> String {
     before.chars().chain(gap.chars()).chain(words).collect()
 }
 
-/// `text` with `?` for each control character: names and commands are others' text, and a terminal obeys.
+/// `text` with `?` for each control or format character: names and commands are others' text, and a terminal obeys them.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_control_or_format(c) { '?' } else { c }).collect()
 }
 
 /// `text` with `***` for the passwords in its URLs, and for a little more rather than less.

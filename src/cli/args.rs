@@ -15,6 +15,8 @@ pub(super) mod id {
     pub(crate) const STORE: &str = "store";
     pub(crate) const NAMESPACE: &str = "namespace";
     pub(crate) const KEY: &str = "KEY";
+    /// Words after the one bare KEY. They are always a mistake, which `claims` explains better than clap.
+    pub(crate) const STRAY: &str = "WORD";
     pub(crate) const READ: &str = "read";
     pub(crate) const PREWRITE: &str = "prewrite";
     pub(crate) const WRITE: &str = "write";
@@ -54,6 +56,13 @@ pub(super) struct Subcommand {
     pub(super) has_numbers: bool,
     /// Adds its arguments.
     define: fn(Command) -> Command,
+}
+
+impl Subcommand {
+    /// Whether a command follows its words, after `--`.
+    pub(super) fn runs_command(&self) -> bool {
+        self.name == "exec" || self.name.starts_with("range-")
+    }
 }
 
 /// Every subcommand, in the order of the help.
@@ -166,7 +175,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .about("Hold a lock while a command runs")
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         .after_help(
-            "rlock exec backup -- ./backup.sh    runs the script once no other holds 'backup'.\n\
+            "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
         )
         // The words that follow are all that is parsed; messages name the program the same wherever it is installed.
@@ -215,21 +224,18 @@ fn exec(command: Command) -> Command {
         .override_usage(
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
-             CLAIM: KEY | --write KEY | --read KEY | --prewrite KEY | --slot KEY=N",
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N\n       \
+             One CLAIM may be a bare KEY, which means --write KEY.",
         )
         .after_help(
-            "Several KEYs are locked together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
+            "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
              65 refused, 69 no store, 76 lost, 126 or 127 not run. More: rlock man exec | man -l -",
         )
-        .arg(
-            word(id::KEY, values::resource, "What to lock for writing")
-                .action(ArgAction::Append)
-                .num_args(1..)
-                .value_hint(ValueHint::Other),
-        )
+        .arg(word(id::KEY, values::resource, "What to lock for writing").value_hint(ValueHint::Other))
+        .arg(stray_words())
         .arg(claim(id::READ, "KEY", "Lock KEY for reading: beside other readers"))
         .arg(claim(id::PREWRITE, "KEY", "Lock KEY for reading now and writing later: beside readers only"))
-        .arg(claim(id::WRITE, "KEY", "Lock KEY for writing: alone; as a bare KEY"))
+        .arg(claim(id::WRITE, "KEY", "Lock KEY for writing: alone, as a bare KEY does"))
         .arg(
             option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
                 .action(ArgAction::Append)
@@ -237,6 +243,15 @@ fn exec(command: Command) -> Command {
         )
         .args(run_options())
         .arg(command_words())
+}
+
+/// Words after KEY. As they never parse, zsh is only asked for them behind `--`, where they are the command's.
+fn stray_words() -> Arg {
+    word(id::STRAY, values::plain, "The command and its arguments")
+        .action(ArgAction::Append)
+        .num_args(1..)
+        .hide(true)
+        .value_hint(ValueHint::CommandName)
 }
 
 fn range(command: Command) -> Command {

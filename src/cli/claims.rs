@@ -13,6 +13,7 @@ use super::usage::Mistake;
 
 /// The claims of `exec`, in the order of the command line, with no resource twice.
 pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+    only_one_bare_key(matches)?;
     let mut claims = Vec::new();
     for (id, mode) in
         [(id::KEY, Mode::Write), (id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::WRITE, Mode::Write)]
@@ -35,6 +36,36 @@ pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
         return Err(Mistake::plain("nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"));
     }
     Ok(merged)
+}
+
+/// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`, and to lock that name
+/// would run the rest of the command line, on this host.
+fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
+    let Some(stray) = matches.get_many::<String>(id::STRAY).and_then(|mut words| words.next()) else { return Ok(()) };
+    let key = matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str);
+    if matches.contains_id(id::SHELL_COMMAND) {
+        return Err(Mistake::plain(format!(
+            "unexpected '{stray}' beside KEY '{key}': -c takes one STRING and no arguments; \
+             for two locks write --write {} --write {}",
+            quoted(key),
+            quoted(stray)
+        )));
+    }
+    Err(Mistake::plain(format!(
+        "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write --write {} --write {}",
+        quoted(key),
+        quoted(stray)
+    )))
+}
+
+/// A word as a shell reads it: in quotes where a shell would read it differently without.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// The values of an argument, each with its place among the words.
@@ -81,8 +112,7 @@ pub(super) fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
     let span = match (word(id::LO), word(id::HI)) {
         (Some(interval), None) if interval.starts_with(['[', '(']) => Span::parse(interval),
         (Some(interval), Some(word)) if interval.starts_with(['[', '(']) => {
-            let text =
-                format!("'{interval}' is the whole interval, so '{word}' has no place: put the command after --");
+            let text = format!("unexpected '{word}' after the interval '{interval}': put the command after --");
             return Err(Mistake::plain(text));
         }
         (Some(lo), Some(hi)) => Span::closed(endpoint(lo)?, endpoint(hi)?),
@@ -116,7 +146,7 @@ mod tests {
 
     #[test]
     fn claims_keep_the_order_of_the_command_line() {
-        let line = "exec --slot s=3 b --read a c --prewrite d --write e -q f -- true";
+        let line = "exec --slot s=3 b --read a --write c --prewrite d --write e -q --write f -- true";
         assert_eq!(
             claims(line),
             [
@@ -135,8 +165,42 @@ mod tests {
     fn of_two_modes_on_one_resource_the_stronger_counts() {
         assert_eq!(claims("exec --read a --prewrite a -- true"), ["prewrite a whole"]);
         assert_eq!(claims("exec --write a --read b --read a -- true"), ["write a whole", "read b whole"]);
-        assert_eq!(claims("exec a a -- true"), ["write a whole"]);
+        assert_eq!(claims("exec a --read a -- true"), ["write a whole"]);
+        assert_eq!(claims("exec --write a --write a -- true"), ["write a whole"]);
         assert_eq!(claims("exec --slot a=2 --slot a=2 -- true"), ["slot a=2 whole"]);
+    }
+
+    #[test]
+    fn second_bare_key_is_a_mistake_that_asks_for_the_separator() {
+        let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
+                    --write deploy --write ssh";
+        for line in [
+            "exec deploy ssh db1 -- hostname",
+            "exec deploy -n ssh -- hostname",
+            "exec --read x deploy ssh -- hostname",
+            "exec deploy ssh",
+            "exec deploy ssh db1 -w 5",
+        ] {
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        let text = "unexpected second KEY 'it's': did you forget -- before the command? for two locks write \
+                    --write 'a b' --write 'it'\\''s'";
+        assert_eq!(mistake("exec a_b it's -- c"), text);
+        assert!(mistake("exec a a -- true").starts_with("unexpected second KEY 'a': "));
+    }
+
+    #[test]
+    fn bare_key_after_the_string_of_c_is_a_mistake() {
+        let text = "unexpected 'extra' beside KEY 'k': -c takes one STRING and no arguments; for two locks write \
+                    --write k --write extra";
+        assert_eq!(mistake("exec k -c x extra"), text);
+        assert_eq!(mistake("exec k extra -c x"), text);
+        for line in ["exec -c x k", "exec --read r -c x k", "range-read -c x k 1 2"] {
+            let text = "KEY 'k' stands after -c: put KEY before -c STRING, which takes no arguments";
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        assert_eq!(claims("exec -c x --write k"), ["write k whole"]);
+        assert_eq!(claims("exec k -c x --read r -n"), ["write k whole", "read r whole"]);
     }
 
     #[test]
@@ -177,10 +241,7 @@ mod tests {
             ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),
             ("range-read t -- true", "no interval: write LO HI or '[LO,HI)' after the KEY"),
             ("range-read t 1 -- true", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
-            (
-                "range-read t [1,2] true -- x",
-                "'[1,2]' is the whole interval, so 'true' has no place: put the command after --",
-            ),
+            ("range-read t [1,2] true -- x", "unexpected 'true' after the interval '[1,2]': put the command after --"),
             ("range-read t 5 3 -- true", "the interval [5,3] ends before it starts"),
         ] {
             assert_eq!(mistake(line), text, "{line}");

@@ -54,8 +54,10 @@ pub struct Exec {
     pub conflict_exit_code: u8,
     /// The lease to ask for, at least a second; of no effect in a store where a hold lives as long as its process.
     pub ttl: Duration,
-    /// The time from TERM to KILL when the command must be stopped; at most a third of `ttl`.
+    /// The time from TERM to KILL when the command must be stopped.
     pub grace: Duration,
+    /// Whether `grace` is the default, which yields where it is too long for `ttl`.
+    pub grace_yields: bool,
     /// The time that connecting to the store may take.
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.

@@ -25,6 +25,7 @@ use std::ffi::OsString;
 
 pub use invocation::Invocation;
 pub use usage::Usage;
+pub(crate) use values::shown;
 
 /// Parses the words of a command line, of which the first is the program's own name, as `std::env::args_os` gives them.
 ///
@@ -40,7 +41,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
         numbers::mark(&mut words);
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
-    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| Usage::of(&error, &page))?;
+    let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
+    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| {
+        let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command());
+        Usage::of(&error, &page, wants_command)
+    })?;
     read::invocation(matches).map_err(|mistake| mistake.on(&page))
 }
 

@@ -39,12 +39,13 @@ pub(super) fn invocation(matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// What `exec` and `range-*` share.
 fn exec(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
-    let (ttl, grace) = lease(&matches)?;
+    let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
     Ok(Invocation::Exec(Exec {
         claims,
         command,
-        ttl,
-        grace,
+        grace_yields,
+        ttl: given(&mut matches, id::TTL),
+        grace: given(&mut matches, id::GRACE),
         wait: wait(&matches)?,
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
@@ -62,12 +63,18 @@ fn given<T: Clone + Send + Sync + 'static>(matches: &mut ArgMatches, id: &str) -
 
 /// The words to execute.
 fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
+    // What follows `sh -c STRING` is an argument of the shell, and users would expect the same here.
+    if matches.index_of(id::KEY) > matches.index_of(id::SHELL_COMMAND).or(Some(usize::MAX)) {
+        let key: &Resource = matches.get_one(id::KEY).expect("KEY has a place among the words");
+        return Err(Mistake::plain(format!(
+            "KEY '{key}' stands after -c: put KEY before -c STRING, which takes no arguments"
+        )));
+    }
     if let Some(string) = matches.remove_one::<OsString>(id::SHELL_COMMAND) {
         return Ok(vec!["/bin/sh".into(), "-c".into(), string]);
     }
-    let words = matches
-        .remove_many(id::COMMAND)
-        .ok_or_else(|| Mistake::plain("no command: put it after --, or give a string to -c"))?;
+    let words =
+        matches.remove_many(id::COMMAND).ok_or_else(|| Mistake::plain("no command: write -- COMMAND, or -c STRING"))?;
     Ok(words.collect())
 }
 
@@ -81,23 +88,6 @@ fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
         }
         (true, _) => Ok(Some(Duration::ZERO)),
         (false, wait) => Ok(wait),
-    }
-}
-
-/// The ttl and the grace. The command is told to stop a grace before its deadline and the last renewal is tried a third of the ttl
-/// before it, so a longer grace would stop commands that hold their lock. A default must not be the reason for a mistake: it yields.
-fn lease(matches: &ArgMatches) -> Result<(Duration, Duration), Mistake> {
-    let get = |id| *matches.get_one::<Duration>(id).expect("the option has a default");
-    let (ttl, grace): (Duration, Duration) = (get(id::TTL), get(id::GRACE));
-    if grace <= ttl / 3 {
-        Ok((ttl, grace))
-    } else if matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue) {
-        Ok((ttl, ttl / 3))
-    } else {
-        let (ttl, grace) = (values::shown(ttl), values::shown(grace));
-        Err(Mistake::plain(format!(
-            "--grace {grace} is more than a third of --ttl {ttl}: lower --grace or raise --ttl"
-        )))
     }
 }
 
@@ -117,7 +107,7 @@ fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         store: store(&mut matches),
     };
     if cleanup.break_grants && cleanup.resources.is_empty() {
-        return Err(Mistake::plain("--break takes live locks away, so it must be told which: name a KEY"));
+        return Err(Mistake::plain("--break needs a KEY: name the locks to take away"));
     }
     Ok(Invocation::Cleanup(cleanup))
 }
@@ -265,15 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn grace_is_at_most_a_third_of_the_ttl() {
-        let text = "--grace 20s is more than a third of --ttl 30s: lower --grace or raise --ttl";
-        assert_eq!(mistake("exec k --grace 20s -- c"), text);
-        assert_eq!(mistake("exec k --ttl 30s --grace 20s -- c"), text);
-        assert_eq!(exec("exec k --grace 10s -- c").grace, secs(10));
-        assert_eq!(exec("exec k --ttl 6s -- c").grace, secs(2), "a default yields");
-        assert_eq!(exec("exec k --ttl 15s -- c").grace, secs(5));
-        let text = "--grace 5s is more than a third of --ttl 6s: lower --grace or raise --ttl";
-        assert_eq!(mistake("exec k --ttl 6s --grace 5s -- c"), text, "what was asked for does not");
+    fn only_a_default_grace_yields() {
+        for (line, grace, yields) in [
+            ("exec k --ttl 6s -- c", 5, true),
+            ("exec k --grace 5s -- c", 5, false),
+            ("exec k --grace 20s --ttl 9s -- c", 20, false),
+        ] {
+            let exec = exec(line);
+            assert_eq!((exec.grace, exec.grace_yields), (secs(grace), yields), "{line}");
+        }
     }
 
     #[test]
@@ -338,10 +328,9 @@ mod tests {
     #[test]
     fn a_rule_that_is_broken_is_named() {
         for (line, text) in [
-            ("exec k", "no command: put it after --, or give a string to -c"),
-            ("exec k make", "no command: put it after --, or give a string to -c"),
-            ("range-read k 1 2", "no command: put it after --, or give a string to -c"),
-            ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
+            ("exec k", "no command: write -- COMMAND, or -c STRING"),
+            ("range-read k 1 2", "no command: write -- COMMAND, or -c STRING"),
+            ("cleanup --break", "--break needs a KEY: name the locks to take away"),
             ("shrink 1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
         ] {
             assert_eq!(mistake(line), text, "{line}");

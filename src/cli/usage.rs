@@ -6,6 +6,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::numbers::unmark;
+use crate::words::one_line;
 
 /// Why there is nothing to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +52,20 @@ impl Mistake {
     pub(super) fn on(self, page: &str) -> Usage {
         let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
         // Words may hold anything, and what they hold must neither break the line nor reach the terminal.
-        Usage::Mistake(text.replace('\u{1}', "").replace(char::is_control, "?"))
+        Usage::Mistake(one_line(&text.replace('\u{1}', "")))
     }
 }
 
 impl Usage {
-    /// What clap says, made while it parsed the command line of `page`.
-    pub(super) fn of(error: &Error, page: &str) -> Self {
+    /// What clap says, made while it parsed the command line of `page`, which may still want a `--` and a command.
+    pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
+            ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
+                let argument = label(text(error, ContextKind::InvalidArg));
+                let text = format!("unexpected argument '{argument}': did you forget -- before the command?");
+                Mistake::plain(text).on(page)
+            }
             _ => mistake(error).on(page),
         }
     }
@@ -86,9 +92,7 @@ fn mistake(error: &Error) -> Mistake {
                 std::error::Error::source(error).map_or_else(|| format!("'{value}' is not valid"), ToString::to_string);
             Mistake::plain(format!("{argument}: {reason}"))
         }
-        ErrorKind::TooManyValues => {
-            Mistake::unexplained(format!("{argument} takes no value, so '{value}' has no place"))
-        }
+        ErrorKind::TooManyValues => Mistake::plain(format!("{argument} takes no value: leave out '{value}'")),
         ErrorKind::ArgumentConflict => {
             let other = label(first(error, ContextKind::PriorArg));
             Mistake::plain(format!("{argument} and {other} exclude each other: give one of them"))
@@ -176,15 +180,15 @@ mod tests {
             ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
             ("exec k -w x -- c", "--wait: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
             ("range-read t 1 2 -w -5 -- c", "--wait: '-5' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
-            ("exec k --connect-timeout 0s -- c", "--connect-timeout: '0s' is too short: no server answers at once"),
-            ("exec k --ttl 0 -- c", "--ttl: '0' is too short: a lease has at least 1s"),
+            ("exec k --connect-timeout 0s -- c", "--connect-timeout: '0s' is too short: give a server at least 1ms"),
+            ("exec k --ttl 0 -- c", "--ttl: '0' is too short: a lease lasts at least 1s"),
             ("exec k -E 256 -- c", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
             ("exec k --replicas x -- c", "--replicas: 'x' is not a number of replicas: give 0, 1, 2 and so on"),
-            ("exec --slot db -- c", "--slot: 'db' lacks the number of slots: write it as db=4"),
+            ("exec --slot db -- c", "--slot: 'db' lacks the number of slots: write db=4"),
             ("exec k -q -v -- c", "--quiet and --verbose exclude each other: give one of them"),
             ("exec k -c a -- c", "--shell and COMMAND exclude each other: give one of them"),
             ("man rlock --dir d", "PAGE and --dir exclude each other: give one of them"),
-            ("inspect --json=x", "--json takes no value, so 'x' has no place; see 'rlock inspect --help'"),
+            ("inspect --json=x", "--json takes no value: leave out 'x'"),
             ("shrink", "LO is missing; see 'rlock shrink --help'"),
             ("shrink 1 2 3", "unexpected argument '3'; see 'rlock shrink --help'"),
             ("downgrade", "MODE is missing; see 'rlock downgrade --help'"),

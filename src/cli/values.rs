@@ -11,7 +11,7 @@ use super::numbers::unmark;
 /// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the keyboard is likelier.
 const SLOTS_MAX: u32 = 1_000_000;
 
-/// The longest duration, so that no sum of an instant and a duration overflows: 100 years.
+/// The longest duration, so that no sum of an instant and a duration overflows.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The shortest lease. Below it the time for renewals and for stopping the command is of the order of one slow reply.
@@ -38,7 +38,7 @@ pub(super) fn shell_command(word: OsString) -> OsString {
 /// `KEY=N`, split at the last `=`, since a name may hold one and a number never does.
 pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
     let (name, slots) =
-        word.rsplit_once('=').ok_or_else(|| format!("'{word}' lacks the number of slots: write it as {word}=4"))?;
+        word.rsplit_once('=').ok_or_else(|| format!("'{word}' lacks the number of slots: write {word}=4"))?;
     let slots = slots.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
     let slots = slots.ok_or_else(|| format!("'{word}' must end in a number of slots from 1 to {SLOTS_MAX}"))?;
     Ok((resource(name)?, slots))
@@ -57,7 +57,7 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
     let duration =
         duration.ok_or_else(|| format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms"))?;
     if duration > DURATION_MAX {
-        Err(format!("'{word}' is too long: a duration may have 100 years"))
+        Err(format!("'{word}' is too long: the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600)))
     } else {
         Ok(duration)
     }
@@ -66,13 +66,13 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
 /// A lease's length.
 pub(super) fn ttl(word: &str) -> Result<Duration, String> {
     let ttl = duration(word)?;
-    if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease has at least 1s")) } else { Ok(ttl) }
+    if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }
 
 /// How long reaching a server may take.
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
-    if timeout.is_zero() { Err(format!("'{word}' is too short: no server answers at once")) } else { Ok(timeout) }
+    if timeout.is_zero() { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
 }
 
 /// An exit code.
@@ -88,7 +88,7 @@ pub(super) fn replicas(word: &str) -> Result<u32, String> {
 }
 
 /// A duration as a message shows it: in units that [`duration`] reads, down to the milliseconds.
-pub(super) fn shown(duration: Duration) -> String {
+pub(crate) fn shown(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     let mut text = String::new();
     for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn durations_that_would_overflow_a_clock_are_refused() {
-        for word in ["101years", "18446744073709551616", "18446744073709551615s"] {
-            assert_eq!(duration(word), Err(format!("'{word}' is too long: a duration may have 100 years")));
+        for word in ["100y", "101years", "18446744073709551616", "18446744073709551615s"] {
+            assert_eq!(duration(word), Err(format!("'{word}' is too long: the limit is 36500 days")));
         }
-        assert!(duration("99years").is_ok());
+        assert!(duration("99years").is_ok() && duration("36500days").is_ok());
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_lease_has_at_least_a_second() {
         assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(ttl("999ms"), Err("'999ms' is too short: a lease has at least 1s".to_owned()));
+        assert_eq!(ttl("999ms"), Err("'999ms' is too short: a lease lasts at least 1s".to_owned()));
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let (name, slots) = slot("a=b=3").unwrap();
         assert_eq!((name.as_str(), slots), ("a=b", 3));
         assert_eq!(slot("db=1000000").unwrap().1, 1_000_000);
-        assert_eq!(slot("db").unwrap_err(), "'db' lacks the number of slots: write it as db=4");
+        assert_eq!(slot("db").unwrap_err(), "'db' lacks the number of slots: write db=4");
         for word in ["db=0", "db=1000001", "db=", "db=-1", "db=x", "db=99999999999"] {
             assert_eq!(slot(word).unwrap_err(), format!("'{word}' must end in a number of slots from 1 to 1000000"));
         }

@@ -8,7 +8,9 @@ use anyhow::Context;
 use super::{Failure, context, describe};
 use crate::cli::invocation::Cleanup;
 use crate::cli::stdout;
-use crate::lock::records::Session;
+use crate::exit;
+use crate::lock::records::{ClaimRecord, Session};
+use crate::lock::resource::Resource;
 use crate::words::one_line;
 
 /// Cleans up, says what was removed, and gives the exit code.
@@ -16,34 +18,57 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut store = context::open_store(&cleanup.store)?;
     let dry = cleanup.dry_run;
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
-    tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session))?;
-    // In a dry run the dead are still there, and so is whoever holds several of the resources.
-    let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
-    let to_break = if cleanup.break_grants { &cleanup.resources[..] } else { &[] };
-    for resource in to_break {
-        let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
-        let live = broken.iter().filter(|(id, _)| told.insert(*id));
-        tell(if dry { "would break" } else { "broke" }, live.map(|(_, session)| session))?;
+    tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session), None)?;
+    if !cleanup.break_grants {
+        return Ok(0);
     }
-    Ok(0)
+    // In a dry run the dead are still there, and so is a session that holds several of the resources.
+    let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
+    let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| held_by(session)).cloned().collect();
+    for resource in &cleanup.resources {
+        let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
+        held.extend(broken.iter().flat_map(|(_, session)| held_by(session)).cloned());
+        let live = broken.iter().filter(|(id, _)| told.insert(*id)).map(|(_, session)| session);
+        tell(if dry { "would break" } else { "broke" }, live, Some((resource, &cleanup.resources)))?;
+    }
+    let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
+    for resource in &free {
+        super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));
+    }
+    Ok(if free.len() == cleanup.resources.len() { exit::NOT_HELD } else { 0 })
+}
+
+/// What a session held; nothing if it waited.
+fn held_by(session: &Session) -> impl Iterator<Item = &Resource> {
+    session.claims.iter().filter(|record| record.rank.is_held()).map(|record| &record.claim.resource)
 }
 
 /// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is done untold if the next thing fails.
-fn tell<'a>(done: &str, sessions: impl Iterator<Item = &'a Session>) -> anyhow::Result<()> {
+///
+/// `broken` is the resource that was broken, and all that were to be: a claim on any other went with its session.
+fn tell<'a>(
+    done: &str,
+    sessions: impl Iterator<Item = &'a Session>,
+    broken: Option<(&Resource, &[Resource])>,
+) -> anyhow::Result<()> {
     let mut report = String::new();
     for session in sessions {
-        line(&mut report, done, session);
+        let is_named = |record: &ClaimRecord| broken.is_none_or(|(_, named)| named.contains(&record.claim.resource));
+        let (named, others): (Vec<_>, Vec<_>) = session.claims.iter().partition(|record| is_named(record));
+        for record in named.into_iter().chain(others) {
+            let line = line(done, session, record);
+            let with = broken.filter(|_| !is_named(record));
+            let with = with.map(|(resource, _)| format!(", held together with '{resource}'")).unwrap_or_default();
+            // Writing to a String can't fail.
+            let _ = writeln!(report, "{}", one_line(&(line + &with)));
+        }
     }
     stdout::print(report.as_bytes()).context("can't write to standard output")
 }
 
-fn line(report: &mut String, done: &str, session: &Session) {
+fn line(done: &str, session: &Session, record: &ClaimRecord) -> String {
     let what = if session.is_holder() { "the hold" } else { "the place in the queue" };
-    for record in &session.claims {
-        let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);
-        let (who, since) = (describe::process(&session.process), describe::time(session.since));
-        let line = format!("{done} {what} for {mode} on '{name}' ({span}) of {who}, since {since}");
-        // Writing to a String can't fail.
-        let _ = writeln!(report, "{}", one_line(&line));
-    }
+    let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);
+    let (who, since) = (describe::process(&session.process), describe::time(session.since));
+    format!("{done} {what} for {mode} on '{name}' ({span}) of {who}, since {since}")
 }

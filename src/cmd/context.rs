@@ -1,6 +1,7 @@
 //! What the subcommands share of the environment: the store that is meant, and the sessions above this process.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store};
 
-pub(super) const STORE: &str = "RLOCK_STORE";
-pub(super) const NAMESPACE: &str = "RLOCK_NAMESPACE";
+const STORE: &str = "RLOCK_STORE";
+const NAMESPACE: &str = "RLOCK_NAMESPACE";
 /// The password for a server, and the file whose first line it is where it is not given itself.
 const PASSWORD: &str = "RLOCK_PASSWORD";
 const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
@@ -28,7 +29,9 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(_)) => Err(Failure::usage(format!("{name} is not UTF-8 text: unset it or set it anew"))),
+        Some(Err(_)) => {
+            Err(Failure::usage(format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text")))
+        }
     }
 }
 
@@ -45,28 +48,53 @@ pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failu
 
 /// Opens the same store, without a word.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
-    let url = given(options.store.as_ref(), STORE)?;
-    let namespace = given(options.namespace.as_ref(), NAMESPACE)?;
+    let url = named_store(options)?;
+    let namespace = named_namespace(options)?;
     let namespace = namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
     Ok(store::open(url.as_deref(), namespace, &secrets(), connect_timeout)?)
 }
 
-fn given(option: Option<&String>, name: &str) -> Result<Option<String>, Failure> {
-    option.map_or_else(|| variable(name), |value| Ok(Some(value.clone())))
+/// The URL in the option or the environment, if either names a store.
+fn named_store(options: &StoreOptions) -> Result<Option<String>, Failure> {
+    if options.store.is_some() {
+        return Ok(options.store.clone());
+    }
+    // An empty variable is often a secret that a CI job did not get. The embedded store would then lock on this host only.
+    if env::var_os(STORE).is_some_and(|value| value.is_empty()) {
+        return Err(Failure::usage(format!(
+            "{STORE} is empty: unset {STORE} for the embedded store, or set {STORE} to the URL of a store"
+        )));
+    }
+    variable(STORE)
+}
+
+/// The namespace in the option or the environment, if either names one.
+fn named_namespace(options: &StoreOptions) -> Result<Option<String>, Failure> {
+    options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))
+}
+
+/// The variables that lead an rlock in the command to `store`, as far as the user named it. The defaults are not exported:
+/// below su(1), an inner rlock uses the default store of its own user.
+pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let mut variables = Vec::new();
+    if named_namespace(options)?.is_some() {
+        variables.push((NAMESPACE.into(), store.namespace().into()));
+    }
+    // The URL of `store` lacks the password. One that came in the environment stays there, as the command may need it.
+    let has_password_in_environment = |url: &str| options.store.is_none() && store::has_password(url);
+    if named_store(options)?.is_some_and(|url| !has_password_in_environment(&url)) {
+        variables.push((STORE.into(), store.url().into()));
+    }
+    Ok(variables)
 }
 
 /// Warns of a password on the command line.
 pub(super) fn warn_of_password(options: &StoreOptions) {
     if options.store.as_deref().is_some_and(store::has_password) {
         super::say(&format!(
-            "warning: ps shows everybody the password in --store: give it in {PASSWORD} or {PASSWORD_FILE}"
+            "warning: ps shows everybody the password in --store: set {PASSWORD} or {PASSWORD_FILE} instead"
         ));
     }
-}
-
-/// Whether the store's URL was found in the environment and has a password in it.
-pub(super) fn has_password_in_environment(options: &StoreOptions) -> Result<bool, Failure> {
-    Ok(options.store.is_none() && variable(STORE)?.as_deref().is_some_and(store::has_password))
 }
 
 /// What the environment has to say to a server that asks who is there.
@@ -81,7 +109,9 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     let ancestors = variable(ANCESTORS)?.unwrap_or_default();
     let ids = std::iter::once(session.as_str()).chain(ancestors.split(',').filter(|id| !id.is_empty()));
     ids.map(|id| {
-        let error = format!("{SESSION} or {ANCESTORS} holds what is no session id: unset both outside of rlock");
+        let error = format!(
+            "{SESSION} or {ANCESTORS} is not a list of session ids: unset both outside of the command of an rlock"
+        );
         id.parse().map_err(|_| Failure::usage(error))
     })
     .collect()
@@ -110,14 +140,14 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
             (None, several) => {
                 let names: Vec<_> = several.iter().map(|name| format!("'{name}'")).collect();
                 return Err(Failure::usage(format!(
-                    "several resources are held here: name one with --resource, of {}",
+                    "the innermost rlock holds several resources: name one with --resource, of {}",
                     names.join(", ")
                 )));
             }
         }
     }
     Err(Failure::refused(&match resource {
-        Some(name) => format!("the rlock around this holds nothing of '{name}': 'rlock inspect' shows what is held"),
+        Some(name) => format!("no rlock around this command holds '{name}': 'rlock inspect' shows what is held"),
         None => NOTHING_HELD.to_owned(),
     }))
 }
@@ -137,7 +167,8 @@ pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
     }
 }
 
-const NOTHING_HELD: &str = "the rlock around this holds nothing any more: run this while its command runs";
+const NOTHING_HELD: &str =
+    "the innermost rlock holds nothing any more: change a hold while the command of its rlock runs";
 
 fn held_by(session: &Session) -> Vec<Resource> {
     let mut held = Vec::new();

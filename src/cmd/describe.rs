@@ -1,6 +1,6 @@
 //! The words for who holds and who waits.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,33 +13,44 @@ use crate::words::without_passwords;
 /// How many characters of a command are shown in a line.
 const COMMAND_CHARS: usize = 60;
 
-/// One line: what of `claims` is held, by whom, since when, how many wait. `related` are the sessions that can't be in the way.
+/// From how many others on their number is not told.
+const OTHERS_MAX: usize = 10;
+
+/// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait. `related` are the sessions that
+/// can't be in the way.
 pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
     let stranger = |session: &SessionId| !related.contains(session);
     let clashes = |claim: &Claim, mode: Mode, span: &Span| {
         let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
         (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
     };
-    let mut first_waiter = None;
+    let listed: HashMap<_, _> =
+        obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
+    let mut holders = HashSet::new();
+    let (mut first_holder, mut first_waiter) = (None, None);
     for claim in claims {
-        let Some(obstruction) = obstructions.iter().find(|it| it.listing.name == claim.resource) else { continue };
+        let Some(obstruction) = listed.get(&claim.resource) else { continue };
         let listing = &obstruction.listing;
-        let line = |doing: &str, mode, span, of: &Process, since| {
-            let (what, who, since) = (part(listing.name.as_str(), span), process(of), time(since));
-            let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
-            format!("{what} is {doing} {mode} by {who}, since {since}{stopped}; {}", waiting(obstruction, related))
-        };
-        let mut holders = listing.holders.iter();
-        if let Some(it) = holders.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
-            return line("held for", it.mode, &it.span, &it.process, it.since);
+        for it in listing.holders.iter().filter(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            holders.insert(it.session);
+            first_holder.get_or_insert((obstruction, it));
         }
         let mut waiters = listing.waiters.iter();
         if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
-            first_waiter.get_or_insert_with(|| line("waited for in mode", it.mode, &it.span, &it.process, it.since));
+            first_waiter.get_or_insert((obstruction, it));
         }
     }
-    if let Some(line) = first_waiter {
-        return line;
+    let line = |obstruction: &Obstruction, doing: &str, mode: Mode, span: &Span, of: &Process, since, others: &str| {
+        let (what, who, since) = (part(obstruction.listing.name.as_str(), span), process(of), time(since));
+        let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
+        format!("{what} is {doing} {mode} by {who}, since {since}{stopped}{others}; {}", waiting(obstruction, related))
+    };
+    if let Some((obstruction, it)) = first_holder {
+        let others = others(holders.len() - 1);
+        return line(obstruction, "held for", it.mode, &it.span, &it.process, it.since, &others);
+    }
+    if let Some((obstruction, it)) = first_waiter {
+        return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
     }
     // On the embedded store a session above is a stranger if it is another user's.
     if let [above @ .., own] = related
@@ -48,7 +59,16 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
         return in_the_way(claims, &[*own], obstructions);
     }
     let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
-    format!("{} was held a moment ago", names.join(", "))
+    format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+}
+
+/// How many others are in the way. A server lists only some of many, so the number ends where both stores know it.
+fn others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1..OTHERS_MAX => format!(", and {count} more"),
+        _ => format!(", and {OTHERS_MAX} or more others"),
+    }
 }
 
 fn part(name: &str, span: &Span) -> String {
@@ -114,6 +134,12 @@ pub(super) fn duration(length: Micros) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_holders_are_counted_as_far_as_a_server_lists_them() {
+        let shown = [0, 1, 9, 10, 300].map(others);
+        assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
+    }
 
     #[test]
     fn every_instant_can_be_told() {

@@ -9,8 +9,11 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::PollFlags;
 
+use super::room::{self, Limits};
 use super::{Failure, context, describe};
+use crate::cli;
 use crate::cli::invocation::Exec;
+
 use crate::lock::lease::Lease;
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::passwd;
@@ -33,8 +36,13 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
     let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
-    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
+    if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
+    {
+        return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
+    }
     let leases = store.leases();
+    let grace = grace(&exec, leases)?;
+    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -47,7 +55,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     related.push(session);
     let hold = store.acquire(request, AcquireOptions { replicas: exec.replicas }).map_err(Failure::from)?;
     let options = Options {
-        grace: exec.grace,
+        grace,
         wait: exec.wait,
         busy_code: exec.conflict_exit_code,
         notice: !exec.quiet && io::stderr().is_terminal(),
@@ -69,10 +77,28 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         leases,
         busy_code: exec.conflict_exit_code,
         quiet: exec.quiet,
+        wait: exec.wait,
         tells_wait: exec.verbose,
     });
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     run::run(&mut *supervised, command, start_with, options, signals)
+}
+
+/// The grace to keep. Where a grant is a lease, the command is told to stop a grace before its deadline, and the last renewal is tried a
+/// third of the ttl before it, so a longer grace would stop commands that hold their lock.
+fn grace(exec: &Exec, leases: bool) -> Result<Duration, Failure> {
+    let Exec { ttl, grace, grace_yields, .. } = *exec;
+    match ttl / 3 {
+        _ if !leases => Ok(grace),
+        limit if grace <= limit => Ok(grace),
+        // A default must not be the reason for a mistake.
+        limit if grace_yields => Ok(limit),
+        _ => Err(Failure::usage(format!(
+            "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
+            cli::shown(grace),
+            cli::shown(ttl)
+        ))),
+    }
 }
 
 /// The request as the loop sees it, with the words for what it tells.
@@ -84,6 +110,8 @@ struct Supervised {
     leases: bool,
     busy_code: u8,
     quiet: bool,
+    /// How long the request may wait.
+    wait: Option<Duration>,
     /// Whether a wait is still to be told.
     tells_wait: bool,
 }
@@ -144,8 +172,9 @@ impl run::Hold for Supervised {
 
     fn release(&mut self) -> anyhow::Result<Option<String>> {
         let released = self.hold.release().with_context(|| {
-            let end = if self.leases { "its lease ends" } else { "rlock has ended" };
-            format!("could not release, so it is free only when {end}")
+            let end = if self.leases { "the lease ends" } else { "rlock has ended" };
+            let names = names(&self.claims);
+            format!("could not release {names}, held until {end}")
         })?;
         Ok((released == Released::Lost).then(|| self.lost()))
     }
@@ -156,6 +185,11 @@ impl run::Hold for Supervised {
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         self.hold.kept()
+    }
+
+    fn gave_up(&mut self) -> anyhow::Result<String> {
+        let waited = self.wait.map(|wait| format!("; waited {}", cli::shown(wait)));
+        Ok(self.blocked_by()? + &waited.unwrap_or_default())
     }
 
     fn overdue(&self) -> String {
@@ -173,7 +207,7 @@ fn names(claims: &[Claim]) -> String {
 
 fn random_id() -> anyhow::Result<SessionId> {
     let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).context("no random numbers can be had")?;
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).context("can't get random numbers")?;
     Ok(SessionId(id))
 }
 
@@ -189,13 +223,8 @@ fn inherited(
         (context::SESSION.into(), session.to_string().into()),
         (context::RESOURCE.into(), lines(exec.claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
-        (context::NAMESPACE.into(), store.namespace().into()),
     ];
-    // The store's own URL is without the password that the command may need for rlocks of its own, and may have
-    // already.
-    if !context::has_password_in_environment(&exec.store)? {
-        variables.push((context::STORE.into(), store.url().into()));
-    }
+    variables.extend(context::exported(&exec.store, store)?);
     // One that is left from elsewhere would make strangers of this session's descendants its ancestors.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: options in, wiring, exit code out.
 //!
-//! `context` has what they share of the environment, `describe` the words for who holds and who waits.
+//! `context` has what they share of the environment, `describe` the words for who holds and who waits. `room` says what fits into
+//! the command's environment.
 
 mod cleanup;
 mod completions;
@@ -10,6 +11,7 @@ mod downgrade;
 mod exec;
 mod inspect;
 mod man;
+mod room;
 mod shrink;
 
 use std::ffi::OsString;

@@ -4,6 +4,7 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
+//! | [`text`] | what a terminal obeys or hides, and so no name may hold |
 //! | [`resource`], [`endpoint`], [`span`], [`mode`] | what a claim is made of |
 //! | [`request`] | claims, sessions, and the process behind one |
 //! | [`lease`] | until when a holder may rely on its grant, and when it renews |
@@ -23,6 +24,7 @@ pub mod request;
 pub mod resource;
 pub mod span;
 pub mod table;
+pub mod text;
 
 mod conflict;
 mod listing;

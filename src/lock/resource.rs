@@ -6,7 +6,9 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control characters.
+use super::text::Unprintable;
+
+/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control or format characters.
 ///
 /// Names are compared byte by byte; nothing is trimmed, folded or normalised. A clone shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +21,7 @@ impl Resource {
     /// The resource of this name.
     ///
     /// # Errors
-    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control character (`char::is_control`).
+    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control or format character.
     pub fn new(name: &str) -> Result<Resource, ResourceError> {
         if name.is_empty() {
             return Err(ResourceError::Empty);
@@ -27,10 +29,10 @@ impl Resource {
         if name.len() > Self::MAX_BYTES {
             return Err(ResourceError::TooLong { bytes: name.len() });
         }
-        if name.contains(char::is_control) {
-            return Err(ResourceError::ControlCharacter { shown: name.replace(char::is_control, "?") });
+        match Unprintable::find(name) {
+            Some(found) => Err(ResourceError::Unprintable(found)),
+            None => Ok(Resource(name.into())),
         }
-        Ok(Resource(name.into()))
     }
 
     /// The plain name.
@@ -55,11 +57,8 @@ pub enum ResourceError {
         /// How long it is, in bytes of UTF-8.
         bytes: usize,
     },
-    /// The text has a control character.
-    ControlCharacter {
-        /// The text with `?` for each control character, so that printing it is safe on a terminal.
-        shown: String,
-    },
+    /// The text has a control or format character.
+    Unprintable(Unprintable),
 }
 
 impl fmt::Display for ResourceError {
@@ -69,9 +68,7 @@ impl fmt::Display for ResourceError {
             ResourceError::TooLong { bytes } => {
                 write!(f, "a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)
             }
-            ResourceError::ControlCharacter { shown } => {
-                write!(f, "the resource name '{shown}' has a control character")
-            }
+            ResourceError::Unprintable(found) => write!(f, "the resource name {found}"),
         }
     }
 }
@@ -99,9 +96,23 @@ mod tests {
 
     #[test]
     fn control_characters_are_refused_and_not_repeated_to_the_terminal() {
-        assert_eq!(refusal("a\nb"), "the resource name 'a?b' has a control character");
-        assert_eq!(refusal("\u{1b}[2J\u{9b}x"), "the resource name '?[2J?x' has a control character");
-        assert_eq!(refusal("\0\u{7f}"), "the resource name '??' has a control character");
+        let advice = "leave out control and format characters";
+        assert_eq!(refusal("a\nb"), format!("the resource name 'a?b' has the control character U+000A: {advice}"));
+        let text = format!("the resource name '?[2J?x' has the control character U+001B: {advice}");
+        assert_eq!(refusal("\u{1b}[2J\u{9b}x"), text);
+        assert_eq!(refusal("\0\u{7f}"), format!("the resource name '??' has the control character U+0000: {advice}"));
+    }
+
+    #[test]
+    fn bidi_and_other_format_characters_are_refused_by_their_code_point() {
+        for (name, code) in
+            [("a\u{202E}b", "U+202E"), ("a\u{200B}b", "U+200B"), ("a\u{FEFF}b", "U+FEFF"), ("a\u{E0062}b", "U+E0062")]
+        {
+            let text = format!(
+                "the resource name 'a?b' has the format character {code}: leave out control and format characters"
+            );
+            assert_eq!(refusal(name), text);
+        }
     }
 
     #[test]
@@ -122,7 +133,7 @@ mod tests {
         fn any_text_is_kept_or_refused_in_one_safe_line(name in any::<String>()) {
             match Resource::new(&name) {
                 Ok(resource) => prop_assert_eq!(resource.as_str(), name),
-                Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
+                Err(error) => prop_assert!(!error.to_string().contains(crate::lock::text::is_control_or_format)),
             }
         }
     }

@@ -9,7 +9,7 @@ use super::embedded::Embedded;
 use super::percent::{decode, encode};
 use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
-use crate::words::one_line;
+use crate::lock::text::Unprintable;
 
 /// The namespace where none is given.
 pub const DEFAULT_NAMESPACE: &str = "rlock";
@@ -49,14 +49,17 @@ fn complete(mut target: Target, secrets: &Secrets) -> Result<Target, Error> {
 }
 
 fn check_namespace(namespace: &str) -> Result<(), Error> {
-    if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || namespace.chars().any(char::is_control) {
-        let shown: String = namespace.chars().take(40).collect();
-        let shown = one_line(&shown);
-        return Err(Error::Usage(format!(
-            "the namespace '{shown}' can't be used: it takes 1 to {NAMESPACE_BYTES_MAX} bytes without control characters"
-        )));
+    if namespace.is_empty() {
+        return Err(Error::Usage("a namespace must not be empty".to_owned()));
     }
-    Ok(())
+    let bytes = namespace.len();
+    if bytes > NAMESPACE_BYTES_MAX {
+        return Err(Error::Usage(format!("a namespace may have {NAMESPACE_BYTES_MAX} bytes, this one has {bytes}")));
+    }
+    match Unprintable::find(namespace) {
+        Some(found) => Err(Error::Usage(format!("the namespace {found}"))),
+        None => Ok(()),
+    }
 }
 
 fn file_path(url: &str) -> Result<PathBuf, Error> {

@@ -19,6 +19,7 @@ use rustix::process::{
 
 use super::event::{Ended, Group, Signal, Stop};
 use super::guardian::{Guardian, Ward};
+use super::hint;
 use super::processes::{self, Process, Stat, own_group, own_session};
 use super::signals::Signals;
 use super::spawn::{Outcome, Start};
@@ -461,7 +462,10 @@ fn start_error(program: &OsStr, error: &io::Error) -> StartError {
         }
         _ => (exit::NOT_EXECUTABLE, reason(error)),
     };
-    StartError { code, text: format!("cannot run '{name}': {why}") }
+    let is_function = || std::env::var_os(hint::function_variable(program)).is_some();
+    let hint = (code == exit::NOT_FOUND).then(|| hint::hint(program, is_function())).flatten();
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    StartError { code, text: format!("cannot run '{name}': {why}{hint}") }
 }
 
 /// Whether a file of that name is where the kernel would look for it.

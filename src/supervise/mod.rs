@@ -10,6 +10,7 @@
 pub mod child;
 pub mod event;
 mod guardian;
+mod hint;
 pub mod machine;
 mod processes;
 pub mod run;

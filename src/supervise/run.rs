@@ -76,6 +76,14 @@ pub trait Hold {
     /// The store's; the line is left out then.
     fn blocked_by(&mut self) -> anyhow::Result<String>;
 
+    /// The same once the wait is over, with how long it was.
+    ///
+    /// # Errors
+    /// The store's.
+    fn gave_up(&mut self) -> anyhow::Result<String> {
+        self.blocked_by()
+    }
+
     /// Descriptors by which the store knows that this process lives. They stay open until the command's process tree is gone, even if
     /// rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>>;
@@ -419,7 +427,7 @@ where
     }
 
     fn report_busy(&mut self) -> anyhow::Result<()> {
-        match self.hold.blocked_by() {
+        match self.hold.gave_up() {
             Ok(holder) => {
                 if !self.quiet {
                     self.say("busy: ", &holder);

@@ -56,19 +56,48 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     ended_by_break(holder);
     waiter.expect_held();
     assert_eq!(lab.counts("k"), (1, 0));
-    lab.run(["cleanup", "--break", "j"]).printed("");
     waiter.end().silently(0);
     lab.assert_idle();
 }
 
-/// "take live grants away": of a request for several resources all, for it holds all or nothing.
+/// "take live grants away": of a request for several resources all, for it holds all or nothing. What went with the
+/// named resource is said.
 #[test]
-fn breaking_one_of_several_claims_ends_them_all() {
+fn breaking_one_of_several_claims_ends_and_names_them_all() {
     let lab = Lab::new();
-    let mut holder = lab.hold_by(["exec", "j", "k"]);
-    lab.run(["cleanup", "--break", "j"]);
+    let mut holder = lab.hold_by(["exec", "j", "--write", "k"]);
+    let held = first(&lab, "holders");
+    let (j, k) = ("the hold for write on 'j' (whole)", "the hold for write on 'k' (whole)");
+    let with = |line: String| line.replace('\n', ", held together with 'j'\n");
+    let dry = lab.run(["cleanup", "--break", "--dry-run", "j"]);
+    dry.printed(&(line("would break", j, &held) + &with(line("would break", k, &held))));
+    let named =
+        line("would break", k, &held) + &line("would break", j, &held).replace('\n', ", held together with 'k'\n");
+    lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&named);
+    let both = lab.run(["cleanup", "--break", "--dry-run", "j", "k"]);
+    both.printed(&(line("would break", j, &held) + &line("would break", k, &held)));
+    let ran = lab.run(["cleanup", "--break", "j"]);
+    ran.printed(&(line("broke", j, &held) + &with(line("broke", k, &held))));
     wait_until("the holder ends though its input is open", || !holder.runs());
     holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock cleanup --break' does; the command is stopped");
+    lab.assert_idle();
+}
+
+/// "exits 1 if nobody held any", and says so
+#[test]
+fn break_of_what_nobody_holds_exits_1() {
+    let lab = Lab::new();
+    let nobody = |key: &str| format!("nobody holds '{key}': nothing to break; 'rlock inspect' shows what is held");
+    lab.run(["cleanup", "--break", "k"]).said(1, &nobody("k"));
+    lab.run(["cleanup", "--break", "k", "--dry-run"]).said(1, &nobody("k"));
+    let both = lab.run(["cleanup", "--break", "k", "j"]);
+    assert_eq!((both.code(), both.stdout.as_str()), (Some(1), ""));
+    assert_eq!(both.stderr, format!("rlock: {}\nrlock: {}\n", nobody("k"), nobody("j")));
+    // A dead holder is removed on the way, and its resource was held.
+    lab.hold("k").kill();
+    let ran = lab.run(["cleanup", "--break", "k"]);
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
+    assert!(ran.stdout.starts_with("removed the hold for write on 'k'"), "{ran:?}");
     lab.assert_idle();
 }
 
@@ -82,10 +111,11 @@ fn ended_by_break(mut holder: Running) {
 fn break_takes_nothing_but_what_is_named() {
     let lab = Lab::new();
     let mut others = [lab.hold("kk"), lab.hold("j"), lab.hold_by(["exec", "k", "--namespace", "other"])];
-    lab.run(["cleanup", "--break"]).said(64, "--break takes live locks away, so it must be told which: name a KEY");
+    lab.run(["cleanup", "--break"]).said(64, "--break needs a KEY: name the locks to take away");
     let holder = lab.hold("k");
-    let said = lab.run(["cleanup", "--break", "k", "i"]).stdout;
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let ran = lab.run(["cleanup", "--break", "k", "i"]);
+    assert_eq!((ran.code(), ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");
+    assert_eq!(ran.stderr, "rlock: nobody holds 'i': nothing to break; 'rlock inspect' shows what is held\n");
     ended_by_break(holder);
     assert!(others.iter_mut().all(Running::runs));
     others.into_iter().for_each(|other| other.end().silently(0));

@@ -86,7 +86,7 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     };
     let plain = listed(&["env"]);
     assert!(plain.contains("\n9\n"), "{plain}");
-    assert_eq!(listed(&[RLOCK, "exec", "k", "j", "--"]), plain);
+    assert_eq!(listed(&[RLOCK, "exec", "k", "--write", "j", "--"]), plain);
     assert_eq!(listed(&[RLOCK, "exec", "k", "--", RLOCK, "exec", "j", "--"]), plain);
     // One that had to wait has watched others meanwhile.
     let holder = lab.hold("w");

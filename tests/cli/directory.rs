@@ -60,8 +60,10 @@ fn a_umask_locks_nobody_out_of_his_own_store() {
     fs::create_dir(&home).expect("a folder");
     std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("it can be given away");
     let program = lab.folder().join("rlock");
-    let nested =
-        format!("umask 0777; '{0}' exec k -- '{0}' exec k j -- true && '{0}' exec k -- echo done", program.display());
+    let nested = format!(
+        "umask 0777; '{0}' exec k -- '{0}' exec k --write j -- true && '{0}' exec k -- echo done",
+        program.display()
+    );
     let mut shell = users::alone(65534).program(&lab, Path::new("sh"));
     shell.env("RLOCK_STORE", format!("file://{}/store", home.display()));
     Ran::of(shell.args(["-c", &nested])).printed("done\n");

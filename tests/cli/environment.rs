@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::privilege;
 use crate::support::{Lab, RLOCK, Ran};
 
 /// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line that ends them.
@@ -34,14 +35,15 @@ fn the_command_is_told_what_it_holds() {
     assert!(session.len() == 32 && session.bytes().all(|byte| byte.is_ascii_hexdigit()), "{session}");
     assert!(token(&told) > 1_500_000_000_000_000, "a token is no less than the clock in microseconds");
     let rest = ["ANCESTORS", "RESOURCE", "MODE", "STORE", "NAMESPACE"].map(|name| told[name].as_str());
-    assert_eq!(rest, ["unset", "k", "write", &lab.url(), "rlock"]);
+    assert_eq!(rest, ["unset", "k", "write", &lab.url(), "unset"], "a default is not exported");
 }
 
 /// "of several claims the highest" token; of resources and modes "one on each line"
 #[test]
 fn several_claims_are_told_in_their_order() {
     let lab = Lab::new();
-    let words = ["exec", "--read", "b", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
+    let words =
+        ["exec", "--read", "b", "--write", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
     let told = shown(&lab.run(words));
     assert_eq!(
         [&told["RESOURCE"], &told["MODE"], &told["NAMESPACE"]],
@@ -51,8 +53,33 @@ fn several_claims_are_told_in_their_order() {
     for resource in ["a b", "b"] {
         last = last.max(token(&shown(&lab.run(["exec", "--namespace", "n", resource, "-c", SHOW]))));
     }
-    let both = token(&shown(&lab.run(["exec", "--namespace", "n", "b", "a b", "-c", SHOW])));
+    let both = token(&shown(&lab.run(["exec", "--namespace", "n", "b", "--write", "a b", "-c", SHOW])));
     assert!(both > last, "{both} is not above {last}");
+}
+
+/// "Refuse a request whose names do not fit into its command's environment before it waits (64)"
+#[test]
+fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let claims = |count: usize| (0..count).flat_map(|n| ["--write".to_owned(), format!("{n:0>500}")]);
+    let exec = |count| {
+        lab.run(
+            ["exec".to_owned(), "k".to_owned()]
+                .into_iter()
+                .chain(claims(count))
+                .chain(["--".to_owned(), "true".to_owned()]),
+        )
+    };
+    let text = "the names do not fit into the command's environment: RLOCK_RESOURCE would have 150317 bytes, \
+                the limit is 131072; lock fewer resources at once, or give them shorter names";
+    if rustix::param::page_size() == 4096 {
+        exec(300).said(64, text);
+    }
+    assert_eq!(lab.counts("k"), (1, 0));
+    // Without the holder, one that fits is run.
+    let words = ["exec".to_owned()].into_iter().chain(claims(260)).chain(["-c".to_owned(), "exit 3".to_owned()]);
+    lab.run(words).silently(3);
 }
 
 /// "token: a u64 that rises with every grant on a resource"
@@ -113,7 +140,57 @@ fn options_win_over_variables() {
     assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&lab.url(), "theirs"]);
     // Set to nothing is not set.
     let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")));
-    assert_eq!(told["NAMESPACE"], "rlock");
+    assert_eq!(told["NAMESPACE"], "");
+    lab.run(["exec", "-v", "k", "--namespace", "rlock", "-c", "exit 3"]).said(3, "holds 'k'");
+}
+
+/// "An empty RLOCK_STORE is a usage error", for it is often a secret that is missing.
+#[test]
+fn empty_store_variable_is_a_usage_error() {
+    let lab = Lab::new();
+    let text =
+        "RLOCK_STORE is empty: unset RLOCK_STORE for the embedded store, or set RLOCK_STORE to the URL of a store";
+    for words in [&["exec", "k", "--", "true"][..], &["inspect"], &["cleanup"], &["downgrade", "read"]] {
+        Ran::of(lab.rlock(words).env("RLOCK_STORE", "")).said(64, text);
+    }
+    // The option says which store is meant, so the variable does not matter.
+    let told = shown(&Ran::of(lab.rlock(["exec", "--store", &lab.url(), "k", "-c", SHOW]).env("RLOCK_STORE", "")));
+    assert_eq!(told["STORE"], lab.url());
+}
+
+/// "The default store is not exported: another user's rlock has a default of its own"
+#[test]
+fn default_store_is_not_exported() {
+    if !rustix::process::geteuid().is_root() && !privilege::is_root("to become another user") {
+        return;
+    }
+    let lab = Lab::new();
+    let Some(mut unshare) = privilege::namespaces("a /run of its own", &["--mount"]) else { return };
+    lab.settle(&mut unshare);
+    let script = r#"mount -t tmpfs -o mode=755 none /run
+        mkdir -m 1777 /run/lock
+        cp "$1" /run/rlock-program
+        /run/rlock-program exec k -c 'echo "${RLOCK_STORE-unset} ${RLOCK_NAMESPACE-unset}"'
+        other="setpriv --reuid=65534 --regid=65534 --clear-groups"
+        /run/rlock-program exec k -- $other /run/rlock-program exec k -- echo inner
+        /run/rlock-program exec k --store file:///run/named -- /run/rlock-program exec -n k -c 'echo "$RLOCK_STORE"'"#;
+    Ran::of(unshare.env_remove("RLOCK_STORE").args(["sh", "-ec", script, "sh", RLOCK]))
+        .printed("unset unset\ninner\nfile:///run/named\n");
+}
+
+/// A store that was named, by option or environment, is the one that an rlock inside meets.
+#[test]
+fn named_store_is_met_by_an_rlock_inside() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let words = ["exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    assert_eq!(shown(&lab.run(words))["STORE"], other.url());
+    // An inner option names the store for all that is further inside.
+    let words =
+        ["exec", "k", "--", RLOCK, "exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    let told = shown(&lab.run(words));
+    assert_eq!((&told["STORE"], told["NAMESPACE"].as_str()), (&other.url(), "unset"));
+    let words = ["exec", "--namespace", "n", "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
+    assert_eq!(shown(&lab.run(words))["NAMESPACE"], "n");
 }
 
 /// "the same KEY in two namespaces is two resources"
@@ -125,13 +202,15 @@ fn namespaces_are_apart() {
     for other in ["b", "A", "aa", "a b", "rlock"] {
         lab.run(["exec", "-nq", "k", "--namespace", other, "--", "true"]).silently(0);
         lab.run(["inspect", "--namespace", other]).printed("nobody holds or waits\n");
-        lab.run(["cleanup", "--break", "k", "--namespace", other]).printed("");
+        lab.run(["cleanup", "--break", "k", "--namespace", other]).failed(1);
     }
     assert_eq!(lab.inspect(["--namespace", "a"])["resources"][0]["name"], "k");
-    let text = |shown: &str| {
-        format!("the namespace '{shown}' can't be used: it takes 1 to 128 bytes without control characters")
+    lab.run(["exec", "k", "--namespace", "", "--", "true"]).said(64, "a namespace must not be empty");
+    let text = |shown: &str, what: &str| {
+        format!("the namespace '{shown}' has the {what}: leave out control and format characters")
     };
-    lab.run(["exec", "k", "--namespace", "", "--", "true"]).said(64, &text(""));
-    lab.run(["inspect", "--namespace", "a\nb"]).said(64, &text("a?b"));
-    lab.run(["inspect", "--namespace", &"n".repeat(129)]).said(64, &text(&"n".repeat(40)));
+    lab.run(["inspect", "--namespace", "a\nb"]).said(64, &text("a?b", "control character U+000A"));
+    lab.run(["inspect", "--namespace", "a\u{2066}b"]).said(64, &text("a?b", "format character U+2066"));
+    let long = "a namespace may have 128 bytes, this one has 129";
+    lab.run(["inspect", "--namespace", &"n".repeat(129)]).said(64, long);
 }

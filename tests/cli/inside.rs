@@ -84,7 +84,7 @@ fn a_hold_never_grows() {
     inside(
         &["exec", "k"],
         &["downgrade", "read", "--resource", "j"],
-        "the rlock around this holds nothing of 'j': 'rlock inspect' shows what is held",
+        "no rlock around this command holds 'j': 'rlock inspect' shows what is held",
     );
     lab.assert_idle();
 }
@@ -93,14 +93,28 @@ fn a_hold_never_grows() {
 #[test]
 fn the_resource_must_be_named_where_there_are_several() {
     let lab = Lab::new();
-    let text = "several resources are held here: name one with --resource, of 'a', 'b'";
-    lab.run(["exec", "a", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
-    let mut holder = obedient(&lab, &["exec", "a", "b"]);
+    let text = "the innermost rlock holds several resources: name one with --resource, of 'a', 'b'";
+    lab.run(["exec", "a", "--write", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
+    let mut holder = obedient(&lab, &["exec", "a", "--write", "b"]);
     assert_eq!(told(&mut holder, "downgrade read --resource b"), "0");
     assert_eq!([&held(&lab, "a")["mode"], &held(&lab, "b")["mode"]], ["write", "read"]);
     // The hold may be one further out than the innermost.
     assert_eq!(told(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
     assert_eq!(held(&lab, "a")["mode"], "read");
+}
+
+/// "shrink and downgrade without --resource change only what the innermost rlock holds"
+#[test]
+fn change_without_a_resource_is_of_the_innermost_hold_only() {
+    let lab = Lab::new();
+    let mut holder = obedient(&lab, &["range-write", "a", "0", "9"]);
+    assert_eq!(told(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
+    assert_eq!(held(&lab, "a")["span"]["hi"], "9");
+    // The same resource, held by both.
+    assert_eq!(told(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
+    assert_eq!(held(&lab, "a")["span"]["hi"], "9");
+    assert_eq!(told(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
+    assert_eq!(held(&lab, "a")["mode"], "write");
 }
 
 /// "inside a hold", and so a mistake outside of one
@@ -110,6 +124,6 @@ fn outside_of_a_hold_there_is_nothing_to_change() {
     let text = "not inside a hold: RLOCK_SESSION is not set, so run this in the command of 'rlock exec' or 'rlock range-write'";
     lab.run(["shrink", "1", "2"]).said(64, text);
     lab.run(["downgrade", "read"]).said(64, text);
-    let over = "refused: the rlock around this holds nothing any more: run this while its command runs";
+    let over = "refused: the innermost rlock holds nothing any more: change a hold while the command of its rlock runs";
     Ran::of(lab.rlock(["downgrade", "read"]).env("RLOCK_SESSION", "0".repeat(32))).said(65, over);
 }

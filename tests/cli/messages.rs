@@ -37,8 +37,28 @@ fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
     let _second = lab.wait_by(["exec", "--read", "k"]);
     lab.until_waiting("k", 2);
     busy().said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
-    lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
-    lab.run(["exec", "-n", "free", "k", "--", "true"]).said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+    // A request that waited says how long.
+    let waited = in_the_way("'k' is held for write", &held, "2 wait; waited 10ms");
+    lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
+    lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
+        .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+}
+
+/// "The busy line counts the other blockers ("and 2 more")", those of all resources of the request, each once.
+#[test]
+fn busy_line_counts_the_other_holders() {
+    let lab = Lab::new();
+    let _readers = [lab.hold_by(["exec", "--read", "k"]), lab.hold_by(["exec", "--read", "k", "--write", "j"])];
+    let busy = |words: &[&str]| lab.run([&["exec", "-n"], words, &["--", "true"]].concat()).failed(75).to_owned();
+    assert!(busy(&["k"]).ends_with("Z, and 1 more; nobody waits"), "{}", busy(&["k"]));
+    assert!(busy(&["--write", "j"]).ends_with("Z; nobody waits"));
+    assert!(busy(&["k", "--write", "j"]).ends_with("Z, and 1 more; nobody waits"));
+    let _part = lab.hold_by(["range-write", "i", "1", "2"]);
+    let _other = lab.hold_by(["range-write", "i", "3", "4"]);
+    let said = busy(&["k", "--write", "i"]);
+    assert!(said.contains("'k' is held for read by ") && said.ends_with("Z, and 3 more; nobody waits"), "{said}");
+    let ran = lab.run(["range-read", "-n", "i", "0", "1", "--", "true"]);
+    assert!(ran.failed(75).ends_with("Z; nobody waits"), "{ran:?}");
 }
 
 /// The same for a part of a resource: the part that is held is named, not the one that was asked.
@@ -87,7 +107,7 @@ fn a_wait_lasts_as_long_as_it_says() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let started = Instant::now();
-    assert!(lab.run(["exec", "-w", "150ms", "k", "--", "true"]).failed(75).ends_with("; nobody waits"));
+    assert!(lab.run(["exec", "-w", "150ms", "k", "--", "true"]).failed(75).ends_with("; nobody waits; waited 150ms"));
     assert!(started.elapsed() >= Duration::from_millis(150));
     assert_eq!(lab.counts("k"), (1, 0));
     let waiter = lab.wait_by(["exec", "-w", "10m", "k"]);

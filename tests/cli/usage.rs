@@ -16,7 +16,7 @@ fn mistakes(cases: &[(&str, &str)]) {
     assert!(!lab.directory().exists(), "a mistake made a store");
 }
 
-/// "names empty, too long or with control characters"
+/// "names empty, too long or with control characters"; "names refuse bidi and other format characters"
 #[test]
 fn names_have_limits() {
     let lab = Lab::new();
@@ -24,9 +24,20 @@ fn names_have_limits() {
     for (name, text) in [
         ("", "a resource name must not be empty"),
         (long.as_str(), "a resource name may have 512 bytes, this one has 513"),
-        ("a\nb", "the resource name 'a?b' has a control character"),
-        ("\u{1b}[2J", "the resource name '?[2J' has a control character"),
-        ("\u{9b}x", "the resource name '?x' has a control character"),
+        ("a\nb", "the resource name 'a?b' has the control character U+000A: leave out control and format characters"),
+        (
+            "\u{1b}[2J",
+            "the resource name '?[2J' has the control character U+001B: leave out control and format characters",
+        ),
+        ("\u{9b}x", "the resource name '?x' has the control character U+009B: leave out control and format characters"),
+        (
+            "a\u{202e}b",
+            "the resource name 'a?b' has the format character U+202E: leave out control and format characters",
+        ),
+        (
+            "a\u{200d}b",
+            "the resource name 'a?b' has the format character U+200D: leave out control and format characters",
+        ),
     ] {
         for (words, label) in [
             (vec!["exec", name, "--", "true"], "KEY"),
@@ -86,7 +97,7 @@ fn an_interval_must_be_one() {
         ("[1;2]", interval("[1;2]")),
         ("[1,2,3]", interval("[1,2,3]")),
         ("1/0 2", "'1/0' divides by zero: write inf or -inf for an interval without end".to_owned()),
-        ("[1,2] 3", "'[1,2]' is the whole interval, so '3' has no place: put the command after --".to_owned()),
+        ("[1,2] 3", "unexpected '3' after the interval '[1,2]': put the command after --".to_owned()),
         ("1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'".to_owned()),
     ];
     for start in ["range-read k", "range-prewrite k", "range-write k"] {
@@ -102,12 +113,11 @@ fn an_interval_must_be_one() {
 /// "a missing command"
 #[test]
 fn there_must_be_one_command_and_something_to_lock() {
-    let none = "no command: put it after --, or give a string to -c";
+    let none = "no command: write -- COMMAND, or -c STRING";
     let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
     mistakes(&[
         ("exec k", none),
         ("exec k --", none),
-        ("exec k true", none),
         ("range-write k 1 2", none),
         ("exec k -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
         ("range-read k 1 2 -c true -- true", "--shell and COMMAND exclude each other: give one of them"),
@@ -116,6 +126,33 @@ fn there_must_be_one_command_and_something_to_lock() {
         ("exec -- true", nothing),
         ("exec -n -c true", nothing),
     ]);
+}
+
+/// "Allow one bare KEY only": a forgotten `--` neither locks the words of the command nor runs the rest of them here.
+#[test]
+fn second_bare_key_exits_64_and_runs_nothing() {
+    let lab = Lab::new();
+    let touched = lab.folder().join("touched");
+    let ran = lab.run(["exec", "deploy", "ssh", "db1", "--", "touch", touched.to_str().expect("a path in UTF-8")]);
+    let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
+                --write deploy --write ssh";
+    ran.said(64, text);
+    assert!(!touched.exists() && lab.files().is_empty());
+    mistakes(&[
+        (
+            "exec k true",
+            "unexpected second KEY 'true': did you forget -- before the command? for two locks write --write k --write true",
+        ),
+        ("exec k ls -l", "unexpected argument '-l': did you forget -- before the command?"),
+        ("range-read k 1 2 ls", "unexpected argument 'ls': did you forget -- before the command?"),
+        (
+            "exec k -c true j",
+            "unexpected 'j' beside KEY 'k': -c takes one STRING and no arguments; for two locks write --write k --write j",
+        ),
+        ("range-read k 1 2 -c true ls", "unexpected argument 'ls'; see 'rlock range-read --help'"),
+        ("exec -c true k", "KEY 'k' stands after -c: put KEY before -c STRING, which takes no arguments"),
+    ]);
+    lab.run(["exec", "--read", "a", "b", "--slot", "c=2", "--", "true"]).silently(0);
 }
 
 /// "durations that don't parse"
@@ -130,15 +167,15 @@ fn durations_and_numbers_are_read_or_refused() {
             mistakes(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
         }
         mistakes(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
-        let long = format!("{option}: '101years' is too long: a duration may have 100 years");
-        mistakes(&[(&format!("exec k {words} 101years -- true"), &long)]);
+        let long = format!("{option}: '100y' is too long: the limit is 36500 days");
+        mistakes(&[(&format!("exec k {words} 100y -- true"), &long)]);
     }
     mistakes(&[
         ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
         ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
         ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
         ("exec k --replicas few -- true", "--replicas: 'few' is not a number of replicas: give 0, 1, 2 and so on"),
-        ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write it as k=4"),
+        ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write k=4"),
         ("exec --slot k=0 -- true", "--slot: 'k=0' must end in a number of slots from 1 to 1000000"),
         ("exec --slot k=many -- true", "--slot: 'k=many' must end in a number of slots from 1 to 1000000"),
     ]);
@@ -148,21 +185,26 @@ fn durations_and_numbers_are_read_or_refused() {
 #[test]
 fn options_must_agree() {
     mistakes(&[
-        ("exec k --grace 11s -- true", "--grace 11s is more than a third of --ttl 30s: lower --grace or raise --ttl"),
         (
-            "exec k --ttl 10s --grace 5s -- true",
+            "exec k --store redis://localhost:1 --grace 11s -- true",
+            "--grace 11s is more than a third of --ttl 30s: lower --grace or raise --ttl",
+        ),
+        (
+            "exec k --store redis://localhost:1 --ttl 10s --grace 5s -- true",
             "--grace 5s is more than a third of --ttl 10s: lower --grace or raise --ttl",
         ),
-        ("exec k --ttl 999ms -- true", "--ttl: '999ms' is too short: a lease has at least 1s"),
+        ("exec k --ttl 999ms -- true", "--ttl: '999ms' is too short: a lease lasts at least 1s"),
         ("exec k -n -w 5 -- true", "--no-wait and --wait 5s exclude each other: give one of them"),
         ("exec k -qv -- true", "--quiet and --verbose exclude each other: give one of them"),
         ("exec --slot k=2 --slot k=3 -- true", "'k' cannot have both 2 and 3 slots: give one --slot k=N"),
         ("exec --slot k=2 k -- true", "--slot cannot be combined with another mode on 'k': give one of them"),
-        ("cleanup --break", "--break takes live locks away, so it must be told which: name a KEY"),
-        ("cleanup --break --dry-run", "--break takes live locks away, so it must be told which: name a KEY"),
+        ("cleanup --break", "--break needs a KEY: name the locks to take away"),
+        ("cleanup --break --dry-run", "--break needs a KEY: name the locks to take away"),
     ]);
     let lab = Lab::new();
     lab.run(["exec", "k", "--ttl", "10s", "--", "true"]).silently(0);
+    // The embedded store has no leases, so there is nothing that a grace could be too long for.
+    lab.run(["exec", "k", "--ttl", "10s", "--grace", "1h", "--", "true"]).silently(0);
     lab.run(["exec", "k", "--ttl", "30s", "--grace", "10s", "--", "true"]).silently(0);
 }
 
@@ -176,10 +218,11 @@ fn what_is_not_utf8_is_a_mistake_but_in_the_command() {
     for name in ["RLOCK_STORE", "RLOCK_NAMESPACE", "RLOCK_SESSION", "RLOCK_ANCESTORS"] {
         let mut rlock = lab.rlock(["exec", "k", "--", "true"]);
         rlock.env("RLOCK_SESSION", "0".repeat(32));
-        let text = format!("{name} is not UTF-8 text: unset it or set it anew");
+        let text = format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text");
         Ran::of(rlock.env(name, odd)).said(64, &text);
     }
-    let text = "RLOCK_SESSION or RLOCK_ANCESTORS holds what is no session id: unset both outside of rlock";
+    let text =
+        "RLOCK_SESSION or RLOCK_ANCESTORS is not a list of session ids: unset both outside of the command of an rlock";
     Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_SESSION", "mine")).said(64, text);
 }
 

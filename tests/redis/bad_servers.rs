@@ -213,7 +213,7 @@ fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
     let name = name.expect("there are three nodes");
     let node = cluster.node(0).url();
     // What one node has is not all that is held, and names of several slots are known as such.
-    let exec = [&["exec", &name, "--", "true"][..], &["exec", "a", "b", "c", "--", "true"]];
+    let exec = [&["exec", &name, "--", "true"][..], &["exec", "a", "--write", "b", "--write", "c", "--", "true"]];
     for words in exec.into_iter().chain([&["inspect"][..], &["cleanup"], &["cleanup", "--dry-run"]]) {
         let ran = Lab::at(&*node).run(words);
         let said = ran.failed(69);

@@ -41,7 +41,10 @@ fn busy_is_one_line_and_75() {
         let started = lab.folder().join("started");
         let touch = started.to_str().expect("the folder's name is plain");
         lab.run(["exec", "-n", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
-        lab.run(["exec", "-w", "100ms", "k", "--", "touch", touch]).said(75, &line("nobody waits"));
+        lab.run(["exec", "-w", "100ms", "k", "--", "touch", touch]).said(75, &line("nobody waits; waited 100ms"));
+        let _others = [lab.hold_by(["exec", "--read", "{k}j"]), lab.hold_by(["exec", "--read", "{k}j"])];
+        let both = lab.run(["exec", "-n", "k", "--write", "{k}j", "--", "touch", touch]);
+        assert!(both.failed(75).ends_with("Z, and 2 more; nobody waits"), "{both:?}");
         let _waiter = lab.wait_by(["exec", "--read", "k"]);
         lab.until_waiting("k", 1);
         lab.run(["exec", "-n", "-E", "3", "k", "--", "touch", touch]).said(3, &line("1 waits"));
@@ -117,7 +120,7 @@ fn slots_are_counted_and_their_number_stands() {
 fn several_claims_are_granted_together_or_not_at_all() {
     on_each(|lab| {
         let holder = lab.hold("{k}b");
-        let mut waiter = lab.wait_by(["exec", "{k}a", "{k}b", "{k}c"]);
+        let mut waiter = lab.wait_by(["exec", "{k}a", "--write", "{k}b", "--write", "{k}c"]);
         lab.until_waiting("{k}b", 1);
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}c")), ((0, 1), (0, 1)));
         holder.end().silently(0);
@@ -125,7 +128,7 @@ fn several_claims_are_granted_together_or_not_at_all() {
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}b"), lab.counts("{k}c")), ((1, 0), (1, 0), (1, 0)));
         waiter.end().silently(0);
         // Without a Cluster a common tag is not needed.
-        lab.run(["exec", "one", "two", "--", "true"]).silently(0);
+        lab.run(["exec", "one", "--write", "two", "--", "true"]).silently(0);
         lab.assert_idle();
     });
 }
@@ -185,6 +188,20 @@ fn shrink_and_downgrade_let_others_in() {
         [beyond, reader].into_iter().for_each(|other| other.end().silently(0));
         lab.assert_idle();
     });
+}
+
+/// "could not release … names the resource"
+#[test]
+fn release_that_fails_names_the_resource() {
+    let server = Server::start(Kind::Redis7);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold_by(["exec", "k", "--write", "{k}j"]);
+    server.stop();
+    let ran = holder.end();
+    server.cont();
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let said = "rlock: warning: could not release 'k', '{k}j', held until the lease ends: ";
+    assert!(ran.stderr.starts_with(said) && ran.stderr.lines().count() == 1, "{ran:?}");
 }
 
 /// Prints what the command gets, a line for each variable.

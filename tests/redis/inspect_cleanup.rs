@@ -196,24 +196,27 @@ fn inspect_changes_nothing() {
 fn a_dry_run_tells_all_that_the_real_one_does() {
     let sorted = |ran: Ran, done: &str| {
         assert_eq!(ran.code(), Some(0), "{ran:?}");
-        let mut lines: Vec<_> =
-            ran.stdout.lines().map(|line| line.strip_prefix(done).expect("what is done").to_owned()).collect();
+        let line =
+            |line: &str| line.strip_prefix(done).expect("what is done").replace(", held together with '{k}b'", "");
+        let mut lines: Vec<_> = ran.stdout.lines().map(line).collect();
         lines.sort();
         lines
     };
     on_each(|lab| {
-        let mut holder = lab.hold_by(["exec", "{k}a", "{k}b"]);
+        let mut holder = lab.hold_by(["exec", "{k}a", "--write", "{k}b"]);
         let dry = sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}a", "{k}b"]), "would break ");
         assert_eq!(dry.len(), 2, "{dry:?}");
         assert_eq!(sorted(lab.run(["cleanup", "--break", "--dry-run", "{k}b"]), "would break "), dry);
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}b")), ((1, 0), (1, 0)));
-        assert_eq!(sorted(lab.run(["cleanup", "--break", "{k}a"]), "broke "), dry);
+        assert_eq!(sorted(lab.run(["cleanup", "--break", "{k}b"]), "broke "), dry);
+        lab.run(["cleanup", "--break", "{k}b"])
+            .said(1, "nobody holds '{k}b': nothing to break; 'rlock inspect' shows what is held");
         wait_until("the holder ends though its input is open", || !holder.runs());
 
-        let short = |words: [&'static str; 3]| lab.hold_by(words.iter().chain(&["--ttl", "3s", "--grace", "100ms"]));
-        let both = [short(["exec", "{k}a", "{k}b"]), short(["exec", "{k}c", "{k}d"])];
-        let third = short(["exec", "--read", "{k}e"]);
-        let fourth = short(["exec", "--read", "{k}e"]);
+        let short = |words: &[&'static str]| lab.hold_by(words.iter().chain(&["--ttl", "3s", "--grace", "100ms"]));
+        let both = [short(&["exec", "{k}a", "--write", "{k}b"]), short(&["exec", "{k}c", "--write", "{k}d"])];
+        let third = short(&["exec", "--read", "{k}e"]);
+        let fourth = short(&["exec", "--read", "{k}e"]);
         both.into_iter().chain([third, fourth]).for_each(|holder| drop(holder.kill()));
         wait_until("the leases end", || {
             ["{k}a", "{k}b", "{k}c", "{k}d", "{k}e"].iter().all(|name| expires(&lab, name) == Some(0))
@@ -233,7 +236,7 @@ fn a_dry_run_tells_all_that_the_real_one_does() {
 #[test]
 fn break_stops_the_holder_and_lets_the_next_one_in() {
     on_each(|lab| {
-        let mut holder = lab.hold_by(["exec", "k", "{k}j", "--ttl", "10m"]);
+        let mut holder = lab.hold_by(["exec", "k", "--write", "{k}j", "--ttl", "10m"]);
         let mut waiter = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
         assert!(

@@ -166,7 +166,8 @@ fn a13_what_is_left_of_a_hold_is_released() {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let names = ["{k}a", "{k}b", "{k}c", "{k}d", "{k}e"];
-        let holder = lab.hold_by([&["exec"], &names[..]].concat());
+        let claims = names.map(|name| ["--write", name]).concat();
+        let holder = lab.hold_by([&["exec"], &claims[..]].concat());
         let mut next = lab.wait_by(["exec", "{k}e"]);
         lab.until_waiting("{k}e", 1);
         let lost = keys(&server, lab.namespace()).into_iter().filter(|key| key.contains("%7Db:"));
@@ -175,7 +176,7 @@ fn a13_what_is_left_of_a_hold_is_released() {
         next.expect_held();
         next.end().silently(0);
         assert!(names.iter().all(|name| lab.counts(name) == (0, 0)), "{kind:?}");
-        lab.run([&["exec", "-nq"], &names[..], &["--", "true"]].concat()).silently(0);
+        lab.run([&["exec", "-nq"], &claims[..], &["--", "true"]].concat()).silently(0);
     });
 }
 

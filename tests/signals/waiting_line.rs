@@ -25,22 +25,45 @@ fn it_comes_says_who_holds_and_goes() {
     assert_eq!(session.code(), 0);
 }
 
-/// It follows the holders as they change, though the waiter stands behind another one all the time.
+/// "The waiting line … follows the holders as they change": here one of two readers ends.
 #[test]
-fn waiting_line_names_the_next_holder_when_the_first_one_ends() {
+fn line_follows_the_holders_while_the_wait_goes_on() {
     let lab = Lab::new();
-    let holder = lab.hold("k");
-    let mut next = lab.wait_by(["exec", "k"]);
-    lab.until_waiting("k", 1);
+    let readers = [lab.hold_by(["exec", "--read", "k"]), lab.hold_by(["exec", "--read", "k"])];
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
-    session.output.expect(&format!("pid {}", holder.pid()));
-    drop(holder.end());
-    next.expect_held();
-    session.output.expect(&format!("{ERASED}rlock: waiting: 'k' is held for write by "));
-    session.output.expect(&format!("pid {}", next.pid()));
-    drop(next.end());
+    let shown = session.output.expect("'sh -c");
+    let (ends, stays): (Vec<_>, Vec<_>) =
+        readers.into_iter().partition(|reader| shown.contains(&format!("pid {}", reader.pid())));
+    assert_eq!((ends.len(), stays.len()), (1, 1), "{shown}");
+    ends.into_iter().for_each(|reader| drop(reader.end()));
+    session.output.expect(&format!("{ERASED}rlock: waiting: 'k' is held for read by "));
+    session.output.expect(&format!("pid {}", stays[0].pid()));
+    stays.into_iter().for_each(|reader| drop(reader.end()));
     session.output.expect("started");
     assert_eq!(session.code(), 0);
+}
+
+/// The same for a waiter that stands behind another: the one ahead holds next.
+#[test]
+fn line_names_the_waiter_ahead_once_that_one_holds() {
+    for is_killed in [false, true] {
+        let lab = Lab::new();
+        let first = lab.hold("k");
+        let second = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
+        session.output.expect(&format!("pid {}", first.pid()));
+        if is_killed {
+            first.kill();
+        } else {
+            drop(first.end());
+        }
+        session.output.expect("held for write by ");
+        session.output.expect(&format!("pid {}", second.pid()));
+        drop(second.end());
+        session.output.expect("started");
+        assert_eq!(session.code(), 0);
+    }
 }
 
 /// It goes, too, when the wait is given up.

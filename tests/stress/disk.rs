@@ -28,7 +28,7 @@ fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
     // More claims than what is left in the table has room for.
     let names: Vec<_> = (0..200).map(|number| format!("{number:0>100}")).collect();
     let mut words = vec!["exec", "-n"];
-    words.extend(names.iter().map(String::as_str));
+    words.extend(names.iter().flat_map(|name| ["--write", name.as_str()]));
     words.extend(["--", "true"]);
     let ran = Ran::of(&mut on_disk(&words));
     let text = ran.failed(69);
@@ -38,7 +38,7 @@ fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
     let listing = Ran::of(&mut on_disk(&["inspect", "--json"])).stdout;
     assert!(listing.contains("\"name\":\"k\"") && !listing.contains(&names[7]), "{listing}");
     fs::remove_file(filler).expect("it is there");
-    words.truncate(12);
+    words.truncate(22);
     words.extend(["--", "true"]);
     Ran::of(&mut on_disk(&words)).silently(0);
     assert_eq!(Ran::of(&mut on_disk(&["exec", "-n", "k", "--", "true"])).code(), Some(75));

@@ -256,7 +256,10 @@ impl Ran {
 fn one_line(stderr: &str) -> &str {
     let text = stderr.strip_prefix("rlock: ").unwrap_or_else(|| panic!("it lacks the program's name: {stderr:?}"));
     let text = text.strip_suffix('\n').unwrap_or_else(|| panic!("it doesn't end with a line's end: {stderr:?}"));
-    assert!(!text.contains(char::is_control), "it is not one plain line: {stderr:?}");
+    assert!(
+        !text.contains(|c: char| c.is_control() || "\u{200b}\u{200d}\u{202e}\u{2066}".contains(c)),
+        "it is not one plain line: {stderr:?}"
+    );
     // A name such as KEY or RLOCK_STORE may stand first.
     let sentence = text.starts_with(char::is_uppercase) && text.chars().nth(1).is_some_and(char::is_lowercase);
     assert!(!sentence, "it starts in upper case: {stderr:?}");

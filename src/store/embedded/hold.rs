@@ -190,7 +190,7 @@ impl Hold for EmbeddedHold {
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.beacon.as_fd()]
+        if let Stage::Asked(beacon) = &self.stage { vec![beacon.as_fd()] } else { Vec::new() }
     }
 
     fn trouble(&self) -> Option<String> {

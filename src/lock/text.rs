@@ -1,0 +1,101 @@
+//! Characters that a terminal obeys or hides instead of showing them. Two names that differ in one of them look the same to people, and
+//! text with one of them can show another text than it holds.
+
+use std::fmt;
+
+/// The format characters (general category Cf), line separators (Zl) and paragraph separators (Zp) of Unicode 17.0, in order.
+///
+/// The joiners of scripts and emoji (U+200C, U+200D) are among them: they can't be seen either.
+const FORMAT: [(char, char); 21] = [
+    ('\u{AD}', '\u{AD}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61C}', '\u{61C}'),
+    ('\u{6DD}', '\u{6DD}'),
+    ('\u{70F}', '\u{70F}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8E2}', '\u{8E2}'),
+    ('\u{180E}', '\u{180E}'),
+    ('\u{200B}', '\u{200F}'),
+    ('\u{2028}', '\u{202E}'),
+    ('\u{2060}', '\u{2064}'),
+    ('\u{2066}', '\u{206F}'),
+    ('\u{FEFF}', '\u{FEFF}'),
+    ('\u{FFF9}', '\u{FFFB}'),
+    ('\u{110BD}', '\u{110BD}'),
+    ('\u{110CD}', '\u{110CD}'),
+    ('\u{13430}', '\u{1343F}'),
+    ('\u{1BCA0}', '\u{1BCA3}'),
+    ('\u{1D173}', '\u{1D17A}'),
+    ('\u{E0001}', '\u{E0001}'),
+    ('\u{E0020}', '\u{E007F}'),
+];
+
+/// Whether a character is for the terminal and not for the eye.
+pub(crate) fn is_control_or_format(c: char) -> bool {
+    c.is_control() || is_format(c)
+}
+
+fn is_format(c: char) -> bool {
+    let next = FORMAT.partition_point(|(_, last)| *last < c);
+    FORMAT.get(next).is_some_and(|(first, _)| *first <= c)
+}
+
+/// The first control or format character of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unprintable {
+    /// The text with `?` for each such character, so that printing it is safe on a terminal.
+    shown: String,
+    first: char,
+}
+
+impl Unprintable {
+    /// What makes `text` unfit for a name, if anything.
+    pub(crate) fn find(text: &str) -> Option<Self> {
+        let first = text.chars().find(|c| is_control_or_format(*c))?;
+        Some(Self { shown: text.replace(is_control_or_format, "?"), first })
+    }
+}
+
+impl fmt::Display for Unprintable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shown, first } = self;
+        let (kind, code) = (if first.is_control() { "control" } else { "format" }, u32::from(*first));
+        write!(f, "'{shown}' has the {kind} character U+{code:04X}: leave out control and format characters")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_in_order_so_that_a_search_finds_each_range() {
+        assert!(FORMAT.iter().all(|(first, last)| first <= last));
+        assert!(FORMAT.windows(2).all(|pair| pair[0].1 < pair[1].0));
+        for (first, last) in FORMAT {
+            assert!((first..=last).all(is_format));
+            let outside = [u32::from(first) - 1, u32::from(last) + 1];
+            assert!(outside.into_iter().filter_map(char::from_u32).all(|c| !is_format(c)), "beside {first:?}");
+        }
+    }
+
+    #[test]
+    fn bidi_zero_width_and_tag_characters_are_format_characters() {
+        for c in "\u{AD}\u{61C}\u{180E}\u{200B}\u{200D}\u{200F}\u{2028}\u{2029}\u{202A}\u{202E}\u{2060}\u{2066}\u{2069}\u{FEFF}\u{FFF9}\u{E0001}\u{E0041}".chars() {
+            assert!(is_control_or_format(c), "U+{:04X}", u32::from(c));
+        }
+        for c in " aä名é\u{301}\u{2010}\u{2030}\u{3000}\u{FE0F}\u{E0100}😀".chars() {
+            assert!(!is_control_or_format(c), "U+{:04X}", u32::from(c));
+        }
+    }
+
+    #[test]
+    fn first_such_character_is_named_and_none_is_shown() {
+        let text = |name| Unprintable::find(name).map(|found| found.to_string());
+        let advice = "leave out control and format characters";
+        assert_eq!(text("a\u{202E}b\n"), Some(format!("'a?b?' has the format character U+202E: {advice}")));
+        assert_eq!(text("a\n\u{202E}"), Some(format!("'a??' has the control character U+000A: {advice}")));
+        assert_eq!(text("\u{E0041}"), Some(format!("'?' has the format character U+E0041: {advice}")));
+        assert_eq!(text("plain"), None);
+    }
+}

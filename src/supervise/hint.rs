@@ -1,0 +1,94 @@
+//! What to do instead where a command was not found because only a shell could have run it.
+//!
+//! Users forget that rlock starts a program and no shell: a whole command line in one word, a builtin or a function is no program.
+
+use std::ffi::{OsStr, OsString};
+
+/// The name of the variable in which bash exports the function `program`.
+pub(super) fn function_variable(program: &OsStr) -> OsString {
+    let mut name = OsString::from("BASH_FUNC_");
+    name.push(program);
+    name.push("%%");
+    name
+}
+
+/// What to do about a program that was not found, to be added to the line that says so after `; `. `is_function` tells whether the
+/// environment has a bash function of this name, see [`function_variable`].
+pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
+    // What is no text was not typed, and a hint could not quote it.
+    let program = program.to_str()?;
+    if is_function {
+        return Some(format!("a shell function needs its shell, as in: rlock exec KEY -- bash -c {}", quoted(program)));
+    }
+    if program.contains(|c: char| c.is_whitespace() || "|&;<>()$`\"'".contains(c)) {
+        let line = if program.chars().count() > SHOWN_CHARS { "STRING".to_owned() } else { quoted(program) };
+        return Some(format!("a whole command line goes to -c, as in: rlock exec KEY -c {line}"));
+    }
+    if IN_THE_SHELL.contains(&program) {
+        return Some(format!(
+            "'{program}' is part of the shell and needs -c, as in: rlock exec KEY -c '{program} ...'"
+        ));
+    }
+    None
+}
+
+/// A longer command line is not repeated.
+const SHOWN_CHARS: usize = 60;
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The builtins and reserved words of POSIX shells and bash. Some are programs as well; a hint is asked for only where they are not.
+const IN_THE_SHELL: [&str; 64] = [
+    "!", ".", ":", "[", "[[", "{", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command",
+    "compgen", "complete", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export",
+    "fc", "fg", "for", "function", "getopts", "hash", "help", "history", "if", "jobs", "let", "local", "logout",
+    "mapfile", "popd", "printf", "pushd", "pwd", "read", "readonly", "return", "select", "set", "shift", "shopt",
+    "source", "test", "time", "times", "trap", "type", "typeset", "ulimit", "umask", "unset", "wait", "while",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+
+    fn hint_for(program: &str) -> Option<String> {
+        hint(OsStr::new(program), false)
+    }
+
+    #[test]
+    fn command_line_in_one_word_is_led_to_c() {
+        let text = |line: &str| Some(format!("a whole command line goes to -c, as in: rlock exec KEY -c {line}"));
+        assert_eq!(hint_for("echo hi"), text("'echo hi'"));
+        assert_eq!(hint_for("./build.sh --fast"), text("'./build.sh --fast'"));
+        assert_eq!(hint_for("a&&b"), text("'a&&b'"));
+        assert_eq!(hint_for("echo 'it'"), text(r"'echo '\''it'\'''"));
+        assert_eq!(hint_for(&"x ".repeat(40)), text("STRING"));
+    }
+
+    #[test]
+    fn part_of_the_shell_is_led_to_c() {
+        let text = "'cd' is part of the shell and needs -c, as in: rlock exec KEY -c 'cd ...'";
+        assert_eq!(hint_for("cd").as_deref(), Some(text));
+        assert!(IN_THE_SHELL.iter().all(|word| hint_for(word).is_some()));
+    }
+
+    #[test]
+    fn exported_function_is_led_to_its_shell() {
+        let text = "a shell function needs its shell, as in: rlock exec KEY -- bash -c deploy";
+        assert_eq!(hint(OsStr::new("deploy"), true).as_deref(), Some(text));
+        assert_eq!(function_variable(OsStr::new("deploy")), "BASH_FUNC_deploy%%");
+    }
+
+    #[test]
+    fn plain_program_gets_no_hint() {
+        for program in ["", "mkae", "/no/such", "./cd", "cd/", "g++", "7z", "sauvegarde-été"] {
+            assert_eq!(hint_for(program), None, "{program}");
+        }
+        assert_eq!(hint(OsStr::from_bytes(b"\xff echo"), false), None);
+    }
+}
