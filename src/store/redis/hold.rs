@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say};
-use super::link::now;
+use super::link::{LISTING_MAX, REPLY_MAX, now};
 use super::piecemeal::{Next, Piecemeal};
 use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
@@ -100,12 +100,12 @@ impl RedisHold {
         }
         Ok(Self {
             channel: setting.keyspace.channel(&resources[0], request.session),
+            route: route.with_reply_max(REPLY_MAX.saturating_mul(resources.len()).min(LISTING_MAX)),
             setting,
             ttl: terms.ttl,
             own: resources.len(),
             resources,
             conversation: Conversation::new(terms, replicas),
-            route,
             unanswered: VecDeque::new(),
             put_off: None,
             piecemeal: None,
@@ -426,7 +426,8 @@ impl Hold for RedisHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         // Over a connection of its own, for the next answer on the other may be the grant.
-        let mut route = self.route.another();
+        let listing_max = REPLY_MAX.saturating_mul(4 * self.resources.len()).min(LISTING_MAX);
+        let mut route = self.route.another().with_reply_max(listing_max);
         let mut call = Call::inspect(self.resources.clone(), LISTED);
         let until = now().saturating_add(INSPECT_LIMIT);
         match Client::new(&mut route, until).call(&mut call, &self.setting, 0)? {

@@ -31,7 +31,7 @@ use client::Client;
 use codec::{Call, Reply, Setting, Wake};
 use hold::RedisHold;
 use keys::Keyspace;
-use link::now;
+use link::{LISTING_MAX, now};
 use route::Route;
 pub use secrets::Secrets;
 use survey::Survey;
@@ -75,9 +75,14 @@ impl Redis {
         Route::new(Arc::clone(&self.target), self.connect_timeout)
     }
 
+    /// The way for an operation that tells of sessions, however many these are.
+    fn listing_route(&self) -> Route {
+        self.route().with_reply_max(LISTING_MAX)
+    }
+
     /// Calls one script on a connection of its own.
     fn call(&self, mut call: Call) -> Result<Reply, Error> {
-        Ok(Client::new(&mut self.route(), self.until()).call(&mut call, &self.setting(), 0)?)
+        Ok(Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0)?)
     }
 
     /// The same for a change to what is held.

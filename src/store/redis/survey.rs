@@ -10,7 +10,7 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
-use super::link::now;
+use super::link::{LISTING_MAX, now};
 use super::route::Route;
 use super::target::{Kind, Node, Target};
 use super::trouble::{Trouble, What};
@@ -48,10 +48,14 @@ impl<'t> Survey<'t> {
         self.target.kind == Kind::Cluster
     }
 
+    fn route(&self, target: Arc<Target>) -> Route {
+        Route::new(target, self.limit).with_reply_max(LISTING_MAX)
+    }
+
     /// What is to be seen of these resources, in their order.
     pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Trouble> {
         let mut seen = Seen::default();
-        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        let mut route = self.route(Arc::clone(self.target));
         if !self.is_cluster() {
             self.look(&mut route, resources, &mut seen)?;
             return Ok(seen);
@@ -65,12 +69,12 @@ impl<'t> Survey<'t> {
     /// All that is held or waited for, by name.
     pub(super) fn of_all(&self) -> Result<Seen, Trouble> {
         let mut seen = Seen::default();
-        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        let mut route = self.route(Arc::clone(self.target));
         if self.is_cluster() {
             for master in self.masters(&mut route)? {
                 let mut alone = Target::clone(self.target);
                 alone.nodes = vec![master];
-                let mut route = Route::new(Arc::new(alone), self.limit);
+                let mut route = self.route(Arc::new(alone));
                 self.scan(&mut route, &mut seen)?;
             }
         } else {
@@ -97,7 +101,7 @@ impl<'t> Survey<'t> {
     fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
         let pattern = self.setting.keyspace.pattern();
         // What lies elsewhere by now leads there, and the scan has to go on here.
-        let mut leading_away = route.another();
+        let mut leading_away = route.another().with_reply_max(LISTING_MAX);
         let mut cursor = 0_u64;
         let mut is_known = self.target.kind != Kind::Single;
         loop {

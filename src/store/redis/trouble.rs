@@ -59,6 +59,8 @@ pub(super) enum What {
     NoPassword,
     /// The server answers a script with what it can't have said.
     Strange,
+    /// The server sent more bytes than any reply has.
+    TooLong,
     /// The password is wrong.
     WrongPassword,
     /// The server has no password, and was given one.
@@ -186,6 +188,7 @@ impl What {
             | Self::IsTls
             | Self::NotRedis
             | Self::Strange
+            | Self::TooLong
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -251,6 +254,9 @@ impl What {
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
             Self::Strange => {
                 "replied what this rlock does not know: another version of it may use the namespace: give each its own by --namespace"
+            }
+            Self::TooLong => {
+                "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
             }
             Self::NoPassword => {
                 "asks for a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put it into the URL in RLOCK_STORE"
