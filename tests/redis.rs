@@ -17,6 +17,8 @@ mod earlier_state;
 mod exec;
 #[path = "redis/fakes.rs"]
 mod fakes;
+#[path = "redis/floods.rs"]
+mod floods;
 #[path = "redis/inspect_cleanup.rs"]
 mod inspect_cleanup;
 #[path = "redis/kinds.rs"]

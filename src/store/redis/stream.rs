@@ -20,12 +20,9 @@ use super::target::Node;
 use super::tls::from_tls;
 use super::trouble::{Stage, What};
 
-/// The room that a read has at least; a reply is seldom longer.
-const CHUNK: usize = 16 * 1024;
-
-/// The number of bytes after which a read stops, although the kernel may have more. A peer that sends without end then leaves the
-/// poll loop time for signals and timers.
-const READ_MAX: usize = 64 * 1024;
+/// The number of bytes after which a read stops, although the kernel may have more; a reply is seldom longer. A peer that sends
+/// without end then leaves the poll loop time for signals and timers.
+const READ_MAX: usize = 16 * 1024;
 
 /// How long to wait where a listener's queue is full. The kernel tells nobody when it has room again.
 const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
@@ -263,7 +260,7 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Errno> {
     let mut total = 0;
     while total < READ_MAX {
-        into.reserve(CHUNK);
+        into.reserve(READ_MAX);
         let room = into.capacity() - into.len();
         let count = match recv(socket, spare_capacity(into), RecvFlags::empty()) {
             Ok((_, count)) => count,

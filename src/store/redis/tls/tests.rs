@@ -226,6 +226,23 @@ fn bytes_come_through_however_they_are_cut() {
     server.join().unwrap();
 }
 
+/// What rustls has decrypted no descriptor tells of.
+#[test]
+fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+    let made = Certificates::new();
+    let config = made.server("localhost", false);
+    let (address, server) = serve(move |stream| {
+        let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+        let pushes = b">2\r\n+other\r\n:1\r\n".repeat(1000);
+        while stream.write_all(&pushes).is_ok() {}
+    });
+    let mut link = link(address, &made.trusting("localhost")).unwrap();
+    let trouble = link.ask(&redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
+    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    drop(link);
+    server.join().unwrap();
+}
+
 #[test]
 fn a_server_that_speaks_no_tls_is_told() {
     let made = Certificates::new();
