@@ -29,6 +29,8 @@ mod leases;
 mod pitfalls;
 #[path = "redis/sentinel.rs"]
 mod sentinel;
+#[path = "redis/stalled_files.rs"]
+mod stalled_files;
 mod support;
 #[path = "redis/world.rs"]
 mod world;

@@ -24,12 +24,13 @@ const COMMAND_BYTES: usize = 2048;
 
 /// Runs the command under its claims and gives the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
-    // Before the request, so that no signal that cancels it is lost.
-    let signals = Signals::install().context("can't receive signals")?;
+    // Opening a store reads files. As long as their file system does not answer, signals end rlock as they end any program.
     let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
+    // Before the request, so that no signal that cancels it is lost.
+    let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
     let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;

@@ -7,6 +7,7 @@ use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,12 @@ use super::link::{Address, Link, now};
 use super::target::{Kind, Node, Target};
 use super::trouble::{Right, Stage, Trouble, What};
 use crate::words::reason;
+
+/// How many searches run, with those that nobody waits for any more: nothing ends a thread that is blocked in the resolver.
+static SEARCHES: AtomicUsize = AtomicUsize::new(0);
+
+/// How many of them there may be, so that a resolver that never answers costs a long wait no more than this.
+const SEARCHES_MAX: usize = 16;
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -50,6 +57,15 @@ pub(super) struct Locating {
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
+        // The path of a socket may lie on a mount that has stopped to answer, and connect(2) waits for that. The first connection
+        // is made without a thread, for nothing is held yet.
+        Seek::Start(1..) if matches!(target.nodes[..], [Node::Unix(_)]) => {
+            let (target, node) = (Arc::clone(target), target.nodes[0].clone());
+            return search(target.shown_node(&node), move || {
+                let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
+                Link::open(&target, address).map(|link| by(link, &node))
+            });
+        }
         Seek::Start(attempt) => {
             let several = target.kind == Kind::Cluster && target.nodes.len() > 1;
             let is_sought = several || matches!(target.kind, Kind::Sentinel { .. });
@@ -83,18 +99,26 @@ fn search(
     server: String,
     find: impl FnOnce() -> Result<Address, Trouble> + Send + 'static,
 ) -> Result<Located, Trouble> {
+    if SEARCHES.fetch_add(1, Ordering::Relaxed) >= SEARCHES_MAX {
+        SEARCHES.fetch_sub(1, Ordering::Relaxed);
+        return Err(What::Broken("earlier attempts to find it have not ended".to_owned()).of(&server));
+    }
     let (sender, found) = channel();
     let begin = |(end, running): (PipeReader, PipeWriter)| {
         let run = move || {
             // Whoever has given up looking for it doesn't need it.
             let _ = sender.send(find());
+            SEARCHES.fetch_sub(1, Ordering::Relaxed);
             drop(running);
         };
         thread::Builder::new().name("locate".to_owned()).spawn(run).map(|_| end)
     };
     match pipe().and_then(begin) {
         Ok(end) => Ok(Located::Looking(Locating { end, found, server })),
-        Err(error) => Err(What::Broken(format!("cannot look for it: {}", reason(&error))).of(&server)),
+        Err(error) => {
+            SEARCHES.fetch_sub(1, Ordering::Relaxed);
+            Err(What::Broken(format!("cannot look for it: {}", reason(&error))).of(&server))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Error;
 use super::super::percent::encode;
+use super::tls::TlsConfig;
 
 mod read;
 
@@ -54,6 +55,8 @@ pub(in crate::store) struct TlsFiles {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The name that the certificate must have, in place of the host's.
     pub(super) server_name: Option<String>,
+    /// What the files say, once they were read.
+    pub(super) config: Option<TlsConfig>,
 }
 
 /// A password. It shows itself to nobody.
@@ -153,6 +156,13 @@ impl Target {
             *path = directory.join(&*path);
         }
         Ok(())
+    }
+
+    /// The files that TLS needs. Those of the system are not among them.
+    pub(in crate::store) fn files(&self) -> Vec<&Path> {
+        let Some(TlsFiles { ca, identity, .. }) = &self.tls else { return Vec::new() };
+        let identity = identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        ca.iter().chain(identity).map(PathBuf::as_path).collect()
     }
 
     /// Whether the URL came with a password, which whoever sees the URL sees, too.

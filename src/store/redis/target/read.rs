@@ -120,6 +120,7 @@ impl Target {
                 (None, Some(_)) => return Err(usage("has a key without a cert: give both")),
             },
             server_name: parts.take_text("server-name")?,
+            config: None,
         };
         match &mut self.tls {
             Some(tls) => *tls = files,
