@@ -18,6 +18,8 @@ pub(super) struct Client<'r> {
     route: &'r mut Route,
     /// The instant at which it is given up.
     until: Duration,
+    /// The instant at which a connection that was open from the start is given up for a fresh one. None once there is a fresh one.
+    old_until: Option<Duration>,
     /// Whether a server that is down is waited for, since it is known to be the right one.
     insists: bool,
     /// Something was sent that nobody answered: the server may have done it, or not.
@@ -27,7 +29,13 @@ pub(super) struct Client<'r> {
 impl<'r> Client<'r> {
     /// Asks over `route`, with an answer by `until`.
     pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
-        Self { route, until, insists: false, is_in_doubt: false }
+        Self { route, until, old_until: None, insists: false, is_in_doubt: false }
+    }
+
+    /// Gives up the connection that is open already, if any, at `until`: a firewall may have forgotten it, and then nobody is told.
+    /// The question is asked again on a fresh connection, so it must be idempotent.
+    pub(super) fn old_connection_until(self, until: Duration) -> Self {
+        Self { old_until: Some(until), ..self }
     }
 
     /// Waits for a server that is down, as the holder of something on it does.
@@ -110,6 +118,7 @@ impl<'r> Client<'r> {
     fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
         if self.route.is_closed() {
             passed_over = 0;
+            self.old_until = None;
             self.route.open()?;
         }
         self.route.send(command);
@@ -131,7 +140,8 @@ impl<'r> Client<'r> {
     }
 
     fn wait(&self) -> Result<(), Trouble> {
-        let left = self.until.saturating_sub(now());
+        let until = self.old_until.map_or(self.until, |old| old.min(self.until));
+        let left = until.saturating_sub(now());
         if left.is_zero() {
             return Err(self.route.timed_out());
         }

@@ -25,7 +25,8 @@ use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
-/// How long a server is waited for where most likely nothing is held, or no more.
+/// How long a release waits for a server where most likely nothing is held, or no more, and for an answer over a connection that
+/// was open before.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
@@ -408,8 +409,11 @@ impl Hold for RedisHold {
         let held = self.held();
         let deadline = held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default();
         let left = deadline.saturating_sub(began);
-        let until = began.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
-        let mut client = Client::new(&mut self.route, until).insisting();
+        let limit = left.max(GOODBYE_LIMIT).min(self.connect_timeout);
+        // A fresh connection has all of the time, however long an old one was silent before.
+        let old_until = began.saturating_add(GOODBYE_LIMIT.min(self.connect_timeout));
+        let until = if self.route.is_closed() { began } else { old_until }.saturating_add(limit);
+        let mut client = Client::new(&mut self.route, until).insisting().old_connection_until(old_until);
         let reply = match client.call(&mut call, &self.setting, passed_over) {
             Err(_) if left.is_zero() => return Ok(Released::Done),
             reply => reply?,
