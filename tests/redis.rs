@@ -19,6 +19,8 @@ mod exec;
 mod fakes;
 #[path = "redis/floods.rs"]
 mod floods;
+#[path = "redis/foreign_values.rs"]
+mod foreign_values;
 #[path = "redis/forgotten_connections.rs"]
 mod forgotten_connections;
 #[path = "redis/inspect_cleanup.rs"]

@@ -25,7 +25,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         let live = broken.iter().filter(|(id, _)| told.insert(*id));
         tell(if dry { "would break" } else { "broke" }, live.map(|(_, session)| session))?;
     }
-    Ok(0)
+    Ok(super::after_all_but(&store.take_unusable()))
 }
 
 /// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is done untold if the next thing fails.

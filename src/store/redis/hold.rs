@@ -340,6 +340,11 @@ impl RedisHold {
         if let Standing::Granted(grant) = self.conversation.standing() { Some(grant) } else { None }
     }
 
+    /// The trouble with the keys that it may be about.
+    fn named(&self, trouble: Trouble) -> Trouble {
+        trouble.naming(&self.setting.keyspace.shown(&self.resources[..self.own]))
+    }
+
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
         let held = self.held().is_some();
@@ -380,7 +385,7 @@ impl Hold for RedisHold {
     fn check(&mut self) -> Result<Standing, Error> {
         let now = now();
         if let Err(trouble) = self.converse(now) {
-            self.failed(trouble, now)?;
+            self.failed(self.named(trouble), now)?;
         }
         if let Some(answered) = self.conversation.too_few_replicas() {
             return Err(Error::Unavailable(format!(
@@ -416,7 +421,8 @@ impl Hold for RedisHold {
         let mut client = Client::new(&mut self.route, until).insisting().old_connection_until(old_until);
         let reply = match client.call(&mut call, &self.setting, passed_over) {
             Err(_) if left.is_zero() => return Ok(Released::Done),
-            reply => reply?,
+            Err(trouble) => return Err(self.named(trouble).into()),
+            Ok(reply) => reply,
         };
         let is_lost = match (reply, held) {
             // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.

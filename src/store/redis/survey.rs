@@ -29,6 +29,8 @@ pub(super) struct Seen {
     pub(super) now: Micros,
     pub(super) resources: Vec<ResourceListing>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// The resources whose keys have foreign values, a line for each.
+    pub(super) unusable: Vec<String>,
 }
 
 /// Looks at what is held of the resources of a store.
@@ -89,11 +91,23 @@ impl<'t> Survey<'t> {
 
     fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
         let mut call = Call::inspect(resources.to_vec(), 0);
-        let reply = Client::new(route, self.until()).call(&mut call, &self.setting, 0)?;
-        if let Reply::Listing { now, resources, sessions } = reply {
-            seen.now = seen.now.max(now);
-            seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
-            seen.sessions.extend(sessions);
+        match Client::new(route, self.until()).call(&mut call, &self.setting, 0) {
+            Ok(Reply::Listing { now, resources, sessions }) => {
+                seen.now = seen.now.max(now);
+                seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
+                seen.sessions.extend(sessions);
+            }
+            Ok(_) => {}
+            Err(trouble) if !trouble.is_of_a_resource() => return Err(trouble),
+            Err(trouble) if resources.len() == 1 => {
+                seen.unusable.push(unusable(&self.setting, &resources[0], trouble));
+            }
+            // One of them is unusable, and the reply does not tell which.
+            Err(_) => {
+                let (some, others) = resources.split_at(resources.len() / 2);
+                self.look(route, some, seen)?;
+                self.look(route, others, seen)?;
+            }
         }
         Ok(())
     }
@@ -162,6 +176,12 @@ impl<'t> Survey<'t> {
     fn until(&self) -> Duration {
         now().saturating_add(self.limit)
     }
+}
+
+/// The line about a resource that can't be used because of what its keys have.
+pub(super) fn unusable(setting: &Setting, resource: &Resource, trouble: Trouble) -> String {
+    let trouble = trouble.naming(&setting.keyspace.shown(std::slice::from_ref(resource)));
+    format!("'{resource}' cannot be used: {trouble}")
 }
 
 fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Trouble> {

@@ -59,6 +59,8 @@ pub(super) enum What {
     NoPassword,
     /// The server answers a script with what it can't have said.
     Strange,
+    /// A key of a resource has a value that no script wrote; the keys.
+    Foreign(String),
     /// The server sent more bytes than any reply has.
     TooLong,
     /// The password is wrong.
@@ -189,6 +191,7 @@ impl What {
             | Self::NotRedis
             | Self::Strange
             | Self::TooLong
+            | Self::Foreign(_)
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -254,6 +257,12 @@ impl What {
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
             Self::Strange => {
                 "replied what this rlock does not know: another version of it may use the namespace: give each its own by --namespace"
+            }
+            Self::Foreign(keys) => {
+                return format!(
+                    "has a value that rlock did not write under a key {keys}: remove that key, or use another --namespace"
+                )
+                .into();
             }
             Self::TooLong => {
                 "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
@@ -327,6 +336,19 @@ impl Trouble {
             (What::TimedOut(_), Some(earlier)) => earlier,
             _ => self,
         }
+    }
+
+    /// The same, with the keys that are meant.
+    pub(super) fn naming(mut self, keys: &str) -> Self {
+        if let What::Foreign(named) = &mut self.what {
+            keys.clone_into(named);
+        }
+        self
+    }
+
+    /// Whether what one resource has at the server is the reason, so that others can be used.
+    pub(super) fn is_of_a_resource(&self) -> bool {
+        matches!(self.what, What::Foreign(_) | What::Strange)
     }
 
     /// What went wrong.
