@@ -86,6 +86,8 @@ enum Step {
     Select,
     /// The question that only a node of a Cluster answers.
     IsCluster,
+    /// The name of this client, for people who look into the server.
+    Name,
 }
 
 /// The bytes that were received and not yet parsed.
@@ -113,6 +115,9 @@ impl Link {
         }
         let mut link = Self::begin(target, &address)?;
         link.log_in(&target.login);
+        if let Some(name) = &target.client_name {
+            link.first(Step::Name, redis::cmd("CLIENT").arg("SETNAME").arg(name));
+        }
         if target.db != 0 {
             link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
         }
@@ -309,6 +314,8 @@ impl Step {
             (Self::Auth, What::Other(_)) => Some(What::LoginFailed),
             // Without the right to ask, what follows tells it.
             (Self::IsCluster, What::NoRight(Right::Command(_))) => None,
+            // What else a server replies here it says to every client: that there are too many, for example.
+            (Self::Name, What::NoRight(_) | What::TooOld | What::Other(_)) => None,
             (_, what) => Some(what),
         }
     }

@@ -57,6 +57,8 @@ pub(super) struct Redis {
 impl Redis {
     /// The store at `target`. Nothing is connected yet.
     pub(super) fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
+        let host = rustix::system::uname();
+        let target = target.named(&host.nodename().to_string_lossy(), std::process::id());
         Self { target: Arc::new(target), namespace: namespace.to_owned(), connect_timeout, unusable: Vec::new() }
     }
 

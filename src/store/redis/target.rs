@@ -105,6 +105,8 @@ pub(in crate::store) struct Target {
     pub(super) sentinel_login: Login,
     /// Which of the server's databases.
     pub(super) db: u32,
+    /// How the server's own lists name this client, if they do.
+    pub(super) client_name: Option<String>,
     password_in_url: bool,
     /// As the user writes the scheme, without what stands behind a plus.
     scheme: &'static str,
@@ -173,6 +175,14 @@ impl Target {
     /// Whether a password from elsewhere has a place: the URL's own goes before any other.
     pub(in crate::store) fn lacks_password(&self) -> bool {
         self.login.password.is_none()
+    }
+
+    /// Has the server name this client by host and process id, in CLIENT LIST for example.
+    pub(in crate::store) fn named(mut self, host: &str, pid: u32) -> Self {
+        // CLIENT SETNAME takes neither spaces nor what is no printable ASCII.
+        let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+        self.client_name = Some(format!("rlock:{}:{pid}", host.chars().map(plain).collect::<String>()));
+        self
     }
 
     /// Adds a password where the URL has none.

@@ -9,7 +9,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::Server;
+use super::{Server, wait_until};
 
 /// What a peer sends without end.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,11 @@ impl Flood {
         let mut state = self.shared.state();
         state.water = Some(water);
         end(&mut state.servers);
+    }
+
+    /// Waits until a client has connected.
+    pub(crate) fn until_connected(&self) {
+        wait_until("a client connects", || !self.shared.state().clients.is_empty());
     }
 
     fn socket(&self) -> PathBuf {

@@ -180,6 +180,36 @@ fn a_login_that_fails_says_why_and_repeats_nothing() {
 }
 
 #[test]
+fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
+    let cases = [
+        ("+OK\r\n", None),
+        ("-NOPERM User bob has no permissions to run the 'client|setname' command\r\n", None),
+        ("-ERR unknown command 'CLIENT', with args beginning with: 'SETNAME'\r\n", None),
+        ("-ERR Client names cannot contain spaces, newlines or special characters.\r\n", None),
+        ("-ERR max number of clients reached\r\n", Some(What::TooManyClients)),
+        ("-NOAUTH Authentication required.\r\n", Some(What::NoPassword)),
+    ];
+    for (reply, what) in cases {
+        let server = Server::new();
+        let target = target(&format!("redis+unix://{}/socket", server.dir.path().display())).named("ho st\u{fc}", 7);
+        let mut link = Link::open(&target, address(&target)).unwrap();
+        let mut stream = server.listener.accept().unwrap().0;
+        link.send(&ping());
+        assert_eq!(link.advance().unwrap(), None);
+        read_exactly(
+            &mut stream,
+            "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$14\r\nrlock:ho_st_:7\r\n*1\r\n$4\r\nPING\r\n",
+        );
+        stream.write_all(reply.as_bytes()).unwrap();
+        stream.write_all(b"+PONG\r\n").unwrap();
+        match what {
+            None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
+            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+        }
+    }
+}
+
+#[test]
 fn a_cluster_is_asked_whether_it_is_one() {
     let cases = [
         (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(What::NotACluster)),

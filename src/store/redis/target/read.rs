@@ -89,6 +89,7 @@ impl Target {
             login: Login::default(),
             sentinel_login: Login::default(),
             db: 0,
+            client_name: None,
             password_in_url: false,
             scheme,
         };
