@@ -96,7 +96,8 @@ impl Supervised {
                 if std::mem::take(&mut self.tells_wait) {
                     super::say(&format!("waits for {}", names(&self.claims)));
                 }
-                self.hold.trouble().map_or(Standing::Waiting, Standing::OutOfReach)
+                let out_of_reach = |trouble| Standing::OutOfReach(format!("{}: {trouble}", self.cannot_lock()));
+                self.hold.trouble().map_or(Standing::Waiting, out_of_reach)
             }
             store::Standing::Granted(Grant { tokens, deadline }) => Standing::Granted { tokens, deadline },
             store::Standing::Busy(listings) => {
@@ -106,6 +107,10 @@ impl Supervised {
             store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
             store::Standing::Lost => Standing::Lost(self.lost()),
         }
+    }
+
+    fn cannot_lock(&self) -> String {
+        format!("cannot lock {}", names(&self.claims))
     }
 
     fn lost(&self) -> String {
@@ -137,7 +142,7 @@ impl run::Hold for Supervised {
     fn check(&mut self) -> anyhow::Result<Standing> {
         match self.hold.check() {
             Ok(standing) => Ok(self.in_words(standing)),
-            Err(error @ store::Error::Unavailable(_)) => Err(error.into()),
+            Err(error @ store::Error::Unavailable(_)) => Err(error).with_context(|| self.cannot_lock()),
             Err(error) => Ok(denied(error.into())),
         }
     }
@@ -145,13 +150,15 @@ impl run::Hold for Supervised {
     fn release(&mut self) -> anyhow::Result<Option<String>> {
         let released = self.hold.release().with_context(|| {
             let end = if self.leases { "its lease ends" } else { "rlock has ended" };
-            format!("could not release, so it is free only when {end}")
+            let are = if self.claims.len() == 1 { "is" } else { "are" };
+            format!("could not release {}, which {are} free only when {end}", names(&self.claims))
         })?;
         Ok((released == Released::Lost).then(|| self.lost()))
     }
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
-        Ok(describe::in_the_way(&self.claims, &self.related, &self.hold.inspect()?))
+        let listings = self.hold.inspect().with_context(|| self.cannot_lock())?;
+        Ok(describe::in_the_way(&self.claims, &self.related, &listings))
     }
 
     fn overdue(&self) -> String {

@@ -65,11 +65,11 @@ fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Ta
         Ok(None) => {
             let of = if files.is_empty() { "the system's certificates".to_owned() } else { files.join(", ") };
             Err(Error::Unavailable(format!(
-                "{server} cannot be used: {of} could not be read in time: see whether the file system answers"
+                "'{server}' cannot be used: {of} could not be read in time: see whether the file system answers"
             )))
         }
         Err(error) => {
-            Err(Error::Unavailable(format!("{server} cannot be used: no thread can be started: {}", reason(&error))))
+            Err(Error::Unavailable(format!("'{server}' cannot be used: no thread can be started: {}", reason(&error))))
         }
     }
 }

@@ -43,7 +43,7 @@ fn a_foreign_value_costs_one_resource_and_no_other() {
             let said = |stderr: &str| {
                 let line = stderr.strip_prefix("rlock: '").and_then(|rest| rest.strip_suffix('\n')).unwrap_or_default();
                 assert!(
-                    line.starts_with(&format!("k' cannot be used: {}", server.url())),
+                    line.starts_with(&format!("k' cannot be used: '{}' has", server.url())),
                     "{kind:?}, {what}: {stderr}"
                 );
                 assert!(line.contains(&format!("'{keys}*'")) && !line.contains('\n'), "{kind:?}, {what}: {stderr}");
@@ -66,7 +66,10 @@ fn a_foreign_value_costs_one_resource_and_no_other() {
             }
             let ran = lab.run(["exec", "-n", "k", "--", "true"]);
             let line = ran.failed(69);
-            assert!(line.contains(&format!("{} has a value", server.url())) && line.contains(&keys), "{what}: {line}");
+            assert!(
+                line.contains(&format!("'{}' has a value", server.url())) && line.contains(&keys),
+                "{what}: {line}"
+            );
             lab.run(["exec", "free", "--", "true"]).silently(0);
             assert_eq!(lab.counts("a"), (1, 0));
             others.into_iter().for_each(|holder| holder.end().silently(0));

@@ -42,6 +42,22 @@ fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
     direct.assert_idle();
 }
 
+/// "The release fails:: rlock warns and exits as the command did."
+#[test]
+fn a_release_that_fails_names_the_resource() {
+    let server = Server::start(Kind::Redis7);
+    let proxy = Proxy::new(&server);
+    let (lab, _) = labs(&server, &proxy);
+    let holder = lab.hold_by(["exec", "k", "--ttl", "1h", "--connect-timeout", "1s"]);
+    proxy.refuse();
+    proxy.cut();
+    let ran = holder.end();
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let line = ran.stderr.strip_prefix("rlock: ").unwrap_or_default();
+    let expected = format!("warning: could not release 'k', which is free only when its lease ends: '{}'", proxy.url());
+    assert!(line.starts_with(&expected), "{line}");
+}
+
 #[test]
 fn a_waiter_that_is_told_to_end_leaves_the_queue_although_its_connection_was_forgotten() {
     let server = Server::start(Kind::Redis7);

@@ -38,7 +38,7 @@ fn a_pipe_in_place_of_a_tls_file_exits_69_and_names_it() {
             let ran = lab.run(words);
             let said = ran.failed(69);
             let expected = format!("file '{}': it is a pipe, not a regular file: name a regular file", file.display());
-            assert!(said.starts_with("rediss://127.0.0.1:") && said.ends_with(&expected), "{words:?}: {said}");
+            assert!(said.starts_with("'rediss://127.0.0.1:") && said.ends_with(&expected), "{words:?}: {said}");
         }
     }
 }

@@ -389,7 +389,7 @@ impl Hold for RedisHold {
         }
         if let Some(answered) = self.conversation.too_few_replicas() {
             return Err(Error::Unavailable(format!(
-                "{}: {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
+                "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
                 self.route.target().shown(),
                 self.replicas
             )));

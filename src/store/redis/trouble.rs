@@ -256,7 +256,7 @@ impl What {
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
             Self::Strange => {
-                "replied what this rlock does not know: another version of it may use the namespace: give each its own by --namespace"
+                "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
             }
             Self::Foreign(keys) => {
                 return format!(
@@ -359,7 +359,7 @@ impl Trouble {
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.server, self.what.words())
+        write!(f, "'{}' {}", self.server, self.what.words())
     }
 }
 

@@ -438,7 +438,7 @@ fn nobody_there_is_told() {
     let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
     let trouble = refused.unwrap_err();
     assert_eq!(trouble.what(), &What::Refused);
-    assert!(trouble.to_string().starts_with("redis://127.0.0.1:1 refused"), "{trouble}");
+    assert!(trouble.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{trouble}");
 }
 
 #[test]

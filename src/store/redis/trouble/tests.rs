@@ -143,16 +143,16 @@ fn what_time_mends_is_tried_again() {
 #[test]
 fn it_says_which_server_and_what_to_do() {
     let said = |what: What| what.of("redis://h:1").to_string();
-    assert_eq!(said(What::Refused), "redis://h:1 refused the connection: start the server, or correct the address");
+    assert_eq!(said(What::Refused), "'redis://h:1' refused the connection: start the server, or correct the address");
     assert_eq!(
         said(What::from_kernel(Errno::NETUNREACH, Stage::Connecting)),
-        "redis://h:1 cannot be reached: network is unreachable: check the address and the network"
+        "'redis://h:1' cannot be reached: network is unreachable: check the address and the network"
     );
     assert_eq!(
         said(command("zadd")),
-        "redis://h:1 does not let this user run the command 'zadd': give it the rights that rlock-redis(7) lists"
+        "'redis://h:1' does not let this user run the command 'zadd': give it the rights that rlock-redis(7) lists"
     );
     assert!(
-        matches!(Error::from(What::Loading.of("x")), Error::Unavailable(text) if text.starts_with("x still reads"))
+        matches!(Error::from(What::Loading.of("x")), Error::Unavailable(text) if text.starts_with("'x' still reads"))
     );
 }
