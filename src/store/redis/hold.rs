@@ -342,7 +342,7 @@ impl RedisHold {
 
     /// The trouble with the keys that it may be about.
     fn named(&self, trouble: Trouble) -> Trouble {
-        trouble.naming(&self.setting.keyspace.shown(&self.resources[..self.own]))
+        trouble.naming(|| self.setting.keyspace.shown(&self.resources[..self.own]))
     }
 
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.

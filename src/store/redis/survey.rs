@@ -180,7 +180,7 @@ impl<'t> Survey<'t> {
 
 /// The line about a resource that can't be used because of what its keys have.
 pub(super) fn unusable(setting: &Setting, resource: &Resource, trouble: Trouble) -> String {
-    let trouble = trouble.naming(&setting.keyspace.shown(std::slice::from_ref(resource)));
+    let trouble = trouble.naming(|| setting.keyspace.shown(std::slice::from_ref(resource)));
     format!("'{resource}' cannot be used: {trouble}")
 }
 

@@ -338,10 +338,10 @@ impl Trouble {
         }
     }
 
-    /// The same, with the keys that are meant.
-    pub(super) fn naming(mut self, keys: &str) -> Self {
+    /// The same, with the keys that are meant if it is about keys.
+    pub(super) fn naming(mut self, keys: impl FnOnce() -> String) -> Self {
         if let What::Foreign(named) = &mut self.what {
-            keys.clone_into(named);
+            *named = keys();
         }
         self
     }
