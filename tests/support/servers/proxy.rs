@@ -137,6 +137,18 @@ impl Proxy {
         self.shared.state().forgotten.iter().for_each(|forgotten| forgotten.store(true, Ordering::SeqCst));
     }
 
+    /// The same, and whoever is at the other end of such a connection gets messages without end until it closes the connection.
+    pub(crate) fn flood(&self) {
+        self.forget();
+        let state = self.shared.state();
+        // The ends of the clients and of the server take turns.
+        let clients = state.connections.iter().step_by(2).filter_map(|client| client.try_clone().ok());
+        for mut client in clients {
+            let messages = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n".repeat(1000);
+            thread::spawn(move || while client.write_all(&messages).is_ok() {});
+        }
+    }
+
     /// Closes all connections, in the middle of whatever they say.
     pub(crate) fn cut(&self) {
         for connection in self.shared.state().connections.drain(..) {
