@@ -1,13 +1,16 @@
 //! The files of a store are read once, at the start, and only if they are regular files. Nothing waits for them later.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
 
+use crate::support::hung_disk::HungDisk;
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, Running, wait_until};
 use crate::world::expiry;
 
 /// A pipe that nobody writes to, in place of the file.
@@ -80,4 +83,40 @@ fn a_reconnect_reads_no_file() {
     holder.end().silently(0);
     waiter.expect_held();
     waiter.end().silently(0);
+}
+
+/// Labs whose store, or a file of it, lies on a mount that does not answer.
+fn on_a_hung_mount(disk: &HungDisk) -> [Lab; 3] {
+    [
+        Lab::at("redis://127.0.0.1:1").with("RLOCK_PASSWORD_FILE", disk.file("password")),
+        Lab::at(format!("rediss://127.0.0.1:1?ca={}", disk.file("ca.crt"))),
+        Lab::at(format!("redis+unix://{}", disk.file("socket"))),
+    ]
+}
+
+#[test]
+fn connect_timeout_is_kept_where_a_mount_does_not_answer() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let Some(disk) = HungDisk::mount(folder.path()) else { return };
+    for lab in on_a_hung_mount(&disk) {
+        let ran = lab.run(["exec", "--connect-timeout", "300ms", "k", "--", "true"]);
+        let said = ran.failed(69);
+        assert!(said.contains("could not be read in time") || said.contains("did not answer in time"), "{said}");
+    }
+}
+
+#[test]
+fn term_ends_rlock_where_a_mount_does_not_answer() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let Some(disk) = HungDisk::mount(folder.path()) else { return };
+    for lab in on_a_hung_mount(&disk) {
+        let rlock = Running::start(&mut lab.rlock(["exec", "--connect-timeout", "1h", "k", "--", "true"]));
+        // It waits once a thread of its own does.
+        let threads = format!("/proc/{}/task", rlock.pid());
+        wait_until("it waits", || fs::read_dir(&threads).is_ok_and(|tasks| tasks.count() > 1));
+        rlock.signal(Signal::TERM);
+        let ran = rlock.end();
+        let by_term = ran.code() == Some(143) || ran.status.signal() == Some(15);
+        assert!(by_term && ran.stderr.is_empty(), "{ran:?}");
+    }
 }

@@ -6,6 +6,7 @@
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 use rustix::event::PollFlags;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use super::link::{Address, Link, now};
 use super::target::{Kind, Node, Target};
@@ -57,9 +60,8 @@ pub(super) struct Locating {
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
-        // The path of a socket may lie on a mount that has stopped to answer, and connect(2) waits for that. The first connection
-        // is made without a thread, for nothing is held yet.
-        Seek::Start(1..) if matches!(target.nodes[..], [Node::Unix(_)]) => {
+        // The path of a socket may lie on a mount that does not answer, and connect(2) waits for that.
+        Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let (target, node) = (Arc::clone(target), target.nodes[0].clone());
             return search(target.shown_node(&node), move || {
                 let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
@@ -84,6 +86,13 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Re
         let find = if searched.kind == Kind::Cluster { node_of_cluster } else { master };
         in_turn(&searched, &node, deadline, find)
     })
+}
+
+/// Whether the kernel can look a path up without waiting for a file system: all parts of it, or that one is missing, are cached.
+fn is_at_hand(path: &Path) -> bool {
+    let looked_up = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
+    // Kernels before 5.12, and sandboxes, refuse the question.
+    matches!(looked_up, Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 
 /// Where a node is, if that is plain to see.
