@@ -42,6 +42,18 @@ fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
     direct.assert_idle();
 }
 
+/// A server that is only slow is asked twice, and its first answer is the one that counts.
+#[test]
+fn a_loss_is_told_although_the_release_was_sent_twice() {
+    let server = Server::start(Kind::Redis7);
+    let proxy = Proxy::new(&server);
+    let (lab, _) = labs(&server, &proxy);
+    let holder = lab.hold_by(["exec", "k", "--ttl", "1h", "--connect-timeout", "30s"]);
+    server.ask::<()>(&["FLUSHALL"]);
+    proxy.delay(std::time::Duration::from_secs(2));
+    assert!(holder.end().failed(76).starts_with("lost: 'k' was taken away"));
+}
+
 /// "The release fails:: rlock warns and exits as the command did."
 #[test]
 fn a_release_that_fails_names_the_resource() {

@@ -424,6 +424,11 @@ impl Hold for RedisHold {
             Err(trouble) => return Err(self.named(trouble).into()),
             Ok(reply) => reply,
         };
+        // Where nothing is known of the session any more, the release before this one may say what it found.
+        let reply = match (reply, client.late_reply()) {
+            (Reply::Unknown, Some(late)) if !matches!(late, Reply::Need(_)) => late,
+            (reply, _) => reply,
+        };
         let is_lost = match (reply, held) {
             // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
             (Reply::Unknown, Some(_)) => !client.is_in_doubt() && now() < deadline,
