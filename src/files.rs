@@ -11,8 +11,8 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 /// The content of a regular file that has at most `max` bytes.
 ///
-/// A FIFO or a device is an error, since nobody knows when its content ends. A mount that does not answer still blocks; see
-/// [`within`].
+/// A FIFO or a device is an error, since nobody knows when its content ends. A mount that does not
+/// answer still blocks; see [`within`].
 ///
 /// # Errors
 /// The file can't be read, is too long, or is no regular file.
@@ -35,8 +35,8 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// What `work` gives, or nothing if that takes longer than `limit`.
 ///
-/// The kernel gives no way to open a file with a timeout, so a thread does the work. If a mount does not answer, the thread stays
-/// blocked and ends with the process.
+/// The kernel gives no way to open a file with a timeout, so a thread does the work. If a mount
+/// does not answer, the thread stays blocked and ends with the process.
 ///
 /// # Errors
 /// No thread can be started.

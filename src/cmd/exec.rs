@@ -24,7 +24,8 @@ const COMMAND_BYTES: usize = 2048;
 
 /// Runs the command under its claims and gives the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
-    // Opening a store reads files. As long as their file system does not answer, signals end rlock as they end any program.
+    // Opening a store reads files. As long as their file system does not answer, signals end rlock
+    // as they end any program.
     let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);

@@ -44,7 +44,8 @@ pub fn has_password(url: &str) -> bool {
     matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
 }
 
-/// Adds what a URL leaves to its surroundings. All files are read here, once, so that no file system keeps a poll loop waiting.
+/// Adds what a URL leaves to its surroundings. All files are read here, once, so that no file
+/// system keeps a poll loop waiting.
 fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
     target.anchor(std::env::current_dir)?;
     // A file that isn't needed isn't read.

@@ -225,7 +225,8 @@ fn a_cluster_needs_no_more_than_the_man_page_says() {
     });
 }
 
-/// "`CLIENT LIST` then shows each rlock as `rlock:HOST:PID`; without this right rlock works all the same."
+/// "`CLIENT LIST` then shows each rlock as `rlock:HOST:PID`; without this right rlock works all the
+/// same."
 #[test]
 fn a_client_has_a_name_if_the_user_has_the_right_to_set_one() {
     each(|kind| {

@@ -1,4 +1,5 @@
-//! A peer that never stops sending disables nothing: signals, `--connect-timeout` and the deadline are kept, and memory is bounded.
+//! A peer that never stops sending disables nothing: signals, `--connect-timeout` and the deadline
+//! are kept, and memory is bounded.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -63,7 +64,8 @@ fn connect_timeout_is_kept_while_a_peer_never_stops_sending() {
         let all = [&["exec", "--connect-timeout", "1s", "k", "--", "true"][..], &["inspect"], &["cleanup", "k"]];
         // At the same time, for the timeout of the others is longer.
         for (words, rlock) in all.map(|words| (words, Running::start(&mut lab.rlock(words)))) {
-            // The listings of inspect may be long, so a value without end is read for as long as the timeout is.
+            // The listings of inspect may be long, so a value without end is read for as long as
+            // the timeout is.
             let ran = if words[0] == "exec" { bounded(rlock) } else { rlock.end() };
             assert!(ran.failed(69).contains(&flood.url()), "{water:?}, {words:?}: {ran:?}");
         }

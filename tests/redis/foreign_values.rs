@@ -6,7 +6,8 @@ use crate::support::Lab;
 use crate::support::servers::Server;
 use crate::world::each;
 
-/// Something that somebody does to the keys of the resource `k`, by the prefix of the keys and the session that holds it.
+/// Something that somebody does to the keys of the resource `k`, by the prefix of the keys and the
+/// session that holds it.
 type Damage = fn(&Server, &str, &str);
 
 const DAMAGES: [(&str, Damage); 5] = [

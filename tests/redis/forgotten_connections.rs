@@ -1,4 +1,5 @@
-//! A connection that a firewall has forgotten: what is sent on it vanishes, nobody is told, and new connections work.
+//! A connection that a firewall has forgotten: what is sent on it vanishes, nobody is told, and new
+//! connections work.
 
 use rustix::process::Signal;
 
@@ -29,7 +30,8 @@ fn a_release_reaches_the_server_although_its_connection_was_forgotten() {
     direct.assert_idle();
 }
 
-/// A fresh connection has all of `--connect-timeout`, and the holder says nothing: the command ended in its time.
+/// A fresh connection has all of `--connect-timeout`, and the holder says nothing: the command
+/// ended in its time.
 #[test]
 fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
     let server = Server::start(Kind::Redis7);

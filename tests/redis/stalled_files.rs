@@ -1,4 +1,5 @@
-//! The files of a store are read once, at the start, and only if they are regular files. Nothing waits for them later.
+//! The files of a store are read once, at the start, and only if they are regular files. Nothing
+//! waits for them later.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

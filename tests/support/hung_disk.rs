@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system in user space that nobody serves: whoever looks for a file there waits. Unmounted when dropped.
+/// A file system in user space that nobody serves: whoever looks for a file there waits. Unmounted
+/// when dropped.
 pub(crate) struct HungDisk {
     place: PathBuf,
     /// The kernel ends the file system when this is closed.

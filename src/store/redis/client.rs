@@ -18,9 +18,11 @@ pub(super) struct Client<'r> {
     route: &'r mut Route,
     /// The instant at which it is given up.
     until: Duration,
-    /// The instant at which a connection that was open from the start is given up for a fresh one. None once there is a fresh one.
+    /// The instant at which a connection that was open from the start is given up for a fresh one.
+    /// None once there is a fresh one.
     old_until: Option<Duration>,
-    /// The connection that was given up, and how many answers come on it before the one that it owes.
+    /// The connection that was given up, and how many answers come on it before the one that it
+    /// owes.
     old: Option<(Route, usize)>,
     /// Whether a server that is down is waited for, since it is known to be the right one.
     insists: bool,
@@ -34,8 +36,9 @@ impl<'r> Client<'r> {
         Self { route, until, old_until: None, old: None, insists: false, is_in_doubt: false }
     }
 
-    /// Gives up the connection that is open already, if any, at `until`: a firewall may have forgotten it, and then nobody is told.
-    /// The question is asked again on a fresh connection, so it must be idempotent.
+    /// Gives up the connection that is open already, if any, at `until`: a firewall may have
+    /// forgotten it, and then nobody is told. The question is asked again on a fresh connection, so
+    /// it must be idempotent.
     pub(super) fn old_connection_until(self, until: Duration) -> Self {
         Self { old_until: Some(until), ..self }
     }
@@ -50,8 +53,8 @@ impl<'r> Client<'r> {
         self.is_in_doubt
     }
 
-    /// What came after all on the connection that was given up: a server that is only slow has answered there first. An error is
-    /// none, for the script was not carried out then.
+    /// The reply on the connection that was given up, if it has come by now: a server that is only
+    /// slow has answered there first. An error reply gives none, since the script did nothing then.
     pub(super) fn late_reply(&mut self) -> Option<Reply> {
         let (mut route, mut passed_over) = self.old.take()?;
         // What has come is read at once or not at all.

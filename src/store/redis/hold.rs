@@ -25,8 +25,8 @@ use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
-/// How long a release waits for a server where most likely nothing is held, or no more, and for an answer over a connection that
-/// was open before.
+/// How long a release waits for a server where most likely nothing is held, or no more, and for an
+/// answer over a connection that was open before.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
@@ -424,7 +424,8 @@ impl Hold for RedisHold {
             Err(trouble) => return Err(self.named(trouble).into()),
             Ok(reply) => reply,
         };
-        // Where nothing is known of the session any more, the release before this one may say what it found.
+        // Where nothing is known of the session any more, the release before this one may say what
+        // it found.
         let reply = match (reply, client.late_reply()) {
             (Reply::Unknown, Some(late)) if !matches!(late, Reply::Need(_)) => late,
             (reply, _) => reply,

@@ -20,12 +20,12 @@ use super::trouble::{Right, Stage, Trouble, What};
 /// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
-/// The number of bytes that one reply or push has at most, for each resource that it is about. A grant of 5,000 claims has 110 KB in
-/// all, and a busy reply about 80 KB for each resource.
+/// The number of bytes that one reply or push has at most, for each resource that it is about. A
+/// grant of 5,000 claims has 110 KB in all, and a busy reply about 80 KB for each resource.
 pub(super) const REPLY_MAX: usize = 1 << 20;
 
-/// The same for replies that list all who hold and wait, which only clients without a poll loop ask for: 100,000 sessions with the
-/// longest commands fit.
+/// The same for replies that list all who hold and wait, which only clients without a poll loop ask
+/// for: 100,000 sessions with the longest commands fit.
 pub(super) const LISTING_MAX: usize = 256 << 20;
 
 /// Where a server was found.
@@ -92,8 +92,8 @@ enum Step {
 
 /// The bytes that were received and not yet parsed.
 ///
-/// The parser keeps what it took for a value that is not complete yet, and resumes where it stopped, so a value in many pieces costs
-/// no more than one in a single piece.
+/// The parser keeps what it took for a value that is not complete yet, and resumes where it
+/// stopped, so a value in many pieces costs no more than one in a single piece.
 struct Inbox {
     bytes: Vec<u8>,
     taken: usize,
@@ -195,11 +195,12 @@ impl Link {
         self.queue(command);
     }
 
-    /// Writes and reads what is possible without waiting, and gives the next thing that has arrived. `None` means: wait for the
-    /// descriptor, which may be ready.
+    /// Writes and reads what is possible without waiting, and gives the next thing that has
+    /// arrived. `None` means: wait for the descriptor, which may be ready.
     ///
-    /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller comes to look at its signals and
-    /// timers even if the peer never stops sending. Nothing that was read stays behind when `None` is given.
+    /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller
+    /// comes to look at its signals and timers even if the peer never stops sending. Nothing that
+    /// was read stays behind when `None` is given.
     pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
         let wrote = self.stream.write().map_err(|what| self.trouble(what))?;
         loop {
@@ -314,7 +315,8 @@ impl Step {
             (Self::Auth, What::Other(_)) => Some(What::LoginFailed),
             // Without the right to ask, what follows tells it.
             (Self::IsCluster, What::NoRight(Right::Command(_))) => None,
-            // What else a server replies here it says to every client: that there are too many, for example.
+            // What else a server replies here it says to every client: that there are too many, for
+            // example.
             (Self::Name, What::NoRight(_) | What::TooOld | What::Other(_)) => None,
             (_, what) => Some(what),
         }

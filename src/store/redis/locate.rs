@@ -23,10 +23,12 @@ use super::target::{Kind, Node, Target};
 use super::trouble::{Right, Stage, Trouble, What};
 use crate::words::reason;
 
-/// How many searches run, with those that nobody waits for any more: nothing ends a thread that is blocked in the resolver.
+/// How many searches run, with those that nobody waits for any more: nothing ends a thread that is
+/// blocked in the resolver.
 static SEARCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of them there may be, so that a resolver that never answers costs a long wait no more than this.
+/// How many of them there may be, so that a resolver that never answers costs a long wait no more
+/// than this.
 const SEARCHES_MAX: usize = 16;
 
 /// What to look for.
@@ -60,7 +62,8 @@ pub(super) struct Locating {
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
-        // The path of a socket may lie on a mount that does not answer, and connect(2) waits for that.
+        // The path of a socket may lie on a mount that does not answer, and connect(2) waits for
+        // that.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let (target, node) = (Arc::clone(target), target.nodes[0].clone());
             return search(target.shown_node(&node), move || {
@@ -88,7 +91,8 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Re
     })
 }
 
-/// Whether the kernel can look a path up without waiting for a file system: all parts of it, or that one is missing, are cached.
+/// Whether the kernel can look a path up without waiting for a file system: all parts of it, or
+/// that one is missing, are cached.
 fn is_at_hand(path: &Path) -> bool {
     let looked_up = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
     // Kernels before 5.12, and sandboxes, refuse the question.

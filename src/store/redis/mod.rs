@@ -84,7 +84,8 @@ impl Redis {
         self.route().with_reply_max(LISTING_MAX)
     }
 
-    /// Calls one script for a resource, on a connection of its own. None if the resource can't be used, which is noted.
+    /// Calls one script for a resource, on a connection of its own. None if the resource can't be
+    /// used, which is noted.
     fn call(&mut self, resource: &Resource, mut call: Call) -> Result<Option<Reply>, Error> {
         match Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0) {
             Ok(reply) => Ok(Some(reply)),
@@ -105,7 +106,8 @@ impl Redis {
         }
     }
 
-    /// What is to be seen of these resources, or of all if none is named. Those that can't be used are noted.
+    /// What is to be seen of these resources, or of all if none is named. Those that can't be used
+    /// are noted.
     fn survey(&mut self, resources: &[Resource]) -> Result<Seen, Error> {
         let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
         let mut seen = if resources.is_empty() { survey.of_all()? } else { survey.of(resources)? };

@@ -290,7 +290,8 @@ impl Route {
         self.hang_up();
     }
 
-    /// Leaves the connection as it is, with the answers that are to come on it, to the way that this gives. Here it is closed.
+    /// Leaves the connection as it is, with the answers that are to come on it, to the way that
+    /// this gives. Here it is closed.
     pub(super) fn split_off(&mut self) -> Self {
         let mut old = self.another();
         old.state = std::mem::replace(&mut self.state, State::Closed);

@@ -20,8 +20,9 @@ use super::target::Node;
 use super::tls::from_tls;
 use super::trouble::{Stage, What};
 
-/// The number of bytes after which a read stops, although the kernel may have more; a reply is seldom longer. A peer that sends
-/// without end then leaves the poll loop time for signals and timers.
+/// The number of bytes after which a read stops, although the kernel may have more; a reply is
+/// seldom longer. A peer that sends without end then leaves the poll loop time for signals and
+/// timers.
 const READ_MAX: usize = 16 * 1024;
 
 /// How long to wait where a listener's queue is full. The kernel tells nobody when it has room again.
@@ -141,8 +142,8 @@ impl Stream {
         }
     }
 
-    /// Reads what has come, to the end of `into`, but not much more than [`READ_MAX`] bytes. The descriptor stays ready if the kernel
-    /// has more.
+    /// Reads what has come, to the end of `into`, but not much more than [`READ_MAX`] bytes. The
+    /// descriptor stays ready if the kernel has more.
     pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, What> {
         if self.full.is_some() {
             return Ok(Received::Nothing);

@@ -17,10 +17,12 @@ use crate::words::reason;
 
 mod pinned;
 
-/// The size of a file of certificates or of a key at most: all authorities that a system trusts have 250 KB.
+/// The size of a file of certificates or of a key at most: all authorities that a system trusts
+/// have 250 KB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the files of TLS say. They are read once, since a later reconnect in the poll loop must not wait for a file system.
+/// What the files of TLS say. They are read once, since a later reconnect in the poll loop must not
+/// wait for a file system.
 #[derive(Clone)]
 pub(in crate::store) struct TlsConfig(Arc<ClientConfig>);
 
@@ -44,7 +46,8 @@ impl Target {
         self.tls.is_some()
     }
 
-    /// Reads the files of TLS, if the target speaks it. A file system that does not answer blocks this.
+    /// Reads the files of TLS, if the target speaks it. A file system that does not answer blocks
+    /// this.
     ///
     /// # Errors
     /// A file can't be used.

@@ -1,4 +1,5 @@
-//! A peer that never stops sending: it passes everything on to a server until the test begins the flood.
+//! A peer that never stops sending: it passes everything on to a server until the test begins the
+//! flood.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -63,7 +64,8 @@ impl Flood {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// From now on every client, of old and of new connections, gets this and nothing else; what clients send is lost.
+    /// From now on every client, of old and of new connections, gets this and nothing else; what
+    /// clients send is lost.
     pub(crate) fn begin(&self, water: Water) {
         let mut state = self.shared.state();
         state.water = Some(water);

@@ -131,13 +131,14 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Loses whatever is said on the connections that there are, either way, as behind a firewall that has forgotten them. Nobody is
-    /// told, and new connections work.
+    /// Loses whatever is said on the connections that there are, either way, as behind a firewall
+    /// that has forgotten them. Nobody is told, and new connections work.
     pub(crate) fn forget(&self) {
         self.shared.state().forgotten.iter().for_each(|forgotten| forgotten.store(true, Ordering::SeqCst));
     }
 
-    /// The same, and whoever is at the other end of such a connection gets messages without end until it closes the connection.
+    /// The same, and whoever is at the other end of such a connection gets messages without end
+    /// until it closes the connection.
     pub(crate) fn flood(&self) {
         self.forget();
         let state = self.shared.state();
