@@ -27,5 +27,6 @@ pub mod start;
 pub mod store;
 pub mod supervise;
 
+mod files;
 mod passwd;
 mod words;

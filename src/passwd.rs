@@ -3,11 +3,17 @@
 //! The file is read as it is: a lookup through the system's name services would load shared libraries into every start. Users that
 //! are only known to such a service have no name here.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::files;
+
+/// The file of a site with a hundred thousand users is smaller.
+const PASSWD_BYTES_MAX: u64 = 16 << 20;
 
 /// The name and the home of a user, if /etc/passwd has him.
 pub(crate) fn lookup(uid: u32) -> Option<(String, PathBuf)> {
-    find(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
+    let passwd = String::from_utf8(files::read(Path::new("/etc/passwd"), PASSWD_BYTES_MAX).ok()?).ok()?;
+    find(&passwd, uid)
 }
 
 fn find(passwd: &str, uid: u32) -> Option<(String, PathBuf)> {

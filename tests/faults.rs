@@ -73,6 +73,7 @@ scenarios! {
     server_killed_with_nothing_on_disk
     network_lossy
     network_slow_or_silent
+    network_forgetful_or_flooded
     clients_killed_and_paused
     server_flushed
     server_out_of_memory

@@ -17,6 +17,12 @@ mod earlier_state;
 mod exec;
 #[path = "redis/fakes.rs"]
 mod fakes;
+#[path = "redis/floods.rs"]
+mod floods;
+#[path = "redis/foreign_values.rs"]
+mod foreign_values;
+#[path = "redis/forgotten_connections.rs"]
+mod forgotten_connections;
 #[path = "redis/inspect_cleanup.rs"]
 mod inspect_cleanup;
 #[path = "redis/kinds.rs"]
@@ -27,6 +33,8 @@ mod leases;
 mod pitfalls;
 #[path = "redis/sentinel.rs"]
 mod sentinel;
+#[path = "redis/stalled_files.rs"]
+mod stalled_files;
 mod support;
 #[path = "redis/world.rs"]
 mod world;

@@ -20,7 +20,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
     tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session), None)?;
     if !cleanup.break_grants {
-        return Ok(0);
+        return Ok(super::after_all_but(&store.take_unusable()));
     }
     // In a dry run the dead are still there, and so is a session that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
@@ -35,7 +35,10 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     for resource in &free {
         super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));
     }
-    Ok(if free.len() == cleanup.resources.len() { exit::NOT_HELD } else { 0 })
+    match super::after_all_but(&store.take_unusable()) {
+        0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
+        code => Ok(code),
+    }
 }
 
 /// What a session held; nothing if it waited.

@@ -27,12 +27,14 @@ const COMMAND_BYTES: usize = 2048;
 
 /// Runs the command under its claims and gives the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
-    // Before the request, so that no signal that cancels it is lost.
-    let signals = Signals::install().context("can't receive signals")?;
+    // Opening a store reads files. As long as their file system does not answer, signals end rlock
+    // as they end any program.
     let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
+    // Before the request, so that no signal that cancels it is lost.
+    let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
     let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
@@ -124,7 +126,8 @@ impl Supervised {
                 if std::mem::take(&mut self.tells_wait) {
                     super::say(&format!("waits for {}", names(&self.claims)));
                 }
-                self.hold.trouble().map_or(Standing::Waiting, Standing::OutOfReach)
+                let out_of_reach = |trouble| Standing::OutOfReach(format!("{}: {trouble}", self.cannot_lock()));
+                self.hold.trouble().map_or(Standing::Waiting, out_of_reach)
             }
             store::Standing::Granted(Grant { tokens, deadline }) => Standing::Granted { tokens, deadline },
             store::Standing::Busy(listings) => {
@@ -134,6 +137,10 @@ impl Supervised {
             store::Standing::Refused(refusal) => denied(Failure::refused(&refusal)),
             store::Standing::Lost => Standing::Lost(self.lost()),
         }
+    }
+
+    fn cannot_lock(&self) -> String {
+        format!("cannot lock {}", names(&self.claims))
     }
 
     fn lost(&self) -> String {
@@ -165,7 +172,7 @@ impl run::Hold for Supervised {
     fn check(&mut self) -> anyhow::Result<Standing> {
         match self.hold.check() {
             Ok(standing) => Ok(self.in_words(standing)),
-            Err(error @ store::Error::Unavailable(_)) => Err(error.into()),
+            Err(error @ store::Error::Unavailable(_)) => Err(error).with_context(|| self.cannot_lock()),
             Err(error) => Ok(denied(error.into())),
         }
     }
@@ -180,7 +187,8 @@ impl run::Hold for Supervised {
     }
 
     fn blocked_by(&mut self) -> anyhow::Result<String> {
-        Ok(describe::in_the_way(&self.claims, &self.related, &self.hold.inspect()?))
+        let listings = self.hold.inspect().with_context(|| self.cannot_lock())?;
+        Ok(describe::in_the_way(&self.claims, &self.related, &listings))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -19,10 +19,15 @@ use crate::words::one_line;
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
     let Inspection { now, resources } = store.inspect(&inspect.resources).map_err(Failure::from)?;
-    let text =
-        if inspect.json { format!("{}\n", as_json(&store.url(), &resources, now)) } else { as_table(&resources, now) };
+    let unusable = store.take_unusable();
+    let text = match inspect.json {
+        true => format!("{}\n", as_json(&store.url(), &resources, now)),
+        // That nobody holds would not be true.
+        false if resources.is_empty() && !unusable.is_empty() => String::new(),
+        false => as_table(&resources, now),
+    };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
-    Ok(0)
+    Ok(super::after_all_but(&unusable))
 }
 
 fn as_json(store: &str, listings: &[ResourceListing], now: Micros) -> Value {

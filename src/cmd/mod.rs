@@ -97,6 +97,13 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
 }
 
+/// Says which resources a store had to pass over, and gives the exit code of what was done for the
+/// others.
+fn after_all_but(unusable: &[String]) -> u8 {
+    unusable.iter().for_each(|line| say(line));
+    if unusable.is_empty() { 0 } else { exit::UNAVAILABLE }
+}
+
 fn run(invocation: Invocation) -> anyhow::Result<u8> {
     match invocation {
         Invocation::Exec(exec) => exec::run(exec),

@@ -160,6 +160,12 @@ pub trait Store {
 
     /// Takes away what is held of a resource, and tells the holders. With `dry_run` it only tells whose grants these are.
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
+
+    /// A line for each resource that the calls before could not look at or change because its state
+    /// is none of rlock's. They went on with the other resources.
+    fn take_unusable(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A request at the store, from the moment that it was made.

@@ -9,7 +9,9 @@ use super::embedded::Embedded;
 use super::percent::{decode, encode};
 use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
+use crate::files;
 use crate::lock::text::Unprintable;
+use crate::words::reason;
 
 /// The namespace where none is given.
 pub const DEFAULT_NAMESPACE: &str = "rlock";
@@ -31,7 +33,10 @@ pub fn open(
     match url.map(|url| (url, Target::parse(url))) {
         None => Ok(Box::new(Embedded::open(None, namespace)?)),
         Some((url, None)) => Ok(Box::new(Embedded::open(Some(file_path(url)?), namespace)?)),
-        Some((_, Some(target))) => Ok(Box::new(Redis::new(complete(target?, secrets)?, namespace, connect_timeout))),
+        Some((_, Some(target))) => {
+            let target = complete(target?, secrets, connect_timeout)?;
+            Ok(Box::new(Redis::new(target, namespace, connect_timeout)))
+        }
     }
 }
 
@@ -40,12 +45,35 @@ pub fn has_password(url: &str) -> bool {
     matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
 }
 
-/// Adds what a URL leaves to its surroundings.
-fn complete(mut target: Target, secrets: &Secrets) -> Result<Target, Error> {
+/// Adds what a URL leaves to its surroundings. All files are read here, once, so that no file
+/// system keeps a poll loop waiting.
+fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
     target.anchor(std::env::current_dir)?;
     // A file that isn't needed isn't read.
-    let password = if target.lacks_password() { secrets.read()? } else { None };
-    target.with_password(password)
+    let secrets = if target.lacks_password() { secrets.clone() } else { Secrets::default() };
+    if secrets.file().is_none() && !target.speaks_tls() {
+        let password = secrets.read()?;
+        return target.with_password(password);
+    }
+    let server = target.shown();
+    let files: Vec<_> =
+        target.files().into_iter().chain(secrets.file()).map(|file| format!("'{}'", file.display())).collect();
+    let read = move || {
+        let password = secrets.read()?;
+        target.with_password(password)?.with_tls()
+    };
+    match files::within(limit, read) {
+        Ok(Some(target)) => target,
+        Ok(None) => {
+            let of = if files.is_empty() { "the system's certificates".to_owned() } else { files.join(", ") };
+            Err(Error::Unavailable(format!(
+                "'{server}' cannot be used: {of} could not be read in time: see whether the file system answers"
+            )))
+        }
+        Err(error) => {
+            Err(Error::Unavailable(format!("'{server}' cannot be used: no thread can be started: {}", reason(&error))))
+        }
+    }
 }
 
 fn check_namespace(namespace: &str) -> Result<(), Error> {
@@ -110,15 +138,16 @@ mod tests {
 
     #[test]
     fn a_password_from_elsewhere_is_asked_for_only_where_it_is_needed() {
+        const LIMIT: Duration = Duration::from_secs(60);
         let read = |url: &str| Target::parse(url).unwrap().unwrap();
         let nowhere = Secrets { password: None, password_file: Some("/nonexistent".into()) };
-        assert!(complete(read("redis://:own@h"), &nowhere).is_ok());
+        assert!(complete(read("redis://:own@h"), &nowhere, LIMIT).is_ok());
         assert!(
-            matches!(complete(read("redis://h"), &nowhere), Err(Error::Usage(text)) if text.contains("/nonexistent"))
+            matches!(complete(read("redis://h"), &nowhere, LIMIT), Err(Error::Usage(text)) if text.contains("/nonexistent"))
         );
         let given = Secrets { password: Some("secret".into()), password_file: None };
-        assert!(!complete(read("redis://h"), &given).unwrap().lacks_password());
-        assert!(complete(read("redis://h"), &Secrets::default()).unwrap().lacks_password());
+        assert!(!complete(read("redis://h"), &given, LIMIT).unwrap().lacks_password());
+        assert!(complete(read("redis://h"), &Secrets::default(), LIMIT).unwrap().lacks_password());
     }
 
     #[test]

@@ -144,6 +144,28 @@ pub(crate) const REFUSE: Fault = Fault {
     },
 };
 
+/// The connections that there are lead nowhere any more, and nobody is told; new ones work.
+pub(crate) const FORGET: Fault = Fault {
+    name: "connections forgotten",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.proxy().forget();
+        last(random, 50, 3000);
+        true
+    },
+};
+
+/// The same, and the other end never stops sending.
+pub(crate) const FLOOD: Fault = Fault {
+    name: "messages without end",
+    covered: true,
+    inject: |stage, random| {
+        stage.site.proxy().flood();
+        last(random, 50, 3000);
+        true
+    },
+};
+
 /// The replies to the next few requests are lost, after the server carried them out.
 pub(crate) const LOSE_REPLIES: Fault = Fault {
     name: "replies lost",

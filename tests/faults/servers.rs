@@ -6,9 +6,9 @@ use super::command::TTL;
 use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK};
 use super::scenario::Scenario;
 use super::server_faults::{
-    BLACK_HOLE, CUT, DELAY, FAIL_OVER, FILL_MEMORY, FLUSH, FLUSH_SCRIPTS, KILL_BLANK_SERVER, KILL_CLIENTS,
-    KILL_FORGETFUL_SERVER, KILL_SERVER, LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, PAUSE_CLIENTS, REFUSE, STEP_CLOCK,
-    STOP_SERVER, TAG,
+    BLACK_HOLE, CUT, DELAY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, FORGET, KILL_BLANK_SERVER,
+    KILL_CLIENTS, KILL_FORGETFUL_SERVER, KILL_SERVER, LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, PAUSE_CLIENTS, REFUSE,
+    STEP_CLOCK, STOP_SERVER, TAG,
 };
 use super::site::Site;
 use super::support::servers::{Kind, Server};
@@ -111,6 +111,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "network_slow_or_silent",
         site: || Site::behind_proxy(Kind::Redis8),
         faults: &[DELAY, BLACK_HOLE],
+        codes: UNREACHED_OR_LOST,
+        idle: OUTAGE,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "network_forgetful_or_flooded",
+        site: || Site::behind_proxy(Kind::Valkey9),
+        faults: &[FORGET, FLOOD],
         codes: UNREACHED_OR_LOST,
         idle: OUTAGE,
         ..ON_SERVER

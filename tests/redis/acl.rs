@@ -88,7 +88,10 @@ fn what_needs_more_is_said_and_works_with_it() {
         set_user(&mut admin, &rule());
         let denied = |ran: &Ran, command: &str| {
             let said = ran.failed(69);
-            assert!(said.starts_with(&server.url()) && said.contains("does not let this user"), "{kind:?}: {said}");
+            assert!(
+                said.contains(&format!("'{}'", server.url())) && said.contains("does not let this user"),
+                "{kind:?}: {said}"
+            );
             assert!(said.contains(command), "{kind:?}: {said}");
         };
         let database = few.url() + "/2";
@@ -186,7 +189,7 @@ fn lacking(kind: Kind, rule: &[&str], right: &str) {
         denied += 1;
         let said = ran.failed(69);
         assert!(
-            said.starts_with(&server.url()) && said.contains("does not let this user"),
+            said.contains(&format!("'{}'", server.url())) && said.contains("does not let this user"),
             "{kind:?}, {right}: {said}"
         );
         if right == "+subscribe" {
@@ -219,5 +222,30 @@ fn a_cluster_needs_no_more_than_the_man_page_says() {
         let few = Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
         everything(&few);
         Lab::at(cluster.url()).with("RLOCK_NAMESPACE", "rlock").assert_idle();
+    });
+}
+
+/// "`CLIENT LIST` then shows each rlock as `rlock:HOST:PID`; without this right rlock works all the
+/// same."
+#[test]
+fn a_client_has_a_name_if_the_user_has_the_right_to_set_one() {
+    each(|kind| {
+        let (server, all, few) = labs(kind);
+        set_user(&mut server.client(), &rule());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let names = |holder: &crate::support::Running| {
+            let list: String = server.ask(&["CLIENT", "LIST"]);
+            list.contains(&format!(" name=rlock:{host}:{} ", holder.pid()))
+        };
+        let holder = all.hold("k");
+        assert!(names(&holder), "{kind:?}");
+        holder.end().silently(0);
+        let holder = few.hold("k");
+        assert!(!names(&holder), "{kind:?}");
+        holder.end().silently(0);
+        set_user(&mut server.client(), &more("+client|setname"));
+        let holder = few.hold("k");
+        assert!(names(&holder), "{kind:?}");
+        holder.end().silently(0);
     });
 }

@@ -120,7 +120,7 @@ fn replicas_are_waited_for() {
         let with = |n: &str| lab.run(["exec", "--replicas", n, "--connect-timeout", "1s", "k", "--", "echo", "held"]);
         with("0").printed("held\n");
         let none = with("1");
-        assert!(none.failed(69).starts_with(&master.url()), "{kind:?}: {none:?}");
+        assert!(none.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())), "{kind:?}: {none:?}");
         lab.assert_idle();
 
         let port = master.port().to_string();
@@ -128,7 +128,7 @@ fn replicas_are_waited_for() {
         replica.until_replicated();
         with("1").printed("held\n");
         let few = with("2");
-        assert!(few.failed(69).starts_with(&master.url()), "{kind:?}: {few:?}");
+        assert!(few.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())), "{kind:?}: {few:?}");
         lab.assert_idle();
         // G8: a grant from the queue was written by another's connection, and is waited for as well.
         let holder = lab.hold("k");
@@ -143,7 +143,10 @@ fn replicas_are_waited_for() {
         replica.stop();
         holder.end().silently(0);
         let stopped = waiter.end();
-        assert!(stopped.failed(69).starts_with(&master.url()), "{kind:?}: {stopped:?}");
+        assert!(
+            stopped.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())),
+            "{kind:?}: {stopped:?}"
+        );
         lab.assert_idle();
         replica.cont();
     });

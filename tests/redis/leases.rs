@@ -279,7 +279,8 @@ fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
     let quiet = wait(&["-w", "45s", "-q"]);
     lab.until_waiting("k", 3);
     server.kill();
-    let trouble = format!("{} refused the connection: start the server, or correct the address", server.url());
+    let trouble =
+        format!("cannot lock 'k': '{}' refused the connection: start the server, or correct the address", server.url());
     let warning = format!("rlock: warning: {trouble}; the wait goes on");
     let told = |mut waiter: Running| {
         wait_until("the wait is over", || !waiter.runs());

@@ -18,6 +18,12 @@ pub(super) struct Client<'r> {
     route: &'r mut Route,
     /// The instant at which it is given up.
     until: Duration,
+    /// The instant at which a connection that was open from the start is given up for a fresh one.
+    /// None once there is a fresh one.
+    old_until: Option<Duration>,
+    /// The connection that was given up, and how many answers come on it before the one that it
+    /// owes.
+    old: Option<(Route, usize)>,
     /// Whether a server that is down is waited for, since it is known to be the right one.
     insists: bool,
     /// Something was sent that nobody answered: the server may have done it, or not.
@@ -27,7 +33,14 @@ pub(super) struct Client<'r> {
 impl<'r> Client<'r> {
     /// Asks over `route`, with an answer by `until`.
     pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
-        Self { route, until, insists: false, is_in_doubt: false }
+        Self { route, until, old_until: None, old: None, insists: false, is_in_doubt: false }
+    }
+
+    /// Gives up the connection that is open already, if any, at `until`: a firewall may have
+    /// forgotten it, and then nobody is told. The question is asked again on a fresh connection, so
+    /// it must be idempotent.
+    pub(super) fn old_connection_until(self, until: Duration) -> Self {
+        Self { old_until: Some(until), ..self }
     }
 
     /// Waits for a server that is down, as the holder of something on it does.
@@ -38,6 +51,24 @@ impl<'r> Client<'r> {
     /// Whether the server may have done something before that it does not tell of in its last answer.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
+    }
+
+    /// The reply on the connection that was given up, if it has come by now: a server that is only
+    /// slow has answered there first. An error reply gives none, since the script did nothing then.
+    pub(super) fn late_reply(&mut self) -> Option<Reply> {
+        let (mut route, mut passed_over) = self.old.take()?;
+        // What has come is read at once or not at all.
+        for _ in 0..2 {
+            while let Ok(Some(heard)) = route.advance() {
+                match heard {
+                    Heard::Answer(reply) if passed_over == 0 => return Reply::read(reply.ok()?).ok(),
+                    Heard::Answer(_) => passed_over -= 1,
+                    Heard::Message | Heard::NotSubscribed(_) => {}
+                }
+            }
+        }
+        self.is_in_doubt = true;
+        None
     }
 
     /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to what was said before come first.
@@ -110,13 +141,17 @@ impl<'r> Client<'r> {
     fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
         if self.route.is_closed() {
             passed_over = 0;
+            self.old_until = None;
             self.route.open()?;
         }
         self.route.send(command);
         let doubts = std::mem::replace(&mut self.is_in_doubt, true);
-        let reply = self.answer(passed_over)?;
-        self.is_in_doubt = doubts;
-        Ok(reply)
+        let reply = self.answer(passed_over);
+        // A connection that was given up may still tell what was done.
+        if reply.is_ok() || self.old_until.is_some() && self.old.is_some() {
+            self.is_in_doubt = doubts;
+        }
+        reply
     }
 
     fn answer(&mut self, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
@@ -125,13 +160,21 @@ impl<'r> Client<'r> {
                 Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
                 Some(Heard::Answer(_)) => passed_over -= 1,
                 Some(Heard::Message | Heard::NotSubscribed(_)) => {}
-                None => self.wait()?,
+                None => {
+                    if let Err(trouble) = self.wait() {
+                        if self.old_until.is_some() {
+                            self.old = Some((self.route.split_off(), passed_over));
+                        }
+                        return Err(trouble);
+                    }
+                }
             }
         }
     }
 
     fn wait(&self) -> Result<(), Trouble> {
-        let left = self.until.saturating_sub(now());
+        let until = self.old_until.map_or(self.until, |old| old.min(self.until));
+        let left = until.saturating_sub(now());
         if left.is_zero() {
             return Err(self.route.timed_out());
         }

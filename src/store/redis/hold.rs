@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say};
-use super::link::now;
+use super::link::{LISTING_MAX, REPLY_MAX, now};
 use super::piecemeal::{Next, Piecemeal};
 use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
@@ -25,7 +25,8 @@ use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// How many holders and waiters of a resource are looked at for the one that is in the way.
 const LISTED: u32 = 256;
-/// How long a server is waited for where most likely nothing is held, or no more.
+/// How long a release waits for a server where most likely nothing is held, or no more, and for an
+/// answer over a connection that was open before.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 /// How long the people at the terminal wait for who holds.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
@@ -100,12 +101,12 @@ impl RedisHold {
         }
         Ok(Self {
             channel: setting.keyspace.channel(&resources[0], request.session),
+            route: route.with_reply_max(REPLY_MAX.saturating_mul(resources.len()).min(LISTING_MAX)),
             setting,
             ttl: terms.ttl,
             own: resources.len(),
             resources,
             conversation: Conversation::new(terms, replicas),
-            route,
             unanswered: VecDeque::new(),
             put_off: None,
             piecemeal: None,
@@ -339,6 +340,11 @@ impl RedisHold {
         if let Standing::Granted(grant) = self.conversation.standing() { Some(grant) } else { None }
     }
 
+    /// The trouble with the keys that it may be about.
+    fn named(&self, trouble: Trouble) -> Trouble {
+        trouble.naming(|| self.setting.keyspace.shown(&self.resources[..self.own]))
+    }
+
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
         let held = self.held().is_some();
@@ -379,11 +385,11 @@ impl Hold for RedisHold {
     fn check(&mut self) -> Result<Standing, Error> {
         let now = now();
         if let Err(trouble) = self.converse(now) {
-            self.failed(trouble, now)?;
+            self.failed(self.named(trouble), now)?;
         }
         if let Some(answered) = self.conversation.too_few_replicas() {
             return Err(Error::Unavailable(format!(
-                "{}: {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
+                "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
                 self.route.target().shown(),
                 self.replicas
             )));
@@ -408,11 +414,21 @@ impl Hold for RedisHold {
         let held = self.held();
         let deadline = held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default();
         let left = deadline.saturating_sub(began);
-        let until = began.saturating_add(left.max(GOODBYE_LIMIT).min(self.connect_timeout));
-        let mut client = Client::new(&mut self.route, until).insisting();
+        let limit = left.max(GOODBYE_LIMIT).min(self.connect_timeout);
+        // A fresh connection has all of the time, however long an old one was silent before.
+        let old_until = began.saturating_add(GOODBYE_LIMIT.min(self.connect_timeout));
+        let until = if self.route.is_closed() { began } else { old_until }.saturating_add(limit);
+        let mut client = Client::new(&mut self.route, until).insisting().old_connection_until(old_until);
         let reply = match client.call(&mut call, &self.setting, passed_over) {
             Err(_) if left.is_zero() => return Ok(Released::Done),
-            reply => reply?,
+            Err(trouble) => return Err(self.named(trouble).into()),
+            Ok(reply) => reply,
+        };
+        // Where nothing is known of the session any more, the release before this one may say what
+        // it found.
+        let reply = match (reply, client.late_reply()) {
+            (Reply::Unknown, Some(late)) if !matches!(late, Reply::Need(_)) => late,
+            (reply, _) => reply,
         };
         let is_lost = match (reply, held) {
             // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
@@ -426,7 +442,8 @@ impl Hold for RedisHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         // Over a connection of its own, for the next answer on the other may be the grant.
-        let mut route = self.route.another();
+        let listing_max = REPLY_MAX.saturating_mul(4 * self.resources.len()).min(LISTING_MAX);
+        let mut route = self.route.another().with_reply_max(listing_max);
         let mut call = Call::inspect(self.resources.clone(), LISTED);
         let until = now().saturating_add(INSPECT_LIMIT);
         match Client::new(&mut route, until).call(&mut call, &self.setting, 0)? {

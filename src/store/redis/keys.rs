@@ -34,6 +34,12 @@ impl Keyspace {
         KINDS.map(|kind| format!("{prefix}:{kind}"))
     }
 
+    /// The keys of some resources in a message: a pattern for those of each.
+    pub(super) fn shown(&self, resources: &[Resource]) -> String {
+        let shown: Vec<_> = resources.iter().map(|resource| format!("'{}:*'", self.prefix(resource))).collect();
+        shown.join(", ")
+    }
+
     /// The channel on which a session hears of its grant; `first` is the first resource of its request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
         format!("{}:w:{session}", self.prefix(first))

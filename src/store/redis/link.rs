@@ -20,6 +20,14 @@ use super::trouble::{Right, Stage, Trouble, What};
 /// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
+/// The number of bytes that one reply or push has at most, for each resource that it is about. A
+/// grant of 5,000 claims has 110 KB in all, and a busy reply about 80 KB for each resource.
+pub(super) const REPLY_MAX: usize = 1 << 20;
+
+/// The same for replies that list all who hold and wait, which only clients without a poll loop ask
+/// for: 100,000 sessions with the longest commands fit.
+pub(super) const LISTING_MAX: usize = 256 << 20;
+
 /// Where a server was found.
 pub(super) struct Address {
     /// As it is named.
@@ -39,6 +47,8 @@ pub(super) struct Link {
     /// What was sent first, whose replies nobody else sees.
     login: VecDeque<Step>,
     is_used: bool,
+    /// Whether bytes were read since `advance` last gave `None`.
+    has_read: bool,
 }
 
 /// Something that has arrived.
@@ -76,16 +86,24 @@ enum Step {
     Select,
     /// The question that only a node of a Cluster answers.
     IsCluster,
+    /// The name of this client, for people who look into the server.
+    Name,
 }
 
-/// What was received and not yet parsed.
-#[derive(Default)]
+/// The bytes that were received and not yet parsed.
+///
+/// The parser keeps what it took for a value that is not complete yet, and resumes where it
+/// stopped, so a value in many pieces costs no more than one in a single piece.
 struct Inbox {
     bytes: Vec<u8>,
     taken: usize,
-    /// The parser came to the end of it.
+    /// The parser took all bytes.
     ran_dry: bool,
     first: Option<u8>,
+    /// How many bytes the parser took since the last complete value.
+    of_value: usize,
+    /// How many of these there may be.
+    value_max: usize,
 }
 
 impl Link {
@@ -97,6 +115,9 @@ impl Link {
         }
         let mut link = Self::begin(target, &address)?;
         link.log_in(&target.login);
+        if let Some(name) = &target.client_name {
+            link.first(Step::Name, redis::cmd("CLIENT").arg("SETNAME").arg(name));
+        }
         if target.db != 0 {
             link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
         }
@@ -122,9 +143,17 @@ impl Link {
             stream: stream.map_err(|what| what.of(&server))?,
             server,
             parser: Parser::new(),
-            inbox: Inbox::default(),
+            inbox: Inbox {
+                bytes: Vec::new(),
+                taken: 0,
+                ran_dry: false,
+                first: None,
+                of_value: 0,
+                value_max: REPLY_MAX,
+            },
             login: VecDeque::new(),
             is_used: false,
+            has_read: false,
         })
     }
 
@@ -146,6 +175,11 @@ impl Link {
         command.write_packed_command(self.stream.outgoing());
     }
 
+    /// Allows replies of up to `bytes`, if that is more than [`REPLY_MAX`].
+    pub(super) fn raise_reply_max(&mut self, bytes: usize) {
+        self.inbox.value_max = self.inbox.value_max.max(bytes);
+    }
+
     /// How messages name the server.
     pub(super) fn server(&self) -> &str {
         &self.server
@@ -161,8 +195,12 @@ impl Link {
         self.queue(command);
     }
 
-    /// Does all that can be done without waiting; the next thing that has arrived. `None` means: wait for the
-    /// descriptor.
+    /// Writes and reads what is possible without waiting, and gives the next thing that has
+    /// arrived. `None` means: wait for the descriptor, which may be ready.
+    ///
+    /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller
+    /// comes to look at its signals and timers even if the peer never stops sending. Nothing that
+    /// was read stays behind when `None` is given.
     pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
         let wrote = self.stream.write().map_err(|what| self.trouble(what))?;
         loop {
@@ -172,11 +210,11 @@ impl Link {
                 }
             }
             // What was asked this instant has no answer yet, and what came by itself keeps the descriptor ready.
-            if wrote {
+            if std::mem::take(&mut self.has_read) || wrote {
                 return Ok(None);
             }
             match self.stream.read(&mut self.inbox.bytes).map_err(|what| self.trouble(what))? {
-                Received::Bytes => {}
+                Received::Bytes => self.has_read = true,
                 Received::Nothing => return Ok(None),
                 Received::End => return Err(self.trouble(What::Closed(self.stage()))),
             }
@@ -186,7 +224,11 @@ impl Link {
     fn parse(&mut self) -> Result<Option<Value>, Trouble> {
         self.inbox.ran_dry = false;
         match self.parser.parse_value(&mut self.inbox) {
-            Ok(value) => Ok(Some(value)),
+            Ok(value) => {
+                self.inbox.of_value = 0;
+                Ok(Some(value))
+            }
+            Err(_) if self.inbox.is_over() => Err(self.trouble(What::TooLong)),
             Err(_) if self.inbox.ran_dry => Ok(None),
             Err(_) if self.inbox.first.is_some_and(|first| TLS_RECORDS.contains(&first)) => {
                 Err(self.trouble(What::IsTls))
@@ -273,6 +315,9 @@ impl Step {
             (Self::Auth, What::Other(_)) => Some(What::LoginFailed),
             // Without the right to ask, what follows tells it.
             (Self::IsCluster, What::NoRight(Right::Command(_))) => None,
+            // What else a server replies here it says to every client: that there are too many, for
+            // example.
+            (Self::Name, What::NoRight(_) | What::TooOld | What::Other(_)) => None,
             (_, what) => Some(what),
         }
     }
@@ -288,8 +333,18 @@ fn push(kind: &PushKind, data: Vec<Value>) -> Option<Push> {
     }
 }
 
+impl Inbox {
+    /// Whether the value that is being parsed is longer than any may be.
+    fn is_over(&self) -> bool {
+        self.of_value > self.value_max
+    }
+}
+
 impl Read for Inbox {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_over() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let rest = &self.bytes[self.taken..];
         if rest.is_empty() {
             self.bytes.clear();
@@ -301,6 +356,7 @@ impl Read for Inbox {
         buffer[..count].copy_from_slice(&rest[..count]);
         self.first.get_or_insert(rest[0]);
         self.taken += count;
+        self.of_value += count;
         Ok(count)
     }
 }

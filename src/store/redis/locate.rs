@@ -6,18 +6,30 @@
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
 use redis::{ServerError, Value};
 use rustix::event::PollFlags;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use super::link::{Address, Link, now};
 use super::target::{Kind, Node, Target};
 use super::trouble::{Right, Stage, Trouble, What};
 use crate::words::reason;
+
+/// How many searches run, with those that nobody waits for any more: nothing ends a thread that is
+/// blocked in the resolver.
+static SEARCHES: AtomicUsize = AtomicUsize::new(0);
+
+/// How many of them there may be, so that a resolver that never answers costs a long wait no more
+/// than this.
+const SEARCHES_MAX: usize = 16;
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -50,6 +62,15 @@ pub(super) struct Locating {
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
+        // The path of a socket may lie on a mount that does not answer, and connect(2) waits for
+        // that.
+        Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
+            let (target, node) = (Arc::clone(target), target.nodes[0].clone());
+            return search(target.shown_node(&node), move || {
+                let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
+                Link::open(&target, address).map(|link| by(link, &node))
+            });
+        }
         Seek::Start(attempt) => {
             let several = target.kind == Kind::Cluster && target.nodes.len() > 1;
             let is_sought = several || matches!(target.kind, Kind::Sentinel { .. });
@@ -70,6 +91,14 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Re
     })
 }
 
+/// Whether the kernel can look a path up without waiting for a file system: all parts of it, or
+/// that one is missing, are cached.
+fn is_at_hand(path: &Path) -> bool {
+    let looked_up = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
+    // Kernels before 5.12, and sandboxes, refuse the question.
+    matches!(looked_up, Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+}
+
 /// Where a node is, if that is plain to see.
 fn known(node: &Node) -> Option<Address> {
     let sockets = match node {
@@ -83,18 +112,26 @@ fn search(
     server: String,
     find: impl FnOnce() -> Result<Address, Trouble> + Send + 'static,
 ) -> Result<Located, Trouble> {
+    if SEARCHES.fetch_add(1, Ordering::Relaxed) >= SEARCHES_MAX {
+        SEARCHES.fetch_sub(1, Ordering::Relaxed);
+        return Err(What::Broken("earlier attempts to find it have not ended".to_owned()).of(&server));
+    }
     let (sender, found) = channel();
     let begin = |(end, running): (PipeReader, PipeWriter)| {
         let run = move || {
             // Whoever has given up looking for it doesn't need it.
             let _ = sender.send(find());
+            SEARCHES.fetch_sub(1, Ordering::Relaxed);
             drop(running);
         };
         thread::Builder::new().name("locate".to_owned()).spawn(run).map(|_| end)
     };
     match pipe().and_then(begin) {
         Ok(end) => Ok(Located::Looking(Locating { end, found, server })),
-        Err(error) => Err(What::Broken(format!("cannot look for it: {}", reason(&error))).of(&server)),
+        Err(error) => {
+            SEARCHES.fetch_sub(1, Ordering::Relaxed);
+            Err(What::Broken(format!("cannot look for it: {}", reason(&error))).of(&server))
+        }
     }
 }
 

@@ -31,10 +31,10 @@ use client::Client;
 use codec::{Call, Reply, Setting, Wake};
 use hold::RedisHold;
 use keys::Keyspace;
-use link::now;
+use link::{LISTING_MAX, now};
 use route::Route;
 pub use secrets::Secrets;
-use survey::Survey;
+use survey::{Seen, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -50,12 +50,16 @@ pub(super) struct Redis {
     target: Arc<Target>,
     namespace: String,
     connect_timeout: Duration,
+    /// The lines about resources that an inspect or cleanup had to pass over.
+    unusable: Vec<String>,
 }
 
 impl Redis {
     /// The store at `target`. Nothing is connected yet.
     pub(super) fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
-        Self { target: Arc::new(target), namespace: namespace.to_owned(), connect_timeout }
+        let host = rustix::system::uname();
+        let target = target.named(&host.nodename().to_string_lossy(), std::process::id());
+        Self { target: Arc::new(target), namespace: namespace.to_owned(), connect_timeout, unusable: Vec::new() }
     }
 
     fn is_cluster(&self) -> bool {
@@ -75,9 +79,22 @@ impl Redis {
         Route::new(Arc::clone(&self.target), self.connect_timeout)
     }
 
-    /// Calls one script on a connection of its own.
-    fn call(&self, mut call: Call) -> Result<Reply, Error> {
-        Ok(Client::new(&mut self.route(), self.until()).call(&mut call, &self.setting(), 0)?)
+    /// The way for an operation that tells of sessions, however many these are.
+    fn listing_route(&self) -> Route {
+        self.route().with_reply_max(LISTING_MAX)
+    }
+
+    /// Calls one script for a resource, on a connection of its own. None if the resource can't be
+    /// used, which is noted.
+    fn call(&mut self, resource: &Resource, mut call: Call) -> Result<Option<Reply>, Error> {
+        match Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(trouble) if trouble.is_of_a_resource() => {
+                self.unusable.push(unusable(&self.setting(), resource, trouble));
+                Ok(None)
+            }
+            Err(trouble) => Err(trouble.into()),
+        }
     }
 
     /// The same for a change to what is held.
@@ -89,8 +106,13 @@ impl Redis {
         }
     }
 
-    fn survey(&self) -> Survey<'_> {
-        Survey::new(&self.target, self.setting(), self.connect_timeout)
+    /// What is to be seen of these resources, or of all if none is named. Those that can't be used
+    /// are noted.
+    fn survey(&mut self, resources: &[Resource]) -> Result<Seen, Error> {
+        let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
+        let mut seen = if resources.is_empty() { survey.of_all()? } else { survey.of(resources)? };
+        self.unusable.append(&mut seen.unusable);
+        Ok(seen)
     }
 }
 
@@ -116,7 +138,12 @@ impl Store for Redis {
     }
 
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {
-        Ok(self.survey().of(resources)?.sessions.remove(&id))
+        // Without a resource this would be a survey of all.
+        let found = if resources.is_empty() { None } else { self.survey(resources)?.sessions.remove(&id) };
+        match self.unusable.pop() {
+            Some(line) => Err(Error::Unavailable(line)),
+            None => Ok(found),
+        }
     }
 
     fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
@@ -128,12 +155,12 @@ impl Store for Redis {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let seen = if resources.is_empty() { self.survey().of_all()? } else { self.survey().of(resources)? };
+        let seen = self.survey(resources)?;
         Ok(Inspection { now: seen.now, resources: seen.resources })
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
-        let seen = if resources.is_empty() { self.survey().of_all()? } else { self.survey().of(resources)? };
+        let seen = self.survey(resources)?;
         let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= seen.now);
         let over: Vec<_> = seen.sessions.into_iter().filter(|(_, session)| is_over(session)).collect();
         let names: BTreeSet<&Resource> =
@@ -143,13 +170,13 @@ impl Store for Redis {
         for name in names {
             let call = Call::expire(vec![name.clone()]);
             if dry_run {
-                let Reply::Expired(sessions) = self.call(call.dry())? else { continue };
+                let Some(Reply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
                 // Whoever has claims on several resources is told of for each.
                 expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                 continue;
             }
             // As many as are dropped at once, so there may be more.
-            while let Reply::Expired(sessions) = self.call(call.clone())? {
+            while let Some(Reply::Expired(sessions)) = self.call(name, call.clone())? {
                 if sessions.is_empty() {
                     break;
                 }
@@ -161,10 +188,15 @@ impl Store for Redis {
 
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let call = Call::break_grants(resource.clone());
-        match self.call(if dry_run { call.dry() } else { call })? {
-            Reply::Broken(sessions) => Ok(sessions),
+        match self.call(resource, if dry_run { call.dry() } else { call })? {
+            Some(Reply::Broken(sessions)) => Ok(sessions),
             _ => Ok(Vec::new()),
         }
+    }
+
+    fn take_unusable(&mut self) -> Vec<String> {
+        let mut told = BTreeSet::new();
+        std::mem::take(&mut self.unusable).into_iter().filter(|line| told.insert(line.clone())).collect()
     }
 }
 

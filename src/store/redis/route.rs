@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, ServerErrorKind, Value};
 use rustix::event::PollFlags;
 
-use super::link::{Address, Incoming, Link, Push, now};
+use super::link::{Address, Incoming, Link, Push, REPLY_MAX, now};
 use super::locate::{Located, Locating, Seek, locate};
 use super::target::{Kind, Node, Target};
 use super::trouble::{Stage, Trouble, What};
@@ -25,6 +25,8 @@ pub(super) struct Route {
     target: Arc<Target>,
     /// How long looking for the server may take.
     limit: Duration,
+    /// How many bytes a reply may have, if more than usual.
+    reply_max: usize,
     /// How often it was looked for in vain.
     turn: usize,
     node: Option<Node>,
@@ -100,6 +102,7 @@ impl Route {
         Self {
             target,
             limit,
+            reply_max: REPLY_MAX,
             turn: 0,
             node: None,
             redirect: None,
@@ -113,6 +116,11 @@ impl Route {
     /// A way of its own to the same place.
     pub(super) fn another(&self) -> Self {
         Self { turn: self.turn, redirect: self.redirect.clone(), ..Self::new(Arc::clone(&self.target), self.limit) }
+    }
+
+    /// The same way for replies of up to `reply_max` bytes.
+    pub(super) fn with_reply_max(self, reply_max: usize) -> Self {
+        Self { reply_max, ..self }
     }
 
     pub(super) fn target(&self) -> &Target {
@@ -154,6 +162,7 @@ impl Route {
     fn connect(&mut self, address: Address) -> Result<(), Trouble> {
         self.node = Some(address.node.clone());
         let mut link = Link::open(&self.target, address)?;
+        link.raise_reply_max(self.reply_max);
         self.outbox.drain(..).for_each(|command| link.send(&command));
         self.state = State::Open(Box::new(link));
         Ok(())
@@ -279,6 +288,15 @@ impl Route {
         self.redirect = None;
         self.redirections = 0;
         self.hang_up();
+    }
+
+    /// Leaves the connection as it is, with the answers that are to come on it, to the way that
+    /// this gives. Here it is closed.
+    pub(super) fn split_off(&mut self) -> Self {
+        let mut old = self.another();
+        old.state = std::mem::replace(&mut self.state, State::Closed);
+        old.expected = std::mem::take(&mut self.expected);
+        old
     }
 
     /// Goes where the resources are.

@@ -1,16 +1,15 @@
 //! The password where the URL has none.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::super::Error;
 use super::target::Password;
+use crate::files;
 use crate::words::reason;
 
-/// More than any password has; the rest of such a file, which may have no end, is not read.
+/// The size of a password file at most.
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
 
 /// What the environment says of the password. Nothing shows it, so this has no `Debug`.
@@ -23,6 +22,11 @@ pub struct Secrets {
 }
 
 impl Secrets {
+    /// The file that [`read`](Self::read) reads, if it reads one.
+    pub(in crate::store) fn file(&self) -> Option<&Path> {
+        if self.password.is_some() { None } else { self.password_file.as_deref() }
+    }
+
     /// The password, if there is one.
     ///
     /// # Errors
@@ -38,16 +42,16 @@ impl Secrets {
 
 fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
-    let mut line = Vec::new();
-    File::open(path)
-        .and_then(|file| BufReader::new(file.take(PASSWORD_BYTES_MAX)).read_until(b'\n', &mut line))
-        .map_err(|error| Error::Usage(format!("cannot read the password file '{shown}': {}", reason(&error))))?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-    }
+    let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
+        let why = reason(&error);
+        Error::Usage(format!(
+            "cannot read the password file '{shown}': {why}: name a regular file, or set RLOCK_PASSWORD"
+        ))
+    })?;
+    let line = match content.iter().position(|byte| *byte == b'\n') {
+        Some(end) => content[..end].strip_suffix(b"\r").unwrap_or(&content[..end]).to_vec(),
+        None => content,
+    };
     if line.is_empty() {
         return Err(Error::Usage(format!("the password file '{shown}' has no password in its first line")));
     }

@@ -20,8 +20,10 @@ use super::target::Node;
 use super::tls::from_tls;
 use super::trouble::{Stage, What};
 
-/// How much is read at a time; a reply is seldom longer.
-const CHUNK: usize = 16 * 1024;
+/// The number of bytes after which a read stops, although the kernel may have more; a reply is
+/// seldom longer. A peer that sends without end then leaves the poll loop time for signals and
+/// timers.
+const READ_MAX: usize = 16 * 1024;
 
 /// How long to wait where a listener's queue is full. The kernel tells nobody when it has room again.
 const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
@@ -140,7 +142,8 @@ impl Stream {
         }
     }
 
-    /// Reads what has come, to the end of `into`.
+    /// Reads what has come, to the end of `into`, but not much more than [`READ_MAX`] bytes. The
+    /// descriptor stays ready if the kernel has more.
     pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, What> {
         if self.full.is_some() {
             return Ok(Received::Nothing);
@@ -257,8 +260,8 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 
 fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Errno> {
     let mut total = 0;
-    loop {
-        into.reserve(CHUNK);
+    while total < READ_MAX {
+        into.reserve(READ_MAX);
         let room = into.capacity() - into.len();
         let count = match recv(socket, spare_capacity(into), RecvFlags::empty()) {
             Ok((_, count)) => count,
@@ -275,6 +278,7 @@ fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Er
             _ => {}
         }
     }
+    Ok(Received::Bytes)
 }
 
 enum TlsError {
@@ -283,21 +287,29 @@ enum TlsError {
 }
 
 fn read_tls(socket: BorrowedFd<'_>, tls: &mut ClientConnection, into: &mut Vec<u8>) -> Result<Received, TlsError> {
-    let before = into.len();
-    let ended = match tls.read_tls(&mut Socket(socket)) {
-        Ok(count) => count == 0,
-        Err(error) => return Err(TlsError::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
-    };
-    let state = tls.process_new_packets().map_err(TlsError::Protocol)?;
-    into.resize(before + state.plaintext_bytes_to_read(), 0);
-    if tls.reader().read_exact(&mut into[before..]).is_err() {
-        return Err(TlsError::Kernel(Errno::IO));
+    let start = into.len();
+    // The encrypted bytes count, for a record may have no content.
+    let mut total = 0;
+    while total < READ_MAX {
+        let count = match tls.read_tls(&mut Socket(socket)) {
+            Ok(count) => count,
+            // What was read is dealt with first; a failure comes again next time.
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(TlsError::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+        };
+        total += count;
+        let state = tls.process_new_packets().map_err(TlsError::Protocol)?;
+        // All of the plaintext is taken out, for no descriptor tells of what rustls still has.
+        let before = into.len();
+        into.resize(before + state.plaintext_bytes_to_read(), 0);
+        if tls.reader().read_exact(&mut into[before..]).is_err() {
+            return Err(TlsError::Kernel(Errno::IO));
+        }
+        if count == 0 || state.peer_has_closed() {
+            return Ok(if into.len() > start { Received::Bytes } else { Received::End });
+        }
     }
-    Ok(match into.len() - before {
-        0 if ended || state.peer_has_closed() => Received::End,
-        // A part of the handshake or of a record; more may have come behind it.
-        _ => Received::Bytes,
-    })
+    Ok(Received::Bytes)
 }
 
 /// The socket as rustls reads and writes it.

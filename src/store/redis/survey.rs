@@ -10,7 +10,7 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
-use super::link::now;
+use super::link::{LISTING_MAX, now};
 use super::route::Route;
 use super::target::{Kind, Node, Target};
 use super::trouble::{Trouble, What};
@@ -29,6 +29,8 @@ pub(super) struct Seen {
     pub(super) now: Micros,
     pub(super) resources: Vec<ResourceListing>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// The resources whose keys have foreign values, a line for each.
+    pub(super) unusable: Vec<String>,
 }
 
 /// Looks at what is held of the resources of a store.
@@ -48,10 +50,14 @@ impl<'t> Survey<'t> {
         self.target.kind == Kind::Cluster
     }
 
+    fn route(&self, target: Arc<Target>) -> Route {
+        Route::new(target, self.limit).with_reply_max(LISTING_MAX)
+    }
+
     /// What is to be seen of these resources, in their order.
     pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Trouble> {
         let mut seen = Seen::default();
-        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        let mut route = self.route(Arc::clone(self.target));
         if !self.is_cluster() {
             self.look(&mut route, resources, &mut seen)?;
             return Ok(seen);
@@ -65,12 +71,12 @@ impl<'t> Survey<'t> {
     /// All that is held or waited for, by name.
     pub(super) fn of_all(&self) -> Result<Seen, Trouble> {
         let mut seen = Seen::default();
-        let mut route = Route::new(Arc::clone(self.target), self.limit);
+        let mut route = self.route(Arc::clone(self.target));
         if self.is_cluster() {
             for master in self.masters(&mut route)? {
                 let mut alone = Target::clone(self.target);
                 alone.nodes = vec![master];
-                let mut route = Route::new(Arc::new(alone), self.limit);
+                let mut route = self.route(Arc::new(alone));
                 self.scan(&mut route, &mut seen)?;
             }
         } else {
@@ -85,11 +91,23 @@ impl<'t> Survey<'t> {
 
     fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
         let mut call = Call::inspect(resources.to_vec(), 0);
-        let reply = Client::new(route, self.until()).call(&mut call, &self.setting, 0)?;
-        if let Reply::Listing { now, resources, sessions } = reply {
-            seen.now = seen.now.max(now);
-            seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
-            seen.sessions.extend(sessions);
+        match Client::new(route, self.until()).call(&mut call, &self.setting, 0) {
+            Ok(Reply::Listing { now, resources, sessions }) => {
+                seen.now = seen.now.max(now);
+                seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
+                seen.sessions.extend(sessions);
+            }
+            Ok(_) => {}
+            Err(trouble) if !trouble.is_of_a_resource() => return Err(trouble),
+            Err(trouble) if resources.len() == 1 => {
+                seen.unusable.push(unusable(&self.setting, &resources[0], trouble));
+            }
+            // One of them is unusable, and the reply does not tell which.
+            Err(_) => {
+                let (some, others) = resources.split_at(resources.len() / 2);
+                self.look(route, some, seen)?;
+                self.look(route, others, seen)?;
+            }
         }
         Ok(())
     }
@@ -97,7 +115,7 @@ impl<'t> Survey<'t> {
     fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
         let pattern = self.setting.keyspace.pattern();
         // What lies elsewhere by now leads there, and the scan has to go on here.
-        let mut leading_away = route.another();
+        let mut leading_away = route.another().with_reply_max(LISTING_MAX);
         let mut cursor = 0_u64;
         let mut is_known = self.target.kind != Kind::Single;
         loop {
@@ -158,6 +176,12 @@ impl<'t> Survey<'t> {
     fn until(&self) -> Duration {
         now().saturating_add(self.limit)
     }
+}
+
+/// The line about a resource that can't be used because of what its keys have.
+pub(super) fn unusable(setting: &Setting, resource: &Resource, trouble: Trouble) -> String {
+    let trouble = trouble.naming(|| setting.keyspace.shown(std::slice::from_ref(resource)));
+    format!("'{resource}' cannot be used: {trouble}")
 }
 
 fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Trouble> {

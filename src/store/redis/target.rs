@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Error;
 use super::super::percent::encode;
+use super::tls::TlsConfig;
 
 mod read;
 
@@ -54,6 +55,8 @@ pub(in crate::store) struct TlsFiles {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The name that the certificate must have, in place of the host's.
     pub(super) server_name: Option<String>,
+    /// What the files say, once they were read.
+    pub(super) config: Option<TlsConfig>,
 }
 
 /// A password. It shows itself to nobody.
@@ -102,6 +105,8 @@ pub(in crate::store) struct Target {
     pub(super) sentinel_login: Login,
     /// Which of the server's databases.
     pub(super) db: u32,
+    /// How the server's own lists name this client, if they do.
+    pub(super) client_name: Option<String>,
     password_in_url: bool,
     /// As the user writes the scheme, without what stands behind a plus.
     scheme: &'static str,
@@ -155,6 +160,13 @@ impl Target {
         Ok(())
     }
 
+    /// The files that TLS needs. Those of the system are not among them.
+    pub(in crate::store) fn files(&self) -> Vec<&Path> {
+        let Some(TlsFiles { ca, identity, .. }) = &self.tls else { return Vec::new() };
+        let identity = identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        ca.iter().chain(identity).map(PathBuf::as_path).collect()
+    }
+
     /// Whether the URL came with a password, which whoever sees the URL sees, too.
     pub(in crate::store) fn password_in_url(&self) -> bool {
         self.password_in_url
@@ -163,6 +175,14 @@ impl Target {
     /// Whether a password from elsewhere has a place: the URL's own goes before any other.
     pub(in crate::store) fn lacks_password(&self) -> bool {
         self.login.password.is_none()
+    }
+
+    /// Has the server name this client by host and process id, in CLIENT LIST for example.
+    pub(in crate::store) fn named(mut self, host: &str, pid: u32) -> Self {
+        // CLIENT SETNAME takes neither spaces nor what is no printable ASCII.
+        let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+        self.client_name = Some(format!("rlock:{}:{pid}", host.chars().map(plain).collect::<String>()));
+        self
     }
 
     /// Adds a password where the URL has none.

@@ -1,20 +1,74 @@
 //! TLS to a server: what is trusted, who we are, and what may go wrong.
 
+use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
 
-use super::target::{Node, TlsFiles};
+use super::super::Error as StoreError;
+use super::target::{Node, Target, TlsFiles};
 use super::trouble::What;
+use crate::files;
 use crate::words::reason;
 
 mod pinned;
 
+/// The size of a file of certificates or of a key at most: all authorities that a system trusts
+/// have 250 KB.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What the files of TLS say. They are read once, since a later reconnect in the poll loop must not
+/// wait for a file system.
+#[derive(Clone)]
+pub(in crate::store) struct TlsConfig(Arc<ClientConfig>);
+
+impl PartialEq for TlsConfig {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for TlsConfig {}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(a TLS configuration)")
+    }
+}
+
+impl Target {
+    /// Whether [`with_tls`](Self::with_tls) has something to read.
+    pub(in crate::store) fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads the files of TLS, if the target speaks it. A file system that does not answer blocks
+    /// this.
+    ///
+    /// # Errors
+    /// A file can't be used.
+    pub(in crate::store) fn with_tls(mut self) -> Result<Self, StoreError> {
+        let server = self.shown();
+        if let Some(files) = &mut self.tls {
+            files.config = Some(config(files).map_err(|what| what.of(&server))?);
+        }
+        Ok(self)
+    }
+}
+
 /// The state of a connection that is about to be made.
 pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, What> {
+    let Some(TlsConfig(config)) = &files.config else {
+        return Err(What::TlsFile("its certificates were not read".to_owned()));
+    };
+    ClientConnection::new(Arc::clone(config), name(files, node)?).map_err(|error| from_tls(&error))
+}
+
+fn config(files: &TlsFiles) -> Result<TlsConfig, What> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -29,7 +83,8 @@ pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, 
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
-            let key_read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "key", &error))?;
+            let pem = pem(key, "key")?;
+            let key_read = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| lacks(key, "key"))?;
             config.with_client_auth_cert(chain, key_read).map_err(|_| {
                 What::TlsFile(format!(
                     "the key in '{}' does not fit the certificate: give both of one pair",
@@ -38,7 +93,7 @@ pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, 
             })?
         }
     };
-    ClientConnection::new(Arc::new(config), name(files, node)?).map_err(|error| from_tls(&error))
+    Ok(TlsConfig(Arc::new(config)))
 }
 
 fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, What> {
@@ -82,20 +137,19 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, What> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, What> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| unusable(path, "certificate", &error))?;
-    if certificates.is_empty() {
-        return Err(unusable(path, "certificate", &PemError::NoItemsFound));
-    }
-    Ok(certificates)
+    let read = CertificateDer::pem_slice_iter(&pem(path, "certificate")?).collect::<Result<Vec<_>, _>>();
+    read.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| lacks(path, "certificate"))
 }
 
-fn unusable(path: &Path, kind: &str, error: &PemError) -> What {
-    let shown = path.display();
-    What::TlsFile(match error {
-        PemError::Io(error) => format!("cannot read the {kind} file '{shown}': {}: correct the path", reason(error)),
-        _ => format!("there is no {kind} in '{shown}': give a PEM file that has one"),
+fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, What> {
+    files::read(path, FILE_BYTES_MAX).map_err(|error: io::Error| {
+        let (shown, why) = (path.display(), reason(&error));
+        What::TlsFile(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
     })
+}
+
+fn lacks(path: &Path, kind: &str) -> What {
+    What::TlsFile(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
 }
 
 /// What an error of the TLS protocol comes to.

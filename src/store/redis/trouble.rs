@@ -59,6 +59,10 @@ pub(super) enum What {
     NoPassword,
     /// The server answers a script with what it can't have said.
     Strange,
+    /// A key of a resource has a value that no script wrote; the keys.
+    Foreign(String),
+    /// The server sent more bytes than any reply has.
+    TooLong,
     /// The password is wrong.
     WrongPassword,
     /// The server has no password, and was given one.
@@ -186,6 +190,8 @@ impl What {
             | Self::IsTls
             | Self::NotRedis
             | Self::Strange
+            | Self::TooLong
+            | Self::Foreign(_)
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -250,7 +256,16 @@ impl What {
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
             Self::Strange => {
-                "replied what this rlock does not know: another version of it may use the namespace: give each its own by --namespace"
+                "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
+            }
+            Self::Foreign(keys) => {
+                return format!(
+                    "has a value that rlock did not write under a key {keys}: remove that key, or use another --namespace"
+                )
+                .into();
+            }
+            Self::TooLong => {
+                "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
             }
             Self::NoPassword => {
                 "asks for a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put it into the URL in RLOCK_STORE"
@@ -323,6 +338,19 @@ impl Trouble {
         }
     }
 
+    /// The same, with the keys that are meant if it is about keys.
+    pub(super) fn naming(mut self, keys: impl FnOnce() -> String) -> Self {
+        if let What::Foreign(named) = &mut self.what {
+            *named = keys();
+        }
+        self
+    }
+
+    /// Whether what one resource has at the server is the reason, so that others can be used.
+    pub(super) fn is_of_a_resource(&self) -> bool {
+        matches!(self.what, What::Foreign(_) | What::Strange)
+    }
+
     /// What went wrong.
     pub(super) fn what(&self) -> &What {
         &self.what
@@ -331,7 +359,7 @@ impl Trouble {
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.server, self.what.words())
+        write!(f, "'{}' {}", self.server, self.what.words())
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -44,6 +45,8 @@ struct State {
     /// Whether who connects is turned away.
     refuses: bool,
     closed: bool,
+    /// For each connection there ever was, whether all that is said on it vanishes.
+    forgotten: Vec<Arc<AtomicBool>>,
     /// Both ends of all connections there ever were, to cut them.
     connections: Vec<UnixStream>,
 }
@@ -128,6 +131,25 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// Loses whatever is said on the connections that there are, either way, as behind a firewall
+    /// that has forgotten them. Nobody is told, and new connections work.
+    pub(crate) fn forget(&self) {
+        self.shared.state().forgotten.iter().for_each(|forgotten| forgotten.store(true, Ordering::SeqCst));
+    }
+
+    /// The same, and whoever is at the other end of such a connection gets messages without end
+    /// until it closes the connection.
+    pub(crate) fn flood(&self) {
+        self.forget();
+        let state = self.shared.state();
+        // The ends of the clients and of the server take turns.
+        let clients = state.connections.iter().step_by(2).filter_map(|client| client.try_clone().ok());
+        for mut client in clients {
+            let messages = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n".repeat(1000);
+            thread::spawn(move || while client.write_all(&messages).is_ok() {});
+        }
+    }
+
     /// Closes all connections, in the middle of whatever they say.
     pub(crate) fn cut(&self) {
         for connection in self.shared.state().connections.drain(..) {
@@ -164,20 +186,27 @@ impl Shared {
     /// Starts what passes on the words of a client, and what passes on those of the server.
     fn connect(self: &Arc<Self>, client: UnixStream) -> std::io::Result<()> {
         let server = UnixStream::connect(&self.server)?;
-        self.state().connections.extend([client.try_clone()?, server.try_clone()?]);
+        let forgotten = Arc::new(AtomicBool::new(false));
+        let mut state = self.state();
+        state.connections.extend([client.try_clone()?, server.try_clone()?]);
+        state.forgotten.push(Arc::clone(&forgotten));
+        drop(state);
         // Set once the server's next reply is to be lost.
         let deaf = Arc::new(Mutex::new(false));
         let (there, back) = (Arc::clone(self), Arc::clone(self));
         let (to, from) = ((client.try_clone()?, server.try_clone()?), (server, client));
-        let lost = Arc::clone(&deaf);
-        thread::spawn(move || there.requests_of(to.0, to.1, &lost));
-        thread::spawn(move || back.replies_of(from.0, from.1, &deaf));
+        let (lost, gone) = (Arc::clone(&deaf), Arc::clone(&forgotten));
+        thread::spawn(move || there.requests_of(to.0, to.1, &lost, &gone));
+        thread::spawn(move || back.replies_of(from.0, from.1, &deaf, &forgotten));
         Ok(())
     }
 
-    fn requests_of(&self, mut client: UnixStream, mut server: UnixStream, deaf: &Mutex<bool>) {
+    fn requests_of(&self, mut client: UnixStream, mut server: UnixStream, deaf: &Mutex<bool>, forgotten: &AtomicBool) {
         let mut buffer = [0; 1 << 16];
         while let Ok(read @ 1..) = client.read(&mut buffer) {
+            if forgotten.load(Ordering::SeqCst) {
+                continue;
+            }
             let fate = self.fate();
             if matches!(fate, Fate::Vanishes) {
                 break;
@@ -190,9 +219,12 @@ impl Shared {
         end(&client, &server);
     }
 
-    fn replies_of(&self, mut server: UnixStream, mut client: UnixStream, deaf: &Mutex<bool>) {
+    fn replies_of(&self, mut server: UnixStream, mut client: UnixStream, deaf: &Mutex<bool>, forgotten: &AtomicBool) {
         let mut buffer = [0; 1 << 16];
         while let Ok(read @ 1..) = server.read(&mut buffer) {
+            if forgotten.load(Ordering::SeqCst) {
+                continue;
+            }
             if *deaf.lock().expect("no thread of the proxy panics") {
                 break;
             }

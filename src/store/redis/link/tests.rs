@@ -136,6 +136,7 @@ proptest! {
                 let expected = pieces.peek().is_none().then(|| Incoming::Reply(Ok(reply.clone())));
                 prop_assert_eq!(arrived, expected);
             }
+            prop_assert_eq!(link.advance().unwrap(), None);
         }
     }
 }
@@ -175,6 +176,36 @@ fn a_login_that_fails_says_why_and_repeats_nothing() {
         let trouble = arrival(&mut link).unwrap_err();
         assert_eq!(trouble.what(), &what);
         assert!(!trouble.to_string().contains("secret"), "{trouble}");
+    }
+}
+
+#[test]
+fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
+    let cases = [
+        ("+OK\r\n", None),
+        ("-NOPERM User bob has no permissions to run the 'client|setname' command\r\n", None),
+        ("-ERR unknown command 'CLIENT', with args beginning with: 'SETNAME'\r\n", None),
+        ("-ERR Client names cannot contain spaces, newlines or special characters.\r\n", None),
+        ("-ERR max number of clients reached\r\n", Some(What::TooManyClients)),
+        ("-NOAUTH Authentication required.\r\n", Some(What::NoPassword)),
+    ];
+    for (reply, what) in cases {
+        let server = Server::new();
+        let target = target(&format!("redis+unix://{}/socket", server.dir.path().display())).named("ho st\u{fc}", 7);
+        let mut link = Link::open(&target, address(&target)).unwrap();
+        let mut stream = server.listener.accept().unwrap().0;
+        link.send(&ping());
+        assert_eq!(link.advance().unwrap(), None);
+        read_exactly(
+            &mut stream,
+            "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$14\r\nrlock:ho_st_:7\r\n*1\r\n$4\r\nPING\r\n",
+        );
+        stream.write_all(reply.as_bytes()).unwrap();
+        stream.write_all(b"+PONG\r\n").unwrap();
+        match what {
+            None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
+            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+        }
     }
 }
 
@@ -285,6 +316,7 @@ fn other_protocols_are_told_apart() {
 fn a_slow_reader_holds_nothing_up() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
+    link.raise_reply_max(8 << 20);
     let long = "x".repeat(4 << 20);
     link.send(redis::cmd("ECHO").arg(&long));
     assert_eq!(link.advance().unwrap(), None);
@@ -300,6 +332,81 @@ fn a_slow_reader_holds_nothing_up() {
     let arrived = arrival(&mut link).unwrap();
     assert_eq!(arrived, Incoming::Reply(Ok(text(&reader.join().unwrap()))));
     assert_eq!(link.descriptor().1, PollFlags::IN);
+}
+
+/// What a peer sends without end, and what is sent once before that.
+fn flood(mut stream: UnixStream, head: &str, piece: &str) -> std::thread::JoinHandle<()> {
+    let (head, piece) = (head.to_owned(), piece.repeat(10_000));
+    std::thread::spawn(move || {
+        let mut sent = stream.write_all(head.as_bytes());
+        while sent.is_ok() {
+            sent = stream.write_all(piece.as_bytes());
+        }
+    })
+}
+
+#[test]
+fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+    for piece in [">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", ">2\r\n+other\r\n:1\r\n", "+OK\r\n"] {
+        let server = Server::new();
+        let (mut link, stream) = server.link("", "");
+        let flood = flood(stream, "", piece);
+        for _ in 0..10 {
+            link.wait(now() + PATIENCE).unwrap();
+            // Fewer messages than this fit into what is read in one turn.
+            let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
+            assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
+        }
+        drop(link);
+        flood.join().unwrap();
+    }
+}
+
+#[test]
+fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
+    let server = Server::new();
+    let (mut link, stream) = server.link("", "");
+    let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
+    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    drop(link);
+    flood.join().unwrap();
+}
+
+#[test]
+fn a_value_without_end_is_an_error_of_the_server() {
+    let nested = "*1000000\r\n".repeat(90);
+    let endless = [
+        ("$10000000000\r\n", "x"),
+        ("+", "x"),
+        ("*1000000000\r\n", ":1\r\n"),
+        (&nested, "_\r\n"),
+        ("%1000000000\r\n", "*0\r\n"),
+    ];
+    for (head, piece) in endless {
+        let server = Server::new();
+        let (mut link, stream) = server.link("", "");
+        let flood = flood(stream, head, piece);
+        let trouble = arrival(&mut link).unwrap_err();
+        assert_eq!(trouble.what(), &What::TooLong, "{head:?}");
+        // It stays one.
+        assert_eq!(link.advance().unwrap_err().what(), &What::TooLong, "{head:?}");
+        drop(link);
+        flood.join().unwrap();
+    }
+}
+
+#[test]
+fn the_longest_reply_that_may_be_is_taken_as_often_as_it_comes() {
+    let server = Server::new();
+    let (mut link, mut stream) = server.link("", "");
+    let long = text(&"x".repeat(REPLY_MAX - 100));
+    let bytes = encoded(&long).repeat(3);
+    let writer = std::thread::spawn(move || stream.write_all(&bytes).map(|()| stream).unwrap());
+    for _ in 0..3 {
+        assert_eq!(arrival(&mut link).unwrap(), Incoming::Reply(Ok(long.clone())));
+    }
+    drop(writer.join().unwrap());
 }
 
 /// A free port that nobody listens on any more.
@@ -331,7 +438,7 @@ fn nobody_there_is_told() {
     let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
     let trouble = refused.unwrap_err();
     assert_eq!(trouble.what(), &What::Refused);
-    assert!(trouble.to_string().starts_with("redis://127.0.0.1:1 refused"), "{trouble}");
+    assert!(trouble.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{trouble}");
 }
 
 #[test]

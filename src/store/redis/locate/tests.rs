@@ -73,7 +73,7 @@ fn what_is_plain_to_see_takes_no_thread() {
         ("redis://127.0.0.1:7", &["127.0.0.1:7"][..]),
         ("redis://[::1]:7", &["[::1]:7"]),
         ("redis+cluster://127.0.0.1:7", &["127.0.0.1:7"]),
-        ("redis+unix:///x", &[]),
+        ("redis+unix:///proc/self/status", &[]),
     ] {
         match locate(&target(url), Seek::Start(3), now()) {
             Ok(Located::Ready(address)) => {

@@ -89,6 +89,7 @@ impl Target {
             login: Login::default(),
             sentinel_login: Login::default(),
             db: 0,
+            client_name: None,
             password_in_url: false,
             scheme,
         };
@@ -120,6 +121,7 @@ impl Target {
                 (None, Some(_)) => return Err(usage("has a key without a cert: give both")),
             },
             server_name: parts.take_text("server-name")?,
+            config: None,
         };
         match &mut self.tls {
             Some(tls) => *tls = files,

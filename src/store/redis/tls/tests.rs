@@ -99,8 +99,12 @@ fn serve<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static)
 }
 
 fn link(server: SocketAddr, query: &str) -> Result<Link, Trouble> {
-    let target = Target::parse(&format!("rediss://localhost:{}?{query}", server.port())).unwrap().unwrap();
+    let target = target(server, query).with_tls().unwrap();
     Link::open(&target, Address { node: target.nodes[0].clone(), sockets: vec![server], open: None })
+}
+
+fn target(server: SocketAddr, query: &str) -> Target {
+    Target::parse(&format!("rediss://localhost:{}?{query}", server.port())).unwrap().unwrap()
 }
 
 fn ping(server: SocketAddr, query: &str) -> Result<Value, Trouble> {
@@ -183,12 +187,13 @@ fn files_of_no_use_are_told() {
         (format!("ca={}", file("localhost.key")), "no certificate in"),
         (format!("ca={0}&cert={0}&key={0}", file("localhost.pem")), "no key in"),
         (format!("ca={0}&cert={0}&key={1}", file("localhost.pem"), file("elsewhere.key")), "does not fit"),
-        (format!("ca={}&server-name=a%20b", file("localhost.pem")), "server-name"),
     ];
     for (query, expected) in cases {
-        let trouble = link(nowhere, &query).err().unwrap();
-        assert!(trouble.to_string().contains(expected) && !trouble.is_passing(), "{trouble}");
+        let error = target(nowhere, &query).with_tls().err().unwrap();
+        assert!(matches!(error, StoreError::Unavailable(_)) && error.to_string().contains(expected), "{error}");
     }
+    let trouble = link(nowhere, &format!("ca={}&server-name=a%20b", file("localhost.pem"))).err().unwrap();
+    assert!(trouble.to_string().contains("server-name") && !trouble.is_passing(), "{trouble}");
 }
 
 /// Each byte in a record of its own, and more than a record takes in either direction.
@@ -223,6 +228,23 @@ fn bytes_come_through_however_they_are_cut() {
     assert!(reply == Ok(Value::BulkString(long)));
     let trouble = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap_err();
     assert_eq!(trouble.what(), &What::Closed(Stage::Used));
+    server.join().unwrap();
+}
+
+/// What rustls has decrypted no descriptor tells of.
+#[test]
+fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+    let made = Certificates::new();
+    let config = made.server("localhost", false);
+    let (address, server) = serve(move |stream| {
+        let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+        let pushes = b">2\r\n+other\r\n:1\r\n".repeat(1000);
+        while stream.write_all(&pushes).is_ok() {}
+    });
+    let mut link = link(address, &made.trusting("localhost")).unwrap();
+    let trouble = link.ask(&redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
+    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    drop(link);
     server.join().unwrap();
 }
 

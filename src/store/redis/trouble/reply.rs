@@ -28,6 +28,7 @@ impl What {
             "MOVED" | "ASK" | "CROSSSLOT" => Self::IsACluster,
             "TRYAGAIN" => Self::Migrating,
             "OOM" => Self::OutOfMemory,
+            "WRONGTYPE" => Self::Foreign(String::new()),
             "BUSY" => Self::Busy,
             "MASTERDOWN" => Self::MasterDown,
             "MISCONF" => Self::CannotSave,
@@ -67,6 +68,9 @@ impl What {
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
+        } else if text.starts_with("user_script:") {
+            // Lua met something else than a script had written.
+            Self::Foreign(String::new())
         } else {
             Self::Other(one_line(text).chars().take(200).collect())
         }

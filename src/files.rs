@@ -1,0 +1,93 @@
+//! Reads small files that users name, without waiting for what is no file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+
+/// The content of a regular file that has at most `max` bytes.
+///
+/// A FIFO or a device is an error, since nobody knows when its content ends. A mount that does not
+/// answer still blocks; see [`within`].
+///
+/// # Errors
+/// The file can't be read, is too long, or is no regular file.
+pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    // Without NONBLOCK the kernel waits for a writer of the FIFO.
+    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(io::Error::other("it is a directory")),
+        FileType::Fifo => return Err(io::Error::other("it is a pipe, not a regular file")),
+        _ => return Err(io::Error::other("it is not a regular file")),
+    }
+    let mut content = Vec::new();
+    File::from(file).take(max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max {
+        return Err(io::Error::other(format!("it has more than {max} bytes")));
+    }
+    Ok(content)
+}
+
+/// What `work` gives, or nothing if that takes longer than `limit`.
+///
+/// The kernel gives no way to open a file with a timeout, so a thread does the work. If a mount
+/// does not answer, the thread stays blocked and ends with the process.
+///
+/// # Errors
+/// No thread can be started.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Option<T>> {
+    let (sender, receiver) = channel();
+    // The receiver is gone when the time was over.
+    let run = move || drop(sender.send(work()));
+    let thread = thread::Builder::new().name("files".to_owned()).spawn(run)?;
+    let result = receiver.recv_timeout(limit).ok();
+    if result.is_some() {
+        // It has nothing left to do.
+        let _ = thread.join();
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::{CWD, FileType as Type, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_regular_file_is_read_up_to_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert!(read(&path, 4).unwrap_err().to_string().contains("more than 4 bytes"));
+        assert_eq!(read(&dir.path().join("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_an_error_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        mknodat(CWD, &fifo, Type::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(read(&fifo, 9).unwrap_err().to_string().contains("it is a pipe"));
+        assert!(read(dir.path(), 9).unwrap_err().to_string().contains("it is a directory"));
+        assert!(read(Path::new("/dev/zero"), 9).unwrap_err().to_string().contains("not a regular file"));
+    }
+
+    #[test]
+    fn work_that_takes_too_long_is_left_behind() {
+        assert_eq!(within(Duration::from_secs(60), || 7).unwrap(), Some(7));
+        let (_sender, never) = channel::<()>();
+        assert_eq!(within(Duration::from_millis(20), move || never.recv()).unwrap(), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! A peer that never stops sending disables nothing: signals, `--connect-timeout` and the deadline
+//! are kept, and memory is bounded.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::servers::flood::{Flood, Water};
+use crate::support::servers::{Kind, Server};
+use crate::support::{Lab, Ran, Running, wait_until};
+use crate::world::{Stubborn, expiry};
+
+const PUSHES: Water = Water { head: "", piece: ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n" };
+
+/// Everything that the protocol allows to go on for ever.
+const WATERS: [Water; 8] = [
+    PUSHES,
+    Water { head: "", piece: ">2\r\n+nonsense\r\n:1\r\n" },
+    Water { head: "$10737418240\r\n", piece: "x" },
+    Water { head: "+", piece: "x" },
+    Water { head: "*1000000000\r\n", piece: "_\r\n" },
+    Water { head: "", piece: "*4096\r\n" },
+    Water { head: "", piece: "+OK\r\n" },
+    Water { head: "", piece: "-ERR x\r\n" },
+];
+
+/// More than rlock ever needs, far less than what a peer sends in the time of a test.
+const MEMORY_MAX_KB: u64 = 64 * 1024;
+
+/// Waits for the end of a program whose memory stays bounded.
+#[track_caller]
+fn bounded(mut rlock: Running) -> Ran {
+    let mut peak = 0;
+    wait_until("rlock ends", || {
+        peak = peak_kb(&rlock).unwrap_or(peak);
+        !rlock.runs()
+    });
+    assert!(peak < MEMORY_MAX_KB, "it took {peak} KB");
+    rlock.end()
+}
+
+/// The most memory that a program had so far; none if it has ended.
+fn peak_kb(program: &Running) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+/// Runs a test for every kind of flood, each before a server of its own.
+fn each_water(test: impl Fn(&Server, &Flood, Water) + Sync) {
+    for water in WATERS {
+        let server = Server::start(Kind::Redis7);
+        let flood = Flood::before(&server);
+        test(&server, &flood, water);
+    }
+}
+
+#[test]
+fn connect_timeout_is_kept_while_a_peer_never_stops_sending() {
+    each_water(|_, flood, water| {
+        flood.begin(water);
+        let lab = Lab::at(flood.url());
+        let all = [&["exec", "--connect-timeout", "1s", "k", "--", "true"][..], &["inspect"], &["cleanup", "k"]];
+        // At the same time, for the timeout of the others is longer.
+        for (words, rlock) in all.map(|words| (words, Running::start(&mut lab.rlock(words)))) {
+            // The listings of inspect may be long, so a value without end is read for as long as
+            // the timeout is.
+            let ran = if words[0] == "exec" { bounded(rlock) } else { rlock.end() };
+            assert!(ran.failed(69).contains(&flood.url()), "{water:?}, {words:?}: {ran:?}");
+        }
+    });
+}
+
+#[test]
+fn a_value_without_end_is_an_unexpected_reply() {
+    let server = Server::start(Kind::Redis7);
+    let flood = Flood::before(&server);
+    flood.begin(Water { head: "$10737418240\r\n", piece: "x" });
+    let ran = Lab::at(flood.url()).run(["exec", "k", "--", "true"]);
+    assert!(ran.failed(69).contains("sent an unexpected reply"), "{ran:?}");
+}
+
+#[test]
+fn term_ends_a_request_to_a_peer_that_never_stops_sending() {
+    let server = Server::start(Kind::Redis7);
+    let flood = Flood::before(&server);
+    flood.begin(PUSHES);
+    let lab = Lab::at(flood.url());
+    let rlock = Running::start(&mut lab.rlock(["exec", "--connect-timeout", "1h", "k", "--", "true"]));
+    flood.until_connected();
+    let start = Instant::now();
+    rlock.signal(Signal::TERM);
+    let ran = bounded(rlock);
+    assert_eq!(ran.code(), Some(143), "{ran:?}");
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_waiter_whose_peer_never_stops_sending_ends_by_term_or_by_an_error() {
+    each_water(|server, flood, water| {
+        let lab = Lab::at(flood.url());
+        let direct = Lab::at(server.url()).with("RLOCK_NAMESPACE", lab.namespace());
+        let holder = direct.hold("k");
+        let waiter = lab.wait_by(["exec", "--connect-timeout", "2s", "k"]);
+        direct.until_waiting("k", 1);
+        flood.begin(water);
+        waiter.signal(Signal::TERM);
+        let ran = bounded(waiter);
+        assert!(matches!(ran.code(), Some(143 | 69)), "{water:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{water:?}: the command was started");
+        holder.end().silently(0);
+    });
+}
+
+#[test]
+fn the_command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
+    let flooded = |water: Water| {
+        let server = Server::start(Kind::Redis7);
+        let flood = Flood::before(&server);
+        let lab = Lab::at(flood.url());
+        let holder = Stubborn::start(&lab, &["exec", "k", "--ttl", "8s", "--grace", "200ms"]);
+        let end = expiry(&server, &lab, "k").expect("it holds");
+        flood.begin(water);
+        let gone = holder.gone();
+        assert!(gone < end, "{water:?}: the command lived {} µs longer than its lease", gone - end);
+        let ran = bounded(holder.rlock);
+        assert_eq!(ran.code(), Some(76), "{water:?}: {ran:?}");
+    };
+    // As many as a machine with two processors has time for.
+    for waters in WATERS.chunks(4) {
+        std::thread::scope(|scope| {
+            for water in waters {
+                scope.spawn(|| flooded(*water));
+            }
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! A value of somebody else's under a key of one resource costs that resource, and no other.
+
+use serde_json::Value;
+
+use crate::support::Lab;
+use crate::support::servers::Server;
+use crate::world::each;
+
+/// Something that somebody does to the keys of the resource `k`, by the prefix of the keys and the
+/// session that holds it.
+type Damage = fn(&Server, &str, &str);
+
+const DAMAGES: [(&str, Damage); 5] = [
+    ("a string under :d", |server, keys, _| {
+        server.ask::<()>(&["SET", &format!("{keys}d"), "foreign"]);
+    }),
+    ("a list under :l", |server, keys, _| {
+        server.ask::<()>(&["DEL", &format!("{keys}l")]);
+        server.ask::<()>(&["LPUSH", &format!("{keys}l"), "foreign"]);
+    }),
+    ("a string under :e", |server, keys, _| {
+        server.ask::<()>(&["SET", &format!("{keys}e"), "foreign"]);
+    }),
+    ("garbage in a record", |server, keys, session| {
+        server.ask::<()>(&["HSET", &format!("{keys}d"), session, "garbage"]);
+    }),
+    ("a record that is none", |server, keys, session| {
+        server.ask::<()>(&["HSET", &format!("{keys}d"), session, "\u{1}"]);
+    }),
+];
+
+#[test]
+fn a_foreign_value_costs_one_resource_and_no_other() {
+    each(|kind| {
+        for (what, damage) in DAMAGES {
+            let server = Server::on_tcp(kind);
+            let lab = Lab::at(server.url());
+            let others = ["a", "z"].map(|name| lab.hold(name));
+            let damaged = lab.hold("k");
+            let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
+            let keys = format!("{}:1:{{k}}:", lab.namespace());
+            damage(&server, &keys, session.as_str().expect("it has an id"));
+
+            let said = |stderr: &str| {
+                let line = stderr.strip_prefix("rlock: '").and_then(|rest| rest.strip_suffix('\n')).unwrap_or_default();
+                assert!(
+                    line.starts_with(&format!("k' cannot be used: '{}' has", server.url())),
+                    "{kind:?}, {what}: {stderr}"
+                );
+                assert!(line.contains(&format!("'{keys}*'")) && !line.contains('\n'), "{kind:?}, {what}: {stderr}");
+            };
+            let ran = lab.run(["inspect", "--json"]);
+            assert_eq!(ran.code(), Some(69), "{kind:?}, {what}: {ran:?}");
+            said(&ran.stderr);
+            let shown: Value = serde_json::from_str(&ran.stdout).expect("inspect --json prints JSON");
+            let names = [0, 1].map(|at| shown["resources"][at]["name"].as_str());
+            assert_eq!(
+                (names, shown["resources"].as_array().map(Vec::len)),
+                ([Some("a"), Some("z")], Some(2)),
+                "{what}"
+            );
+
+            for words in [&["cleanup"][..], &["cleanup", "--dry-run", "a", "k"], &["inspect", "k"], &["cleanup", "k"]] {
+                let ran = lab.run(words);
+                assert_eq!((ran.code(), ran.stdout.as_str()), (Some(69), ""), "{kind:?}, {what}, {words:?}: {ran:?}");
+                said(&ran.stderr);
+            }
+            let ran = lab.run(["exec", "-n", "k", "--", "true"]);
+            let line = ran.failed(69);
+            assert!(
+                line.contains(&format!("'{}' has a value", server.url())) && line.contains(&keys),
+                "{what}: {line}"
+            );
+            lab.run(["exec", "free", "--", "true"]).silently(0);
+            assert_eq!(lab.counts("a"), (1, 0));
+            others.into_iter().for_each(|holder| holder.end().silently(0));
+            damaged.kill();
+        }
+    });
+}
+
+/// "cleanup --break": of several KEYs, those that can be broken are.
+#[test]
+fn a_break_goes_on_past_a_foreign_value() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        let mut holder = lab.hold("z");
+        server.ask::<()>(&["SET", &format!("{}:1:{{k}}:d", lab.namespace()), "foreign"]);
+        let ran = lab.run(["cleanup", "--break", "k", "z"]);
+        assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
+        assert!(ran.stdout.starts_with("broke the hold for write on 'z'"), "{kind:?}: {ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{kind:?}: {ran:?}");
+        crate::support::wait_until("its holder ends", || !holder.runs());
+        assert_eq!(holder.end().code(), Some(76));
+    });
+}

@@ -1,0 +1,43 @@
+//! A mount that does not answer, as one of a file server that is gone.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file system in user space that nobody serves: whoever looks for a file there waits. Unmounted
+/// when dropped.
+pub(crate) struct HungDisk {
+    place: PathBuf,
+    /// The kernel ends the file system when this is closed.
+    _fuse: File,
+}
+
+impl HungDisk {
+    /// In a folder inside `folder`. None where nothing may be mounted.
+    pub(crate) fn mount(folder: &Path) -> Option<Self> {
+        let place = folder.join("hung");
+        fs::create_dir(&place).expect("a folder can be made");
+        let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+        let text = |bytes: &[u8]| CString::new(bytes).expect("it has no NUL");
+        let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
+        let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
+        // SAFETY: all of these are texts that end in NUL and live as long as the call.
+        let mounted =
+            unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
+        mounted.then_some(Self { place, _fuse: fuse })
+    }
+
+    /// The path of a file there.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.place.join(name).display().to_string()
+    }
+}
+
+impl Drop for HungDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.place).status();
+    }
+}
