@@ -67,12 +67,12 @@ fn cell(number: u64) -> Span {
 fn disjoint(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     for number in 0..crowd {
-        assert!(matches!(table.acquire(number, Mode::Write, cell(number * 2)), Reply::Granted(_)));
+        assert!(matches!(table.acquire(number, Mode::Write, cell(number * 2)), Reply::Granted { .. }));
     }
     let spans: Vec<Span> = (0..TIMED).map(|at| cell(at * 7_919 % crowd * 2 + 1)).collect();
     Box::new(move |at| {
         let reply = table.acquire(crowd, Mode::Write, spans[(at % TIMED) as usize].clone());
-        assert!(matches!(reply, Reply::Granted(_)));
+        assert!(matches!(reply, Reply::Granted { .. }));
         table.release(crowd);
     })
 }
@@ -95,7 +95,7 @@ fn readers(crowd: u64) -> Box<dyn FnMut(u64)> {
     (0..crowd).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
     Box::new(move |at| {
         let number = crowd + at % TIMED;
-        assert!(matches!(table.acquire(number, Mode::Read, Span::Whole), Reply::Granted(_)));
+        assert!(matches!(table.acquire(number, Mode::Read, Span::Whole), Reply::Granted { .. }));
         table.release(number);
     })
 }

@@ -76,6 +76,8 @@ scenarios! {
     network_forgetful_or_flooded
     clients_killed_and_paused
     server_flushed
+    crowds_expired_on_a_lossy_network
+    keys_deleted
     server_out_of_memory
     failover_to_a_replica_that_lags
     slot_migrated

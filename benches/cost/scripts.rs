@@ -63,7 +63,7 @@ impl Client {
             process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()] },
         };
         let reply = self.ask(client, &Call::acquire(&request, 0, false));
-        assert!(matches!(reply, Reply::Granted(_)), "somebody else has the lock");
+        assert!(matches!(reply, Reply::Granted { .. }), "somebody else has the lock");
         session
     }
 

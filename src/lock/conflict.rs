@@ -77,7 +77,7 @@ mod tests {
         for (number, claim) in (1..).zip(claims) {
             let request = request(number, &[], std::slice::from_ref(claim));
             let outcome = table.apply(number.into(), Op::Acquire(request)).unwrap();
-            assert!(matches!(outcome.reply, Reply::Granted(_) | Reply::Waiting));
+            assert!(matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting));
         }
         table
     }

@@ -60,8 +60,13 @@ pub struct Outcome {
 /// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The session is a holder; its tokens, claim by claim.
-    Granted(Vec<u64>),
+    /// The session is a holder.
+    Granted {
+        /// How much is left of its lease, or none where it lives as long as its process.
+        lease: Option<Micros>,
+        /// Its tokens, claim by claim.
+        tokens: Vec<u64>,
+    },
     /// The session is a waiter.
     Waiting,
     /// It would have had to wait; these sessions were in its way, see [`super::table::LockTable::blockers`].

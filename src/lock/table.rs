@@ -4,6 +4,8 @@
 //! no I/O and no randomness; what it remembers lies in [`Records`]. Rules: `conflict` says what stands in a claim's way,
 //! `nesting` what the holds of ancestors mean, and the order of grants is that of [`Rank`].
 
+use std::collections::HashMap;
+
 use super::conflict::{self, Asker};
 use super::index::{Entry, Query, Rank};
 use super::listing;
@@ -89,7 +91,7 @@ impl<R: Records> LockTable<R> {
 
     fn acquire(&mut self, now: Micros, request: Request) -> Result<Reply, R::Error> {
         if let Some(session) = self.records.session(request.session)? {
-            return Ok(if session.is_holder() { Reply::Granted(session.tokens()) } else { Reply::Waiting });
+            return Ok(standing(now, &session));
         }
         let mut standings = Vec::with_capacity(request.claims.len());
         for claim in &request.claims {
@@ -114,7 +116,8 @@ impl<R: Records> LockTable<R> {
         if blockers.is_empty() {
             let expiry = request.terms.map(|terms| now.saturating_add(terms.ttl));
             let session = session_of(request, &standings, |_| Rank::LAST, now, expiry);
-            return self.grant(now, id, session, expiry).map(Reply::Granted);
+            let lease = session.terms.map(|terms| terms.ttl);
+            return self.grant(now, id, session, expiry).map(|tokens| Reply::Granted { lease, tokens });
         }
         if !request.wait {
             return Ok(Reply::Busy(blockers));
@@ -157,7 +160,7 @@ impl<R: Records> LockTable<R> {
         mut session: Session,
         expiry: Option<Micros>,
     ) -> Result<Vec<u64>, R::Error> {
-        let mut fresh: Vec<(Resource, u64)> = Vec::new();
+        let mut fresh: HashMap<Resource, u64> = HashMap::new();
         for index in 0..session.claims.len() {
             // Asked anew, for an ancestor's hold may have ended while this request waited.
             let claim = &session.claims[index].claim;
@@ -175,11 +178,11 @@ impl<R: Records> LockTable<R> {
             record.rank = Rank::HELD;
             record.token = if let Ok(Standing::Included { token, .. }) = standing {
                 token
-            } else if let Some((_, token)) = fresh.iter().find(|(resource, _)| *resource == name) {
+            } else if let Some(token) = fresh.get(&name) {
                 *token
             } else {
                 state.last_token = now.max(state.last_token + 1);
-                fresh.push((name.clone(), state.last_token));
+                fresh.insert(name.clone(), state.last_token);
                 state.last_token
             };
             state.held += 1;
@@ -196,13 +199,11 @@ impl<R: Records> LockTable<R> {
     fn renew(&mut self, now: Micros, id: SessionId) -> Result<Reply, R::Error> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         let holds = session.is_holder();
-        let lease = session.terms.map(|terms| if holds { terms.ttl } else { terms.heartbeat });
-        let reply = if holds { Reply::Granted(session.tokens()) } else { Reply::Waiting };
-        if let Some(lease) = lease {
-            session.expiry = Some(now.saturating_add(lease));
-            self.records.put_session(id, session)?;
+        if let Some(terms) = session.terms {
+            session.expiry = Some(now.saturating_add(if holds { terms.ttl } else { terms.heartbeat }));
+            self.records.put_session(id, session.clone())?;
         }
-        Ok(reply)
+        Ok(standing(now, &session))
     }
 
     fn expire(&mut self, now: Micros, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
@@ -500,6 +501,16 @@ impl ResourceState {
             self.slot_claims += 1;
             self.shared_slots += u32::from(record.shares);
         }
+    }
+}
+
+/// How a session stands. A grant states what is left of its lease, and never more.
+fn standing(now: Micros, session: &Session) -> Reply {
+    if session.is_holder() {
+        let lease = session.expiry.map(|expiry| expiry.saturating_sub(now));
+        Reply::Granted { lease, tokens: session.tokens() }
+    } else {
+        Reply::Waiting
     }
 }
 

@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -113,7 +114,16 @@ fn guard(end_of_life: &OwnedFd, watch: &Watch<'_>, kept: &[BorrowedFd<'_>]) {
     let _ = rustix::process::chdir("/");
     // rlock never writes into the pipe, so only its end makes it ready.
     while !poll(&mut [PollFd::new(end_of_life, PollFlags::IN)], None).is_ok_and(|ready| ready > 0) {}
+    kept.iter().for_each(|descriptor| mark_as_ending(descriptor));
     end_tree(watch);
+}
+
+/// Sets the sticky bit of a file, which means nothing else for files that are kept open here.
+fn mark_as_ending(kept: &BorrowedFd<'_>) {
+    // A file that cannot be marked is still kept open.
+    if let Ok(stat) = fstat(kept) {
+        let _ = fchmod(kept, Mode::from_raw_mode(stat.st_mode) | Mode::SVTX);
+    }
 }
 
 /// Closes all descriptors but these. rlock's peers would otherwise take rlock's end for a pause.

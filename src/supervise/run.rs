@@ -84,8 +84,8 @@ pub trait Hold {
         self.blocked_by()
     }
 
-    /// Descriptors by which the store knows that this process lives. They stay open until the command's process tree is gone, even if
-    /// rlock is killed.
+    /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
+    /// command's process tree is gone, even if rlock is killed; then it sets their sticky bit first.
     fn kept(&self) -> Vec<BorrowedFd<'_>>;
 
     /// One line that says that the lease was not renewed in time, and why; as with [`Standing::Lost`] it is added to.

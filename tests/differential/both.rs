@@ -56,9 +56,10 @@ impl Both {
         let Ok(outcome) = self.table.apply(now, op.clone());
         let answer = self.side.at(now, call);
         let same = match (&outcome.reply, &answer) {
-            (Said::Granted(tokens), Reply::Granted(theirs)) | (Said::Released(tokens), Reply::Released(theirs)) => {
-                tokens == theirs
+            (Said::Granted { lease, tokens }, Reply::Granted { lease: left, tokens: theirs }) => {
+                (lease, tokens) == (left, theirs)
             }
+            (Said::Released(tokens), Reply::Released(theirs)) => tokens == theirs,
             (Said::Waiting, Reply::Waiting { position, next, .. }) => {
                 self.check_waiting(&op, now, *position, *next)?;
                 true

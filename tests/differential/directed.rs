@@ -5,6 +5,7 @@ mod cost;
 mod crowd;
 mod durability;
 mod locale;
+mod lost_key;
 mod memory;
 mod passing_over;
 mod rights;

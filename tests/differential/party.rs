@@ -83,7 +83,7 @@ impl Party {
 }
 
 pub(crate) fn is_granted(reply: &Reply) -> bool {
-    matches!(reply, Reply::Granted(_))
+    matches!(reply, Reply::Granted { .. })
 }
 
 pub(crate) fn is_waiting(reply: &Reply) -> bool {
@@ -97,7 +97,7 @@ pub(crate) fn is_released(reply: &Reply) -> bool {
 /// The tokens of a grant.
 pub(crate) fn tokens(reply: Reply) -> Vec<u64> {
     match reply {
-        Reply::Granted(tokens) => tokens,
+        Reply::Granted { tokens, .. } => tokens,
         other => panic!("it is not granted but {other:?}"),
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(),
 }
 
 fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> {
-    let (ttls, fields, expiries, queued, lower, upper) = answers;
+    let (ttls, fields, mut expiries, queued, lower, upper) = answers;
     let ttls = <[i64; 5]>::from(ttls);
     let claims = listing.holders.len() + listing.waiters.len();
     if (lower, upper) != (claims, claims) {
@@ -42,6 +42,12 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
     let mut sessions = BTreeMap::new();
     sessions.extend(listing.holders.iter().map(|holder| (holder.session.to_string(), holder.expiry.is_some())));
     let waiting: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session.to_string()).collect();
+    // Both sets have the epoch in them.
+    let epochs: Vec<_> = expiries.extract_if(.., |member| member.len() != 32).collect();
+    if epochs.len() != usize::from(claims > 0) {
+        return Err(format!("the epochs among the expiries are {epochs:?}"));
+    }
+    let queued = queued - usize::from(queued > 0);
     if queued < waiting.len() || queued > listing.waiters.len() {
         return Err(format!("{} sessions wait, and {queued} are in the queue", waiting.len()));
     }

@@ -32,7 +32,7 @@ impl Side {
 
     /// Carries out a call as the store does: by name, by its text where the server doesn't know it, and again where it needs more.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<Reply, ReplyError> {
-        loop {
+        for _ in 0..100 {
             let reply = match self.sent(&call.evalsha(&self.setting)) {
                 Err(ReplyError::Server(error)) if error.code() == "NOSCRIPT" => self.sent(&call.eval(&self.setting)),
                 reply => reply,
@@ -42,6 +42,7 @@ impl Side {
             call.extend(more.iter().cloned());
             assert!(more.is_empty() || call.resources().len() > known, "it needs {more:?}, which it was given");
         }
+        panic!("it is asked again and again: {call:?}");
     }
 
     fn sent(&mut self, command: &redis::Cmd) -> Result<Reply, ReplyError> {

@@ -3,10 +3,13 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use rlock::store::redis::keys::Keyspace;
+
 use super::nemesis::{Fault, last};
 use super::site::NODES;
 use super::stage::Stage;
 use super::support::random::Random;
+use super::support::servers::crowd;
 
 /// The tag of all names in a Cluster, so that they lie in the one slot that moves.
 pub(crate) const TAG: &str = "{faults}";
@@ -40,6 +43,37 @@ fn restart(stage: &Stage, random: &mut Random) -> bool {
     server.restart();
     true
 }
+
+/// More leases on a resource end at once than a script drops.
+pub(crate) const CROWD: Fault = Fault {
+    name: "crowd expired",
+    covered: true,
+    inject: |stage, random| {
+        let Some((namespace, key)) = live_key(stage, random) else { return false };
+        let Some(resource) = Keyspace::new(&namespace).resource(key.as_bytes()) else { return false };
+        crowd::expire(&stage.site.server(), &namespace, resource.as_str());
+        true
+    },
+};
+
+/// The hash of some resource that was used, and the namespace.
+fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
+    let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:d"]);
+    let key = (!keys.is_empty()).then(|| random.pick(&keys).clone())?;
+    let namespace = key.split_once(":1:{")?.0.to_owned();
+    Some((namespace, key))
+}
+
+/// One of the five keys of a resource is gone, as by an eviction.
+pub(crate) const LOSE_KEY: Fault = Fault {
+    name: "a key deleted",
+    covered: false,
+    inject: |stage, random| {
+        let Some((_, key)) = live_key(stage, random) else { return false };
+        let kind = *random.pick(&["d", "e", "q", "l", "u"]);
+        stage.site.server().ask::<i64>(&["DEL", &format!("{}{kind}", key.strip_suffix('d').unwrap_or(&key))]) > 0
+    },
+};
 
 pub(crate) const FLUSH: Fault = Fault {
     name: "FLUSHALL",

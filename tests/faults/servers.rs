@@ -6,9 +6,9 @@ use super::command::TTL;
 use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK};
 use super::scenario::Scenario;
 use super::server_faults::{
-    BLACK_HOLE, CUT, DELAY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, FORGET, KILL_BLANK_SERVER,
-    KILL_CLIENTS, KILL_FORGETFUL_SERVER, KILL_SERVER, LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, PAUSE_CLIENTS, REFUSE,
-    STEP_CLOCK, STOP_SERVER, TAG,
+    BLACK_HOLE, CROWD, CUT, DELAY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, FORGET, KILL_BLANK_SERVER,
+    KILL_CLIENTS, KILL_FORGETFUL_SERVER, KILL_SERVER, LOSE_KEY, LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, PAUSE_CLIENTS,
+    REFUSE, STEP_CLOCK, STOP_SERVER, TAG,
 };
 use super::site::Site;
 use super::support::servers::{Kind, Server};
@@ -136,6 +136,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::on_server(Server::start(Kind::Redis8)),
         faults: &[FLUSH, FLUSH_SCRIPTS],
         codes: UNREACHED_OR_LOST,
+        idle: OUTAGE,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "crowds_expired_on_a_lossy_network",
+        site: || Site::behind_proxy(Kind::Valkey9),
+        faults: &[CROWD, LOSE_REPLIES, BLACK_HOLE],
+        codes: UNREACHED_OR_LOST,
+        idle: OUTAGE,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "keys_deleted",
+        faults: &[LOSE_KEY],
+        pace: Duration::from_millis(300),
+        codes: &[76],
         idle: OUTAGE,
         ..ON_SERVER
     },

@@ -34,6 +34,11 @@ impl Member {
         self.expiry.is_some_and(|expiry| expiry <= now)
     }
 
+    fn standing(&self, now: Micros) -> Reply {
+        let lease = self.expiry.map(|expiry| expiry - now);
+        self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens })
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.tokens.is_some()
     }
@@ -125,7 +130,7 @@ impl Oracle {
 
     fn acquire(&mut self, now: Micros, request: Request) -> Reply {
         if let Some(member) = self.member(request.session) {
-            return member.tokens.clone().map_or(Reply::Waiting, Reply::Granted);
+            return member.standing(now);
         }
         let mut nested = Vec::new();
         for claim in &request.claims {
@@ -151,7 +156,8 @@ impl Oracle {
         let id = asker.id();
         if blockers.is_empty() {
             self.members.push(asker);
-            return Reply::Granted(self.grant(now, id, terms.map(|terms| terms.ttl)));
+            let lease = terms.map(|terms| terms.ttl);
+            return Reply::Granted { lease, tokens: self.grant(now, id, lease) };
         }
         if !wait {
             return Reply::Busy(blockers);
@@ -270,7 +276,7 @@ impl Oracle {
         if let Some(terms) = member.request.terms {
             member.expiry = Some(now + if member.tokens.is_some() { terms.ttl } else { terms.heartbeat });
         }
-        member.tokens.clone().map_or(Reply::Waiting, Reply::Granted)
+        member.standing(now)
     }
 
     fn leave(&mut self, now: Micros, ids: &[SessionId], granted: &mut Vec<SessionId>) {

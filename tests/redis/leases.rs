@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::support::servers::crowd;
 use crate::support::servers::proxy::Proxy;
 use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, Running, wait_until};
@@ -17,6 +18,81 @@ fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
         expiry(server, lab, "k") > before
     });
     expiry(server, lab, "k").expect("it was renewed")
+}
+
+/// "A waiter claims its grant before it starts the command": also one that was queued behind a
+/// crowd whose leases were over, and granted when it asked again. Here the network fails before it
+/// can claim.
+#[test]
+fn grant_past_an_expired_crowd_is_claimed_before_the_command_starts() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let proxy = Proxy::new(&server);
+        let far = Lab::at(proxy.url());
+        let near = Lab::at(server.url()).with("RLOCK_NAMESPACE", far.namespace());
+        // The scripts are known to the server then.
+        near.run(["exec", "k", "--", "true"]).silently(0);
+        crowd::expire(&server, far.namespace(), "k");
+        // It is queued, then granted; the claim does not arrive.
+        proxy.hold_at(3);
+        let ran = far.folder().join("ran");
+        let ran = ran.to_str().expect("it is text");
+        let cut_off = Running::start(&mut far.rlock(["exec", "k", "--ttl", "30s", "--", "touch", ran]));
+        proxy.until_held();
+        let next = near.hold_by(["exec", "k"]);
+        assert!(!std::path::Path::new(ran).exists(), "{kind:?}: two commands ran at once");
+        next.end().silently(0);
+        cut_off.signal(Signal::TERM);
+    });
+}
+
+/// "If a key of a resource is lost, its holder may lose the lock and exit with 76": whichever key
+/// it is, somebody notices, and who waits is served.
+#[test]
+fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
+    each(|kind| {
+        let server = Server::start(kind);
+        for key in ["d", "e", "q", "l", "u"] {
+            let lab = Lab::at(server.url());
+            let mut holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "3s", "--grace", "200ms"]);
+            let mut waiter = lab.wait_by(["range-write", "k", "1", "2"]);
+            lab.until_waiting("k", 1);
+            server.ask::<i64>(&["DEL", &format!("{}:1:{{k}}:{key}", lab.namespace())]);
+            wait_until("the holder ends though its input is open", || !holder.runs());
+            assert_eq!(holder.end().code(), Some(76), "{kind:?} without {key}");
+            waiter.expect_held();
+            waiter.end().silently(0);
+            lab.assert_idle();
+        }
+    });
+}
+
+/// A renewal that drops a dead waiter of several resources has to name them all; the next one names
+/// the holder's own again.
+#[test]
+fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
+    let server = Server::start(Kind::Redis7);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold_by(["exec", "{t}k", "--ttl", "3s", "--grace", "200ms"]);
+    crowd::wait_for(&server, lab.namespace(), &["{t}k", "{t}x"]);
+    assert_eq!(lab.counts("{t}k"), (1, 1));
+    wait_until("the dead waiter is dropped", || lab.counts("{t}k") == (1, 0));
+    server.ask::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    server.ask::<()>(&["SLOWLOG", "RESET"]);
+    let renewals = || {
+        let log: Vec<(i64, i64, i64, Vec<String>)> = server
+            .ask::<Vec<Vec<redis::Value>>>(&["SLOWLOG", "GET", "128"])
+            .into_iter()
+            .filter_map(|entry| redis::from_redis_value(redis::Value::Array(entry.into_iter().take(4).collect())).ok())
+            .collect();
+        let of_scripts = log.into_iter().map(|(_, _, _, words)| words);
+        of_scripts.filter(|words| words[0].eq_ignore_ascii_case("evalsha")).collect::<Vec<_>>()
+    };
+    wait_until("the holder renews", || !renewals().is_empty());
+    for words in renewals() {
+        assert_eq!(words[2], "5", "a renewal of one resource has its five keys: {words:?}");
+    }
+    holder.end().silently(0);
 }
 
 fn exec(ttl: &'static str, grace: &'static str) -> [&'static str; 6] {

@@ -120,7 +120,7 @@ impl Model {
 
     fn said(&self, reply: &Reply) -> String {
         match reply {
-            Reply::Granted(_) => "granted".to_owned(),
+            Reply::Granted { .. } => "granted".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
             Reply::Busy(_) => "busy".to_owned(),
             Reply::Refused(refusal) => format!("refused: {refusal}"),

@@ -7,6 +7,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod cluster;
+pub(crate) mod crowd;
 pub(crate) mod flood;
 pub(crate) mod proxy;
 pub(crate) mod sentinels;

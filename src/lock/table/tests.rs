@@ -55,7 +55,7 @@ fn not_below(held: Mode, asked: Mode) -> String {
 }
 
 fn granted(reply: &Reply) -> bool {
-    matches!(reply, Reply::Granted(_))
+    matches!(reply, Reply::Granted { .. })
 }
 
 #[test]

@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 
 use super::directory::Directory;
+use super::ending;
 use crate::lock::request::SessionId;
 
 /// The beacon of this process's own session.
@@ -99,7 +100,14 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
     let name = session.to_string();
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     match rustix::fs::openat(directory, &name, flags, Mode::empty()) {
-        Ok(pipe) => Ok(if is_it(&fstat(&pipe)?, identity) { Peer::Alive(pipe) } else { Peer::Missing }),
+        Ok(pipe) => {
+            let stat = fstat(&pipe)?;
+            Ok(match is_it(&stat, identity) {
+                true if is_ending(&stat) && ending::wait_for_tree(&pipe) => Peer::Dead,
+                true => Peer::Alive(pipe),
+                false => Peer::Missing,
+            })
+        }
         // Nobody reads it. It was not opened, so nothing says yet that it is the right one.
         Err(Errno::NXIO) => look_closely(directory, &name, identity),
         Err(Errno::NOENT) => Ok(Peer::Missing),
@@ -126,6 +134,12 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
         Err(Errno::NXIO) => Ok(Peer::Dead),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the process of the session is dead, and its guardian is about to end what it left behind,
+/// see [`Hold::kept`](crate::store::Hold::kept).
+fn is_ending(stat: &Stat) -> bool {
+    stat.st_mode & Mode::SVTX.as_raw_mode() != 0
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use rustix::event::{PollFd, Timespec, poll};
 
-use super::codec::{Call, Reply, Setting};
+use super::codec::{Call, NEEDED_MAX, Reply, Setting};
 use super::link::now;
 use super::route::{Heard, Judged, Route};
 use super::trouble::{Stage, Trouble, What};
@@ -92,6 +92,9 @@ impl<'r> Client<'r> {
             };
             match self.route.judge(reply) {
                 Judged::Answer(value) => match Reply::read(value) {
+                    Ok(Reply::Need(names)) if names.len() > NEEDED_MAX => {
+                        return Err(self.route.trouble(What::Strange));
+                    }
                     Ok(Reply::Need(names)) => call.extend(names),
                     Ok(reply) => return Ok(reply),
                     Err(_) => return Err(self.route.trouble(What::Strange)),

@@ -5,6 +5,8 @@
 
 mod reply;
 
+use std::collections::{HashMap, HashSet};
+
 use super::keys::Keyspace;
 use super::scripts::{self, Script};
 use crate::lock::mode::Mode;
@@ -13,6 +15,9 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
 pub use reply::{Reply, ReplyError};
+
+/// How many resources a server may ask for. More are the work of a server that never ends.
+pub const NEEDED_MAX: usize = 100_000;
 
 /// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's numbers are exact. A century.
 const TIME_MAX: Micros = 1 << 52;
@@ -54,15 +59,15 @@ impl Call {
     /// Asks for a request to be granted or queued. One that comes back after it was passed over names the place it had, else 0;
     /// `listening` says that it hears of its grant already.
     pub fn acquire(request: &Request, place: u64, listening: bool) -> Self {
-        let mut resources: Vec<Resource> = Vec::new();
+        let resources = distinct(request.claims.iter().map(|claim| &claim.resource));
+        let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
         let mut claims = Vec::with_capacity(6 * request.claims.len());
         for claim in &request.claims {
-            let known = resources.iter().position(|resource| *resource == claim.resource);
-            let at = known.unwrap_or_else(|| {
-                resources.push(claim.resource.clone());
-                resources.len() - 1
-            });
-            claims.extend([decimal(at as u64 + 1), letter(claim.mode), decimal(claim.slots.unwrap_or(0).into())]);
+            claims.extend([
+                decimal(numbers[&claim.resource] as u64),
+                letter(claim.mode),
+                decimal(claim.slots.unwrap_or(0).into()),
+            ]);
             claims.extend(span(&claim.span));
         }
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
@@ -145,11 +150,11 @@ impl Call {
 
     /// Names more resources.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
-        for resource in resources {
-            if !self.resources.contains(&resource) {
-                self.resources.push(resource);
-            }
-        }
+        self.resources.extend(resources);
+        let mut seen = HashSet::with_capacity(self.resources.len());
+        let is_new: Vec<bool> = self.resources.iter().map(|resource| seen.insert(resource)).collect();
+        let mut is_new = is_new.into_iter();
+        self.resources.retain(|_| is_new.next().unwrap_or(true));
     }
 
     /// The command for a server that knows the script.
@@ -185,6 +190,12 @@ impl Call {
         }
         (keys.collect(), arguments)
     }
+}
+
+/// Each resource once, in the order in which they are first named.
+pub(super) fn distinct<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Vec<Resource> {
+    let mut seen = HashSet::new();
+    resources.into_iter().filter(|resource| seen.insert(*resource)).cloned().collect()
 }
 
 fn text(of: impl ToString) -> Vec<u8> {

@@ -29,8 +29,6 @@ pub(super) enum Say {
         place: u64,
         /// Whether this connection is subscribed to the session's channel.
         listening: bool,
-        /// Whether it was said before: a grant may then have come from the queue in the meantime, and is to be claimed.
-        again: bool,
     },
     /// Subscribe to the session's channel.
     Listen,
@@ -46,8 +44,13 @@ pub(super) enum Say {
 /// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The session holds; its tokens.
-    Granted(Vec<u64>),
+    /// The session holds.
+    Granted {
+        /// How long the server lets it hold from the instant at which it was asked.
+        lease: Duration,
+        /// Its tokens, claim by claim.
+        tokens: Vec<u64>,
+    },
     /// The session waits.
     Waiting {
         /// Its number in the queue, by which it finds its place again.
@@ -66,6 +69,10 @@ pub(super) enum Answer {
     /// So many replicas have it.
     Replicated(u32),
 }
+
+/// An answer that no server of this version gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unexpected;
 
 /// How far the request got.
 #[derive(Clone, Debug)]
@@ -86,7 +93,12 @@ enum State {
 /// One session's part of the conversation.
 #[derive(Debug)]
 pub(super) struct Conversation {
+    /// The ttl that was asked for.
+    ttl: Duration,
+    /// The lease that the server gave last, or the one that was asked for before it gave any.
     lease: Lease,
+    /// How many claims the request has, each of which a grant has a token for.
+    claims: usize,
     heartbeat: Duration,
     replicas: u32,
     state: State,
@@ -99,10 +111,13 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// The conversation about a request on these terms, before anything was said.
-    pub(super) fn new(terms: Terms, replicas: u32) -> Self {
+    /// The conversation about a request of so many claims on these terms, before anything was said.
+    pub(super) fn new(terms: Terms, claims: usize, replicas: u32) -> Self {
+        let ttl = Duration::from_micros(terms.ttl);
         Self {
-            lease: Lease::new(Duration::from_micros(terms.ttl)),
+            ttl,
+            lease: Lease::new(ttl),
+            claims,
             heartbeat: Duration::from_micros(terms.heartbeat),
             replicas,
             state: State::Asking,
@@ -210,14 +225,27 @@ impl Conversation {
     }
 
     /// The answer to something that was sent at `sent` arrived at `now`.
-    pub(super) fn answered(&mut self, say: Say, answer: Answer, sent: Duration, now: Duration) -> Vec<Say> {
+    ///
+    /// # Errors
+    /// The answer does not fit what was said, or the request.
+    pub(super) fn answered(
+        &mut self,
+        say: Say,
+        answer: Answer,
+        sent: Duration,
+        now: Duration,
+    ) -> Result<Vec<Say>, Unexpected> {
         if self.is_over() {
-            return vec![];
+            return Ok(vec![]);
         }
-        match (say, answer) {
-            // Its lease may be the short one of a grant that nobody has claimed yet, and began at an unknown time.
-            (Say::Acquire { again: true, .. }, Answer::Granted(_)) => vec![self.renew()],
-            (Say::Acquire { .. } | Say::Renew { .. }, Answer::Granted(tokens)) => self.granted(tokens, sent, now),
+        Ok(match (say, answer) {
+            (_, Answer::Granted { tokens, .. }) if tokens.len() != self.claims => return Err(Unexpected),
+            // A shorter lease than the one asked for is that of an older grant, or of one that
+            // waits to be claimed.
+            (Say::Acquire { .. }, Answer::Granted { lease, .. }) if lease < self.ttl => vec![self.renew()],
+            (Say::Acquire { .. } | Say::Renew { .. }, Answer::Granted { lease, tokens }) => {
+                self.granted(Lease::new(lease), tokens, sent, now)
+            }
             (Say::Acquire { .. } | Say::Renew { .. }, Answer::Waiting { place, position, next }) => {
                 self.queued(place, position, next, now)
             }
@@ -237,13 +265,13 @@ impl Conversation {
                 State::Replicating(_) => self.end(State::TooFew(answered)),
                 _ => vec![],
             },
-            _ => vec![],
-        }
+            _ => return Err(Unexpected),
+        })
     }
 
     fn acquire(&mut self) -> Say {
-        let again = std::mem::replace(&mut self.heard, true);
-        Say::Acquire { place: self.place, listening: self.listening, again }
+        self.heard = true;
+        Say::Acquire { place: self.place, listening: self.listening }
     }
 
     fn renew(&self) -> Say {
@@ -255,11 +283,12 @@ impl Conversation {
         vec![Say::Listen, self.renew()]
     }
 
-    fn granted(&mut self, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Say> {
+    fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Say> {
         if self.grant().is_some_and(|grant| grant.tokens != tokens) {
             // The server went back to an earlier state and granted what waited there anew: somebody may have held it in between.
             return self.end(State::Lost);
         }
+        self.lease = lease;
         let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)) };
         let listen_at = (!self.listening).then(|| now.saturating_add(LISTEN_AFTER));
         self.due = Some(listen_at.map_or(self.lease.renew_at(sent), |at| at.min(self.lease.renew_at(sent))));

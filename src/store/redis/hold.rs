@@ -11,8 +11,8 @@ use redis::{Cmd, ServerError, Value};
 use rustix::event::PollFlags;
 
 use super::client::Client;
-use super::codec::{Call, Reply, Setting};
-use super::conversation::{Answer, Conversation, Say};
+use super::codec::{self, Call, Reply, Setting};
+use super::conversation::{Answer, Conversation, Say, Unexpected};
 use super::link::{LISTING_MAX, REPLY_MAX, now};
 use super::piecemeal::{Next, Piecemeal};
 use super::route::{Heard, Judged, Redirect, Route};
@@ -36,10 +36,8 @@ pub(super) struct RedisHold {
     request: Request,
     channel: String,
     ttl: Micros,
-    /// The resources of the request, and behind them what else its scripts turned out to touch.
+    /// The resources of the request.
     resources: Vec<Resource>,
-    /// How many of them are the request's.
-    own: usize,
     replicas: u32,
     connect_timeout: Duration,
     conversation: Conversation,
@@ -47,7 +45,7 @@ pub(super) struct RedisHold {
     /// What was said over this connection and not answered yet.
     unanswered: VecDeque<Sent>,
     /// What is to be said again soon.
-    put_off: Option<(Duration, Say)>,
+    put_off: Option<(Duration, Say, Vec<Resource>)>,
     /// The renewal of a hold whose slot migrates, from its first part until all is renewed.
     piecemeal: Option<Piecemeal>,
     /// Until when a request that nobody answers is tried.
@@ -66,6 +64,9 @@ pub(super) struct RedisHold {
 /// Something that was said and waits for its answer.
 struct Sent {
     what: Said,
+    /// What the script turned out to touch beside the resources of the request: only this call
+    /// needs them.
+    others: Vec<Resource>,
     at: Duration,
     /// The script was sent as it is, not by its name.
     whole: bool,
@@ -93,20 +94,14 @@ impl RedisHold {
         let Some(terms) = request.terms else {
             return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
         };
-        let mut resources: Vec<Resource> = Vec::new();
-        for claim in &request.claims {
-            if !resources.contains(&claim.resource) {
-                resources.push(claim.resource.clone());
-            }
-        }
+        let resources = codec::distinct(request.claims.iter().map(|claim| &claim.resource));
         Ok(Self {
             channel: setting.keyspace.channel(&resources[0], request.session),
             route: route.with_reply_max(REPLY_MAX.saturating_mul(resources.len()).min(LISTING_MAX)),
             setting,
             ttl: terms.ttl,
-            own: resources.len(),
             resources,
-            conversation: Conversation::new(terms, replicas),
+            conversation: Conversation::new(terms, request.claims.len(), replicas),
             unanswered: VecDeque::new(),
             put_off: None,
             piecemeal: None,
@@ -135,20 +130,20 @@ impl RedisHold {
     }
 
     fn say_all(&mut self, says: Vec<Say>, now: Duration) {
-        says.into_iter().for_each(|say| self.say(say, false, now));
+        says.into_iter().for_each(|say| self.say(say, Vec::new(), false, now));
     }
 
-    fn say(&mut self, say: Say, whole: bool, now: Duration) {
+    fn say(&mut self, say: Say, others: Vec<Resource>, whole: bool, now: Duration) {
         let renews = |sent: &Sent| matches!(sent.what, Said::Say(Say::Renew { .. }));
         let command = match say {
             Say::Listen => return self.route.subscribe(&self.channel),
             // The one on its way will tell as well: whatever happened by now, it happened before.
             Say::Renew { .. } if self.unanswered.iter().any(renews) => return,
-            Say::Acquire { place, listening, .. } => {
-                self.written(Call::acquire(&self.request, place, listening), whole)
+            Say::Acquire { place, listening } => {
+                self.written(Call::acquire(&self.request, place, listening), &others, whole)
             }
             Say::Renew { listening } => {
-                self.written(Call::renew(self.request.session, self.resources.clone(), listening), whole)
+                self.written(Call::renew(self.request.session, self.resources.clone(), listening), &others, whole)
             }
             Say::Replicate(replicas) => {
                 // No time at all means for ever.
@@ -159,12 +154,14 @@ impl RedisHold {
             }
         };
         self.route.send(command);
-        self.unanswered.push_back(Sent { what: Said::Say(say), at: now, whole });
+        self.unanswered.push_back(Sent { what: Said::Say(say), others, at: now, whole });
     }
 
-    /// The command for a call about all that the request turned out to touch.
-    fn written(&self, mut call: Call, whole: bool) -> Cmd {
-        call.extend(self.resources.iter().cloned());
+    /// The command for a call that touches others than the resources of the request.
+    fn written(&self, mut call: Call, others: &[Resource], whole: bool) -> Cmd {
+        if !others.is_empty() {
+            call.extend(others.iter().cloned());
+        }
         if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) }
     }
 
@@ -185,6 +182,10 @@ impl RedisHold {
             if self.limit().is_some_and(|limit| limit <= now) {
                 return Err(self.route.timed_out());
             }
+            if let Some((_, say, others)) = self.put_off.take_if(|(at, ..)| *at <= now) {
+                self.say(say, others, false, now);
+                continue;
+            }
             let says = self.due(now);
             if says.is_empty() {
                 return Ok(());
@@ -195,9 +196,6 @@ impl RedisHold {
 
     /// What is to be said now, although nothing happened.
     fn due(&mut self, now: Duration) -> Vec<Say> {
-        if let Some((_, say)) = self.put_off.take_if(|(at, _)| *at <= now) {
-            return vec![say];
-        }
         let is_quiet = !self.route.is_closed() && self.unanswered.is_empty() && self.put_off.is_none();
         if is_quiet { self.conversation.tick(now) } else { vec![] }
     }
@@ -243,13 +241,13 @@ impl RedisHold {
         let value = match judged {
             Judged::Answer(value) => value,
             Judged::NoScript if !sent.whole => {
-                self.say(say, true, now);
+                self.say(say, sent.others, true, now);
                 return Ok(());
             }
             Judged::NoScript => return Err(self.route.trouble(What::Strange)),
             Judged::Elsewhere(redirect) => return self.go_to(redirect, now),
             Judged::TryAgain => {
-                self.try_again(say, now);
+                self.try_again(say, sent.others, now);
                 return Ok(());
             }
             Judged::Trouble(trouble) => return Err(trouble),
@@ -259,8 +257,11 @@ impl RedisHold {
             Say::Replicate(_) => replicated(&value),
             say => match Reply::read(value) {
                 Ok(Reply::Need(names)) => {
-                    self.resources.extend(names);
-                    self.say(say, false, now);
+                    let others: Vec<_> = sent.others.into_iter().chain(names).collect();
+                    if others.len() > codec::NEEDED_MAX {
+                        return Err(self.route.trouble(What::Strange));
+                    }
+                    self.say(say, others, false, now);
                     return Ok(());
                 }
                 reply => reply.ok().and_then(answer_of),
@@ -268,6 +269,7 @@ impl RedisHold {
         };
         let answer = answer.ok_or_else(|| self.route.trouble(What::Strange))?;
         let says = self.conversation.answered(say, answer, sent.at, now);
+        let says = says.map_err(|Unexpected| self.route.trouble(What::Strange))?;
         self.say_all(says, now);
         Ok(())
     }
@@ -285,20 +287,20 @@ impl RedisHold {
     }
 
     /// Some keys are on their way to another node, and until all are there no script gets them together.
-    fn try_again(&mut self, say: Say, now: Duration) {
+    fn try_again(&mut self, say: Say, others: Vec<Resource>, now: Duration) {
         match say {
             Say::Renew { .. } if self.held().is_some() => {
-                let renewal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.own, now));
+                let renewal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.resources.len(), now));
                 renewal.left().into_iter().for_each(|resource| self.renew_alone(resource, false, now));
             }
-            say => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say)),
+            say => self.put_off = Some((now.saturating_add(TRY_AGAIN_AFTER), say, others)),
         }
     }
 
     fn renew_alone(&mut self, resource: usize, whole: bool, now: Duration) {
         let call = Call::renew_alone(self.request.session, self.resources[resource].clone(), self.ttl);
         self.route.send(if whole { call.eval(&self.setting) } else { call.evalsha(&self.setting) });
-        self.unanswered.push_back(Sent { what: Said::Alone(resource), at: now, whole });
+        self.unanswered.push_back(Sent { what: Said::Alone(resource), others: Vec::new(), at: now, whole });
     }
 
     /// What a node says of one key of those that it may or may not have.
@@ -306,7 +308,7 @@ impl RedisHold {
         let Some(renewal) = &mut self.piecemeal else { return Ok(()) };
         match judged {
             Judged::Answer(value) => match Reply::read(value) {
-                Ok(Reply::Renewed) => renewal.renewed(resource),
+                Ok(Reply::Renewed(lease)) => renewal.renewed(resource, Duration::from_micros(lease)),
                 Ok(Reply::Unknown) => {}
                 _ => return Err(self.route.trouble(What::Strange)),
             },
@@ -323,10 +325,11 @@ impl RedisHold {
             return Ok(());
         }
         match (renewal.next(), self.held()) {
-            (Next::Renewed(since), Some(grant)) => {
+            (Next::Renewed { since, lease }, Some(grant)) => {
                 self.is_served();
-                let renewed = Answer::Granted(grant.tokens);
+                let renewed = Answer::Granted { lease, tokens: grant.tokens };
                 let says = self.conversation.answered(Say::Renew { listening: false }, renewed, since, now);
+                let says = says.map_err(|Unexpected| self.route.trouble(What::Strange))?;
                 self.say_all(says, now);
                 Ok(())
             }
@@ -342,7 +345,7 @@ impl RedisHold {
 
     /// The trouble with the keys that it may be about.
     fn named(&self, trouble: Trouble) -> Trouble {
-        trouble.naming(|| self.setting.keyspace.shown(&self.resources[..self.own]))
+        trouble.naming(|| self.setting.keyspace.shown(&self.resources))
     }
 
     /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
@@ -375,7 +378,7 @@ impl Hold for RedisHold {
         if self.conversation.is_over() {
             return None;
         }
-        let put_off = self.put_off.map(|(at, _)| at);
+        let put_off = self.put_off.as_ref().map(|(at, ..)| *at);
         let connect = self.route.is_closed().then(|| self.retry_at.unwrap_or_default());
         let is_quiet = !self.route.is_closed() && self.unanswered.is_empty() && put_off.is_none();
         let due = if is_quiet { self.conversation.due() } else { None };
@@ -460,7 +463,8 @@ impl Hold for RedisHold {
 /// What a script's reply says in the conversation.
 fn answer_of(reply: Reply) -> Option<Answer> {
     Some(match reply {
-        Reply::Granted(tokens) => Answer::Granted(tokens),
+        // This store gives nothing without a lease.
+        Reply::Granted { lease, tokens } => Answer::Granted { lease: Duration::from_micros(lease?), tokens },
         Reply::Waiting { seq, position, next } => {
             Answer::Waiting { place: seq, position, next: next.map(Duration::from_micros) }
         }

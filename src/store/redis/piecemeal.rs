@@ -15,14 +15,21 @@ use super::route::Redirect;
 pub(super) struct Piecemeal {
     since: Duration,
     left: Vec<usize>,
+    /// The shortest lease that was given so far.
+    lease: Duration,
     elsewhere: Option<Redirect>,
 }
 
 /// What comes after a round of answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// All are renewed, the earliest by what was sent at this instant.
-    Renewed(Duration),
+    /// All are renewed.
+    Renewed {
+        /// When the first renewal was sent.
+        since: Duration,
+        /// The shortest of the leases that the nodes gave.
+        lease: Duration,
+    },
     /// The others may be where a node said.
     Elsewhere(Redirect),
     /// Nobody knows where the others are now.
@@ -32,7 +39,7 @@ pub(super) enum Next {
 impl Piecemeal {
     /// None of so many resources is renewed yet, and the first renewal is sent at `since`.
     pub(super) fn new(resources: usize, since: Duration) -> Self {
-        Self { since, left: (0..resources).collect(), elsewhere: None }
+        Self { since, left: (0..resources).collect(), lease: Duration::MAX, elsewhere: None }
     }
 
     /// Those that are to be asked for.
@@ -40,8 +47,9 @@ impl Piecemeal {
         self.left.clone()
     }
 
-    /// A resource's key was renewed.
-    pub(super) fn renewed(&mut self, resource: usize) {
+    /// A resource's key was renewed for as long as `lease`.
+    pub(super) fn renewed(&mut self, resource: usize, lease: Duration) {
+        self.lease = self.lease.min(lease);
         self.left.retain(|other| *other != resource);
     }
 
@@ -53,7 +61,7 @@ impl Piecemeal {
     /// All that were asked for have answered.
     pub(super) fn next(&mut self) -> Next {
         match self.elsewhere.take() {
-            _ if self.left.is_empty() => Next::Renewed(self.since),
+            _ if self.left.is_empty() => Next::Renewed { since: self.since, lease: self.lease },
             Some(redirect) => Next::Elsewhere(redirect),
             None => Next::Later,
         }
@@ -66,6 +74,8 @@ mod tests {
     use super::*;
 
     const SINCE: Duration = Duration::from_secs(7);
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_secs(3);
 
     fn redirect() -> Redirect {
         Redirect::to(Node::Tcp { host: "h".to_owned(), port: 1 })
@@ -76,20 +86,20 @@ mod tests {
         let mut renewal = Piecemeal::new(3, SINCE);
         assert_eq!(renewal.left(), [0, 1, 2]);
         renewal.moved(redirect());
-        renewal.renewed(1);
+        renewal.renewed(1, SHORT);
         assert_eq!(renewal.next(), Next::Elsewhere(redirect()));
         assert_eq!(renewal.left(), [0, 2]);
-        renewal.renewed(0);
+        renewal.renewed(0, LONG);
         assert_eq!(renewal.next(), Next::Later, "one is on its way");
-        renewal.renewed(2);
-        assert_eq!(renewal.next(), Next::Renewed(SINCE));
+        renewal.renewed(2, LONG);
+        assert_eq!(renewal.next(), Next::Renewed { since: SINCE, lease: SHORT });
     }
 
     #[test]
     fn who_has_all_need_not_ask_elsewhere() {
         let mut renewal = Piecemeal::new(1, SINCE);
         renewal.moved(redirect());
-        renewal.renewed(0);
-        assert_eq!(renewal.next(), Next::Renewed(SINCE));
+        renewal.renewed(0, LONG);
+        assert_eq!(renewal.next(), Next::Renewed { since: SINCE, lease: LONG });
     }
 }

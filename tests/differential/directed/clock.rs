@@ -83,7 +83,7 @@ fn a_lease_that_ended_is_not_renewed_alone(kind: Kind) {
     assert_eq!(alone(&mut party), Reply::Unknown);
     party.ask(1, Write, "");
     party.later(TERMS.ttl - 1);
-    assert_eq!(alone(&mut party), Reply::Renewed);
+    assert_eq!(alone(&mut party), Reply::Renewed(TERMS.ttl));
     party.later(TERMS.ttl - 1);
     assert!(is_granted(&party.renew(1, false)));
     party.later(TERMS.ttl);

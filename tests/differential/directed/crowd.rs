@@ -2,6 +2,7 @@
 
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::{Claim, Request};
+use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, Wake};
 
@@ -11,7 +12,9 @@ use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     many_expired_are_dropped_some_at_a_time,
+    grant_past_a_crowd_states_what_is_left_of_its_lease,
     a_request_of_many_claims_is_granted_and_released,
+    records_of_many_names_take_memory_in_proportion_to_them,
     waiters_of_one_place_are_all_seen,
     ends_of_many_digits_wait_and_are_granted,
 );
@@ -53,6 +56,23 @@ fn many_expired_are_dropped_some_at_a_time(kind: Kind) {
     assert_eq!(party.standing(), (vec![], vec![]));
 }
 
+/// The asker is queued first, and granted from the queue when it asks again: with the lease of a
+/// grant that is to be claimed.
+fn grant_past_a_crowd_states_what_is_left_of_its_lease(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut party = many_expired(&server, "crowd and lease");
+    let lease = |reply: Reply| match reply {
+        Reply::Granted { lease, .. } => lease,
+        other => panic!("it is not granted but {other:?}"),
+    };
+    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim));
+    party.later(1_000_000);
+    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim - 1_000_000));
+    assert_eq!(lease(party.renew(MANY + 1, false)), Some(TERMS.ttl));
+    party.later(1_000_000);
+    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.ttl - 1_000_000));
+}
+
 /// Lua hands over at most 8,000 values at once.
 fn a_request_of_many_claims_is_granted_and_released(kind: Kind) {
     let server = Server::shared(kind);
@@ -69,6 +89,36 @@ fn a_request_of_many_claims_is_granted_and_released(kind: Kind) {
     assert_eq!(party.standing(), (vec![], vec![]));
 }
 
+fn records_of_many_names_take_memory_in_proportion_to_them(kind: Kind) {
+    let server = Server::shared(kind);
+    let taken = |many: usize| {
+        let mut party = Party::new(&server, &format!("names {many}"), Wake::Publish);
+        let one = request(1, Write, "");
+        let names: Vec<_> = (0..many).map(|at| Resource::new(&format!("{{r}}{at}")).unwrap()).collect();
+        let claim = |name: &Resource| Claim { resource: name.clone(), ..one.claims[0].clone() };
+        let holder = Request { claims: names.iter().map(claim).collect(), ..one.clone() };
+        let waiter = Request { session: id(2), ..holder.clone() };
+        assert!(is_granted(&party.side.call(Call::acquire(&holder, 0, false))));
+        assert!(is_waiting(&party.side.call(Call::acquire(&waiter, 0, false))));
+        let mut bytes = 0;
+        for name in &names {
+            let hash = &party.side.keys(name)[0];
+            let values: Vec<Vec<u8>> = redis::cmd("HVALS").arg(hash).query(&mut party.side.connection).unwrap();
+            bytes += values.iter().map(Vec::len).sum::<usize>();
+        }
+        // Whoever releases one of them, in the middle, learns from its record which others to name.
+        let release = |number: u32, name: usize| Call::release(id(number), vec![names[name].clone()]);
+        assert!(is_released(&party.side.call(release(1, many / 2))));
+        assert!(is_granted(&party.side.call(Call::renew(id(2), vec![names[many - 1].clone()], false))));
+        assert!(is_released(&party.side.call(release(2, many - 1))));
+        let listing = party.side.call(Call::inspect(names.clone(), 0));
+        assert!(matches!(&listing, Reply::Listing { sessions, .. } if sessions.is_empty()), "{listing:?}");
+        bytes
+    };
+    let (few, many) = (taken(200), taken(800));
+    assert!(many < 5 * few, "{few} bytes for 200 names, {many} for 800");
+}
+
 /// No script gives a place twice; should it happen all the same, nobody is forgotten.
 fn waiters_of_one_place_are_all_seen(kind: Kind) {
     let server = Server::shared(kind);
@@ -78,9 +128,10 @@ fn waiters_of_one_place_are_all_seen(kind: Kind) {
             party.ask(number, Write, "");
         }
         let queue = &party.side.keys(&resource())[2];
+        // The first is the epoch.
         let members: Vec<Vec<u8>> =
             redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1).query(&mut party.side.connection).unwrap();
-        redis::cmd("ZADD").arg(queue).arg(one).arg(&members[other - 1]).exec(&mut party.side.connection).unwrap();
+        redis::cmd("ZADD").arg(queue).arg(one).arg(&members[other]).exec(&mut party.side.connection).unwrap();
         let mut waiting = party.standing().1;
         waiting.sort();
         assert_eq!(waiting, (1..20).collect::<Vec<_>>());

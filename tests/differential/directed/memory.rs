@@ -39,7 +39,7 @@ fn what_is_had_is_kept_and_given_up(kind: Kind) {
     });
     assert!(is_granted(&party.renew(1, false)), "a holder");
     assert!(is_waiting(&party.renew(2, true)) && is_waiting(&party.renew(2, false)), "a waiter");
-    assert_eq!(party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl)), Reply::Renewed);
+    assert_eq!(party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl)), Reply::Renewed(TERMS.ttl));
     let narrower = Span::parse("[0,8]").unwrap();
     assert_eq!(party.side.call(Call::shrink(id(1), vec![resource()], &narrower)), Reply::Done);
     assert!(is_released(&party.release(7)), "a place in the queue");

@@ -16,8 +16,13 @@ use crate::store::Obstruction;
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The session is a holder; its tokens, claim by claim.
-    Granted(Vec<u64>),
+    /// The session is a holder.
+    Granted {
+        /// How much is left of its lease, or none for a session without terms.
+        lease: Option<Micros>,
+        /// Its tokens, claim by claim.
+        tokens: Vec<u64>,
+    },
     /// The session is a waiter.
     Waiting {
         /// The number of its request, by which it keeps its place where it is passed over and comes back.
@@ -38,8 +43,8 @@ pub enum Reply {
     Done,
     /// What the session held, or its place in the queue, is given back: the tokens, claim by claim, each 0 for one who waited.
     Released(Vec<u64>),
-    /// The lease is renewed.
-    Renewed,
+    /// The lease is renewed for this long.
+    Renewed(Micros),
     /// The session neither holds nor waits, any more or ever.
     Unknown,
     /// The sessions that were dropped because their leases were over.
@@ -93,7 +98,10 @@ impl Reply {
 fn read(value: &Value) -> Option<Reply> {
     let (word, rest) = list(value)?.split_first()?;
     Some(match (text(word)?, rest) {
-        ("granted", tokens) => Reply::Granted(tokens.iter().map(number).collect::<Option<_>>()?),
+        ("granted", [lease, tokens @ ..]) => Reply::Granted {
+            lease: Some(number(lease)?).filter(|lease| *lease > 0),
+            tokens: tokens.iter().map(number).collect::<Option<_>>()?,
+        },
         ("waiting", [seq, position, next]) => Reply::Waiting {
             seq: number(seq)?,
             position: number(position)?.try_into().ok()?,
@@ -104,7 +112,7 @@ fn read(value: &Value) -> Option<Reply> {
         ("need", names) => Reply::Need(names.iter().map(name).collect::<Option<_>>()?),
         ("done", []) => Reply::Done,
         ("released", tokens) => Reply::Released(tokens.iter().map(number).collect::<Option<_>>()?),
-        ("renewed", []) => Reply::Renewed,
+        ("renewed", [lease]) => Reply::Renewed(number(lease)?),
         ("unknown", []) => Reply::Unknown,
         ("expired", sessions) => Reply::Expired(all(sessions)?),
         ("broken", sessions) => Reply::Broken(all(sessions)?),

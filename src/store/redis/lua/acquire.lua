@@ -7,12 +7,17 @@ local session, ancestors, channel = argument(1), argument(2), argument(3)
 local wait, place, ttl = argument(4) == '1', tonumber(argument(5)), tonumber(argument(7))
 begin(session)
 look_for_expired()
-local need = needed({}, false)
+if damaged then
+  return mend(channel)
+end
+local _, lost = places(session)
+local need = needed({}, lost)
 if need then
   return need
 end
 check(channel)
 drop_expired()
+drop_lost(session)
 local reply = stands(session)
 if reply[1] ~= 'unknown' then
   return finish(reply)
@@ -34,11 +39,69 @@ for i = 11, #ARGV - 3 - n, 6 do
 end
 
 local kin = kin_of(session, ancestors)
+
+-- A holder that has shown no sign of life for so long is subscribed to its channel, or dead or cut
+-- off.
+local QUIET = 3000000
+
+local function is_alive(r, id, known)
+  if publish == '' or kin[id] or known[TTL] == 0 then
+    return true
+  end
+  if known[HELD] == 1 then
+    local shown = tonumber(call('ZSCORE', r.e, id) or 0) - known[TTL]
+    if now - shown < QUIET or now - known[SINCE] < QUIET then
+      return true
+    end
+  elseif known[LISTENING] ~= 1 then
+    return true
+  end
+  return (subscribers(known[CHANNEL]) or call(publish, known[CHANNEL], 'granted')) > 0
+end
+
+-- Puts another number of slots in force. The reply that refuses it, while a session that is alive
+-- uses the one before, or that asks for more resources; or nil. Dead waiters are dropped. Dead
+-- holders keep their leases, and their slots count as those of another number, in the way of all
+-- until the leases are over.
+local function change_slots(r, slots)
+  local dead, seen, other = {}, {}, 0
+  for class = 1, 4 do
+    class = sub('shSH', class, class)
+    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+    for i = 1, #members do
+      local id = owner(members[i])
+      local known = not seen[id] and record(r, id)
+      seen[id] = true
+      for j = 1, known and #known[CLAIMS] or 0 do
+        local its = known[CLAIMS][j]
+        if COLUMN[its[MODE]] == 4 and its[SLOTS] ~= slots then
+          if is_alive(r, id, known) then
+            return { 'refused', 'slots', r.name, its[SLOTS], slots }
+          elseif known[HELD] == 1 then
+            other = other + 1
+          else
+            dead[#dead + 1] = id
+          end
+        end
+      end
+    end
+  end
+  local more = #dead > 0 and needed(dead, true)
+  if more then
+    return more
+  end
+  local freed = {}
+  leave(dead, nil, freed)
+  settle(freed)
+  r.slots, r.count.other = slots, other > 0 and other or nil
+end
+
 for i = 1, #claims do
   local r, claim = where[i], claims[i]
   local slots_used = r.count.S or r.count.s or r.count.H or r.count.h
-  if claim[MODE] == 's' and slots_used and r.slots ~= claim[SLOTS] then
-    return finish({ 'refused', 'slots', r.name, r.slots, claim[SLOTS] })
+  local refusal = claim[MODE] == 's' and slots_used and r.slots ~= claim[SLOTS] and change_slots(r, claim[SLOTS])
+  if refusal then
+    return finish(refusal)
   end
   local how, what, shares = standing(r, claim, kin)
   if how == 'refused' then
@@ -73,7 +136,7 @@ end
 local function listing(r)
   local reply, seen, left = { r.name, r.count.waiters or 0 }, {}, 16
   local function tell(id, expiry, place_of)
-    if not kin[id] and not seen[id] then
+    if not seen[id] and not kin[id] then
       seen[id] = true
       reply[#reply + 1] = told(id, { r }, expiry, place_of)
       left = left - 1
@@ -86,7 +149,7 @@ local function listing(r)
   local function look(claim, members)
     for i = 1, #members do
       local id = owner(members[i])
-      local known = left > 0 and record(r, id)
+      local known = left > 0 and not seen[id] and record(r, id)
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
         if known[HELD] == 1 and in_way_of(claim, its[MODE], its[LO], its[HI]) then
@@ -150,6 +213,11 @@ if in_the_way and not wait then
   return finish(reply)
 end
 
+-- Of more resources than these, only the record at the first has all names, and the others name the
+-- first: the records of a request take as much memory as its names. Of few, each names all, so that
+-- one call more is enough to declare them.
+local FEW = 16
+
 local seq = place
 for i = 1, #at do
   if in_the_way and place == 0 and at[i].seq >= seq then
@@ -162,8 +230,12 @@ if not resources[1].known then
 end
 for i = 1, #at do
   local r = at[i]
-  if r.known and not next(r.count) then
-    call('PERSIST', r.d)
+  if not next(r.count) then
+    if r.known then
+      call('PERSIST', r.d)
+    end
+    r.epoch = format('%.0f', now)
+    call('ZADD', r.e, '-inf', r.epoch)
   end
   for j = 1, #lists[r] do
     if claims[lists[r][j][INDEX] + 1][SLOTS] > 0 then
@@ -172,14 +244,14 @@ for i = 1, #at do
   end
   r.records[session] = {
     0, now, ttl, tonumber(argument(8)), tonumber(argument(9)), seq, tonumber(argument(6)), channel, ancestors, argument(10),
-    #names > 1 and names, lists[r],
+    #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }, lists[r],
   }
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)
-  reply = { 'granted' }
+  reply = { 'granted', ttl }
   for i = 1, #tokens do
-    reply[i + 1] = tokens[i]
+    reply[i + 2] = tokens[i]
   end
   return finish(reply)
 end
@@ -188,7 +260,14 @@ for i = 1, #at do
   local known = r.records[session]
   if ttl > 0 then
     call('ZADD', r.e, now + known[HEARTBEAT], session)
+    count(r, 'leases', 1)
   end
+  local members = queued(session, known)
+  if not r.count.waiters then
+    members[#members + 1], members[#members + 2] = '-inf', r.epoch
+    count(r, 'places', -1)
+  end
+  count(r, 'places', #members / 2)
   for j = 1, #lists[r] do
     count(r, lists[r][j][MODE], 1)
     if lists[r][j][NESTED] == 1 then
@@ -201,9 +280,9 @@ for i = 1, #at do
     r.seq = seq
   end
   put(r, session, pack(known), known[NAMES])
-  local los, his = cuts(session, lists[r], false, 0)
+  local los, his = cuts(session, lists[r], false, r.epoch)
   change('ZADD', r.l, los)
   change('ZADD', r.u, his)
-  change('ZADD', r.q, queued(session, known))
+  change('ZADD', r.q, members)
 end
 return finish(stands(session))

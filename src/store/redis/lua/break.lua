@@ -29,6 +29,9 @@ local need = needed(held, #held > 0)
 if need then
   return need
 end
+if damaged and not dry then
+  return mend()
+end
 if dry or #held + #due == 0 then
   local reply = told_all(held)
   table.insert(reply, 1, 'broken')

@@ -44,7 +44,7 @@ end
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
 put(r, session, pack(known))
-los, his = cuts(session, lowered, true, 0)
+los, his = cuts(session, lowered, true, r.epoch)
 change('ZADD', r.l, los)
 change('ZADD', r.u, his)
 settle(freed)

@@ -5,6 +5,9 @@
 local dry = argument(1) == 'dry'
 begin()
 look_for_expired(dry)
+if damaged and not dry then
+  return mend()
+end
 local need = needed({}, false)
 if need then
   return need

@@ -5,6 +5,9 @@
 local session = argument(1)
 begin(session)
 look_for_expired()
+if damaged then
+  return mend()
+end
 local known = #places(session) > 0
 local need = needed({ session }, known)
 if need then

@@ -8,10 +8,10 @@ begin(session)
 -- Most renewals are those of a holder of one resource where no lease is over, and they need nothing of the rest.
 local own = resources[1]
 local held = n == 1 and own.records[session]
-if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and call('ZCOUNT', own.e, '-inf', now) == 0 then
-  local reply = { 'granted' }
+if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and #own.page == 2 then
+  local reply = { 'granted', held[TTL] }
   for i = 1, #held[CLAIMS] do
-    reply[held[CLAIMS][i][INDEX] + 2] = held[CLAIMS][i][TOKEN]
+    reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
   end
   -- A write that takes no memory comes first, and lets the others through at maxmemory.
   call('PERSIST', own.q)
@@ -23,18 +23,22 @@ end
 --- the rest of the prelude ---
 
 look_for_expired()
-local need = needed({ session }, false)
+if damaged then
+  return mend()
+end
+local at, lost = places(session)
+local need = needed({ session }, lost)
 if need then
   return need
 end
-local at = places(session)
 if #due > 0 or #at > 0 then
   make_way()
 end
-if #due > 0 then
+if #due > 0 or lost then
   check()
 end
 drop_expired()
+drop_lost(session)
 at = places(session)
 for i = 1, #at do
   local r = at[i]
@@ -49,4 +53,4 @@ for i = 1, #at do
     call('HSET', r.d, '#clock', now)
   end
 end
-return finish(stands(session))
+return finish(stands(session, #at > 0 and at[1].records[session][TTL] or nil))

@@ -13,4 +13,4 @@ if expiry <= now then
 end
 redis.call('PERSIST', KEYS[1])
 redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), ARGV[2])
-return { 'renewed' }
+return { 'renewed', tonumber(ARGV[3]) }

@@ -37,7 +37,7 @@ change('ZREM', r.l, los)
 change('ZREM', r.u, his)
 claim[LO], claim[HI], claim[TEXT] = lo, hi, text
 put(r, session, pack(known))
-los, his = cuts(session, { claim }, true, 0)
+los, his = cuts(session, { claim }, true, r.epoch)
 change('ZADD', r.l, los)
 change('ZADD', r.u, his)
 settle(freed)

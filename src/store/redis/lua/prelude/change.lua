@@ -26,8 +26,9 @@ local function grant(id, at, kin, lease, waited)
       tokens[claim[INDEX] + 1] = token
       count(r, capital(claim[MODE]), 1)
     end
-    local los, his = cuts(id, claims, true, 0)
+    local los, his = cuts(id, claims, true, r.epoch)
     if known[TTL] > 0 then
+      count(r, 'leases', waited and 0 or 1)
       call('ZADD', r.e, now + lease, id)
     end
     if waited then
@@ -76,7 +77,7 @@ local function unshare(r)
         change('ZREM', r.l, los)
         change('ZREM', r.u, his)
         put(r, id, pack(known))
-        los, his = cuts(id, known[CLAIMS], held, 0)
+        los, his = cuts(id, known[CLAIMS], held, r.epoch)
         change('ZADD', r.l, los)
         change('ZADD', r.u, his)
         if not held then
@@ -111,21 +112,30 @@ local function leave(ids, hint, freed)
       local los, his = cuts(id, known[CLAIMS], held)
       if held then
         for k = 1, #known[CLAIMS] do
-          count(r, capital(known[CLAIMS][k][MODE]), -1)
+          local claim = known[CLAIMS][k]
+          count(r, capital(claim[MODE]), -1)
+          if COLUMN[claim[MODE]] == 4 and claim[SLOTS] ~= r.slots then
+            count(r, 'other', -1)
+          end
         end
       else
         unqueue(r, id, known)
       end
       change('ZREM', r.l, los)
       change('ZREM', r.u, his)
+      if known[TTL] > 0 then
+        count(r, 'leases', -1)
+      end
       put(r, id, '', known[NAMES])
       if next(r.count) then
         call('HDEL', r.d, id)
+        if known[TTL] > 0 then
+          call('ZREM', r.e, id)
+        end
       else
-        call('HDEL', r.d, id, '#count', '#slots', '#with')
-      end
-      if known[TTL] > 0 then
-        call('ZREM', r.e, id)
+        call('HDEL', r.d, id, '#count', '#slots', '#with', '#epoch')
+        call('ZREM', r.e, id, r.epoch)
+        r.epoch = false
       end
       r.records[id] = false
       r.changed = true

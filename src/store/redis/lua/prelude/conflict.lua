@@ -66,6 +66,10 @@ local function blocked(r, claim, kin, score)
   if mode ~= 's' then
     return false
   end
+  -- Slots of another number are those of dead holders, whose leases have to end first.
+  if r.count.other then
+    return true
+  end
   local taken = strangers(r, 'S', lo, hi, kin)
   if waits and taken < claim[SLOTS] then
     taken = taken + (score and ahead(r, score, 's', claim, kin, claim[SLOTS]) or strangers(r, 's', lo, hi, kin))

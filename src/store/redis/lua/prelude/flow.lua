@@ -3,16 +3,24 @@
 
 -- The sessions whose leases are over, in the order in which they ended, and when each did.
 local due, ended = {}, {}
--- So many of a resource are dropped at once, for nobody else is served meanwhile. Where there may be more, they count as they did
--- before, and whoever is to hear that he has to wait asks again.
-local CROWD = 1000
 local crowded = false
 
 -- All of them are looked for where they are only to be told of.
 local function look_for_expired(all)
   for i = 1, n do
-    local page = call('ZRANGE', resources[i].e, '-inf', now, 'BYSCORE', 'LIMIT', 0, all and -1 or CROWD, 'WITHSCORES')
-    for j = 1, #page, 2 do
+    local r = resources[i]
+    if all and #r.page > 0 then
+      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
+    end
+    for j = 3, #r.page, 2 do
+      local known = record(r, r.page[j])
+      if not known or known[TTL] == 0 then
+        disown(r)
+        break
+      end
+    end
+    local page = r.page
+    for j = 3, #page, 2 do
       local id, expiry = page[j], tonumber(page[j + 1])
       if not ended[id] then
         due[#due + 1], ended[id] = id, expiry
@@ -20,7 +28,7 @@ local function look_for_expired(all)
         ended[id] = expiry
       end
     end
-    crowded = crowded or #page == 2 * CROWD
+    crowded = crowded or #page == 2 + 2 * CROWD
   end
   if n > 1 and #due > 1 then
     table.sort(due, function(a, b)
@@ -44,8 +52,14 @@ local function needed(ids, frees)
   local function want_all_of(id)
     for i = 1, n do
       local known = record(resources[i], id)
-      for j = 1, known and known[NAMES] and #known[NAMES] or 0 do
-        want(known[NAMES][j])
+      local names = known and known[NAMES]
+      if names then
+        local first = by_name[names[1]]
+        local at_first = first and record(first, id)
+        names = at_first and at_first[NAMES] or names
+        for j = 1, #names do
+          want(names[j])
+        end
       end
       if known then
         return
@@ -70,15 +84,10 @@ end
 -- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written. HSET comes last, for it moves the
 -- clock on; where nothing is known of any resource there is nothing yet that could be half done.
 local function check(channel)
-  -- Of each resource, for something else may be under one of its keys.
-  for i = 1, n do
-    local r = resources[i]
-    call('ZADD', r.e, 'XX', 0, '')
-    call('ZREM', r.u, '')
-    call('ZLEXCOUNT', r.l, '-', '-')
-    call('ZCOUNT', r.q, 0, 0)
-  end
   local r = resources[1]
+  call('ZADD', r.e, 'XX', 0, '')
+  call('ZREM', r.u, '')
+  call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
   call('ZSCORE', r.e, '')
   -- Before and after, so that no key is left with a TTL.
@@ -102,18 +111,63 @@ local function make_way()
   call('PERSIST', resources[1].q)
 end
 
+-- Drops the state of the resources whose keys do not belong together, and tells the sessions that
+-- it still knows of: holders that they have lost the lock, waiters that they have to ask anew.
+-- Without its record a session is told on the channel that it has if this is its first resource.
+-- Nothing else is done: the caller asks again.
+local function mend(channel)
+  make_way()
+  check(channel)
+  for i = 1, n do
+    local r = resources[i]
+    local told = {}
+    local function tell(id)
+      if not told[id] and #id == 32 and not find(id, '%X') then
+        told[id] = true
+        local known = unpacked(call('HMGET', r.d, id)[1])
+        call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
+      end
+    end
+    local function tell_all(set, first, last)
+      local members = publish ~= '' and call('ZRANGE', set, 0, -1) or {}
+      for j = 1, #members do
+        tell(sub(members[j], first, last))
+      end
+    end
+    if r.damaged then
+      tell_all(r.e, 1, -1)
+      tell_all(r.q, 1, 32)
+      tell_all(r.l, -36, -5)
+      tell_all(r.u, -36, -5)
+      -- Which removes them, with a right that is needed anyway.
+      call('PEXPIRE', r.e, 0)
+      call('PEXPIRE', r.q, 0)
+      call('PEXPIRE', r.l, 0)
+      call('PEXPIRE', r.u, 0)
+      if r.known then
+        call('PEXPIRE', r.d, 0)
+        call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token)
+        call('PEXPIRE', r.d, IDLE)
+      end
+    end
+  end
+  return { 'need' }
+end
+
 local function drop_expired()
   if #due > 0 then
     local freed = {}
-    for i = 1, #due do
-      -- An expiry without a record is what a script left that ended half-way.
-      if #places(due[i]) == 0 then
-        for j = 1, n do
-          call('ZREM', resources[j].e, due[i])
-        end
-      end
-    end
     leave(due, nil, freed)
+    settle(freed)
+  end
+end
+
+-- Removes a session that has lost a part of its claims, so that it counts nowhere.
+local function drop_lost(id)
+  local _, lost = places(id)
+  if lost then
+    local freed = {}
+    leave({ id }, nil, freed)
     settle(freed)
   end
 end
@@ -132,7 +186,15 @@ end
 local function begin_change(session)
   begin(session)
   look_for_expired()
-  local known = #places(session) > 0
+  if damaged then
+    return mend()
+  end
+  local at, lost = places(session)
+  local known = #at > 0
+  -- Its next renewal drops the rest.
+  if lost then
+    return { 'unknown' }
+  end
   local need = needed({}, known)
   if need then
     return need
@@ -145,9 +207,9 @@ local function begin_change(session)
   return #places(session) == 0 and finish({ 'unknown' }) or nil
 end
 
--- How a session stands: granted with its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
--- Where it waits and more are expired, it is told that nothing more is needed than to ask again.
-local function stands(id)
+-- How a session stands: granted with what is left of its lease and its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
+-- `left` is what is left of its lease where that is known already. Where it waits and more are expired, it is told that nothing more is needed than to ask again.
+local function stands(id, left)
   local at = places(id)
   if #at == 0 then
     return { 'unknown' }
@@ -155,9 +217,22 @@ local function stands(id)
   local claims = claims_of(id, at)
   local known = at[1].records[id]
   if known[HELD] == 1 then
-    local reply = { 'granted' }
+    for i = 1, not left and known[TTL] > 0 and #at or 0 do
+      local expiry = tonumber(call('ZSCORE', at[i].e, id) or 0)
+      if expiry == 0 then
+        disown(at[i])
+        return mend()
+      end
+      local its = expiry - now
+      left = (not left or its < left) and its or left
+    end
+    -- It is over as well, and is dropped with the next of a crowd.
+    if known[TTL] > 0 and left <= 0 then
+      return { 'need' }
+    end
+    local reply = { 'granted', left or 0 }
     for i = 1, #claims do
-      reply[i + 1] = claims[i][TOKEN]
+      reply[i + 2] = claims[i][TOKEN]
     end
     return reply
   end
@@ -166,12 +241,12 @@ local function stands(id)
   end
   local soonest
   for i = 1, n do
-    local expiry = tonumber(call('ZRANGE', resources[i].e, 0, 0, 'WITHSCORES')[2])
+    local expiry = tonumber(call('ZRANGE', resources[i].e, 1, 1, 'WITHSCORES')[2])
     if expiry and (not soonest or expiry < soonest) then
       soonest = expiry
     end
   end
-  local place = call('ZCOUNT', at[1].q, '-inf', rank(known, claims[1]))
+  local place = call('ZCOUNT', at[1].q, '(-inf', rank(known, claims[1]))
   return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
 end
 

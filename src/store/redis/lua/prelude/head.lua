@@ -5,9 +5,15 @@
 -- All scripts together use these commands, each of which a user of the lock needs the right to:
 --   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a Cluster SPUBLISH)
 --
--- Order of writes. Nothing is rolled back, so `check` in the file below tries all of them where nothing is changed by it. Should a
--- script end half-way all the same, a claim that goes is counted for longer than it is in l and u, and so stands in the way of all; an
--- expiry is there before the record that it ends, and goes after it; record and counters change in one HSET.
+--   and, so that subscriptions to patterns do not count as those of waiters: PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
+--
+-- Order of writes. Nothing is rolled back, so `check` in the file below tries all of them where
+-- nothing is changed by it. Record and counters change in one HSET.
+--
+-- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. It is
+-- a field of d, a member of e and, while anybody waits, of q with the score -inf, and the score of
+-- all members of l and u. The counters in d say how many members each set has. So a key that was
+-- lost or replaced is noticed by whichever script comes next, which drops them all (`mend`).
 --
 -- A number may be given to redis.call as it is, which writes it with 17 digits; `..` would write 14.
 
@@ -27,6 +33,13 @@ local IDLE = 604800000
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local resources, by_name = {}, {}
 local caller, now
+-- Whether the keys of some resource do not belong together.
+local damaged = false
+
+-- So many sessions of a resource whose leases are over are dropped at once, for nobody else is
+-- served meanwhile. Where there may be more, the rest counts as before, and a request that would
+-- have to wait asks again.
+local CROWD = 1000
 
 local function argument(i)
   return ARGV[3 + n + i]
@@ -34,6 +47,27 @@ end
 
 local function unpacked(raw)
   return raw and raw ~= '' and unpack_record(raw)
+end
+
+-- Whether the keys of a resource belong together. What is there of e up to now has been read.
+local function belongs_together(r)
+  local count, claims, queued, leases = r.count, 0, 0, 0
+  if next(count) then
+    for class, k in pairs(count) do
+      claims = claims + (#class == 1 and k or 0)
+    end
+    queued, leases = count.places and count.places + 1 or 0, 1 + (count.leases or 0)
+  end
+  local from, to = r.epoch or '-inf', r.epoch or '+inf'
+  return call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
+    and call('ZCOUNT', r.q, '-inf', '+inf') == queued and call('ZCOUNT', r.e, '-inf', '+inf') == leases
+    and (leases == 0 or r.page[1] == r.epoch) and (queued == 0 or call('ZSCORE', r.q, r.epoch) and true)
+end
+
+-- Takes a resource for one that nobody holds or waits for, until its keys are dropped.
+local function disown(r)
+  r.damaged, damaged = true, true
+  r.records, r.count, r.with, r.page = {}, {}, {}, {}
 end
 
 -- Reads what is known of the resources and, in the same breath, of the session that calls.
@@ -47,16 +81,16 @@ local function begin(session)
   for i = 1, n do
     local k = 5 * i
     local d = KEYS[k - 4]
-    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', session or '#seq')
+    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', '#epoch', session or '#seq')
     local r = {
       d = d, e = KEYS[k - 3], q = KEYS[k - 2], l = KEYS[k - 1], u = KEYS[k],
       name = ARGV[3 + i], known = meta[3], records = {},
-      seq = tonumber(meta[1] or 0), token = tonumber(meta[2] or 0), slots = tonumber(meta[4] or 0),
-      count = unpacked(meta[5]) or {}, with = unpacked(meta[6]) or {},
+      seq = tonumber(meta[1] or 0) or 0, token = tonumber(meta[2] or 0) or 0, slots = tonumber(meta[4] or 0) or 0,
+      epoch = meta[7], count = meta[7] and unpacked(meta[5]) or {}, with = meta[7] and unpacked(meta[6]) or {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
     if session then
-      r.records[session] = unpacked(meta[7])
+      r.records[session] = meta[7] and unpacked(meta[8])
     end
     local clock = tonumber(meta[3] or 0)
     if clock > now then
@@ -64,19 +98,28 @@ local function begin(session)
     end
     resources[i], by_name[r.name] = r, r
   end
+  for i = 1, n do
+    local r = resources[i]
+    -- The epoch comes before all expiries.
+    r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+    if not belongs_together(r) then
+      disown(r)
+    end
+  end
 end
 
 -- The record that a resource has of a session, or false.
 local function record(r, id)
   local known = r.records[id]
   if known == nil then
-    known = unpacked(call('HMGET', r.d, id)[1])
+    known = not r.damaged and unpacked(call('HMGET', r.d, id)[1])
     r.records[id] = known
   end
   return known
 end
 
--- The declared resources on which a session has claims; `hint` is one of them, if it is known.
+-- The declared resources on which a session has claims; whether it has lost those on another, so
+-- that nothing of it counts; and whether these are all. `hint` is one of them, if it is known.
 local function places(id, hint)
   for i = hint and 0 or 1, n do
     local r = i == 0 and hint or resources[i]
@@ -84,19 +127,29 @@ local function places(id, hint)
     if known then
       local names = known[NAMES]
       if not names then
-        return { r }
+        return { r }, false, true
       end
-      local found = {}
-      for j = 1, #names do
-        local other = by_name[names[j]]
+      -- The record at the first resource has all names.
+      local first = by_name[names[1]]
+      local at_first = first and record(first, id)
+      local found, lost = {}, first and not at_first
+      for j = 1, at_first and #at_first[NAMES] or 0 do
+        local other = by_name[at_first[NAMES][j]]
         if other and record(other, id) then
           found[#found + 1] = other
+        else
+          lost = lost or other and true
         end
       end
-      return found
+      for j = 1, at_first and 0 or n do
+        if record(resources[j], id) then
+          found[#found + 1] = resources[j]
+        end
+      end
+      return found, lost, at_first and #found == #at_first[NAMES]
     end
   end
-  return {}
+  return {}, false, false
 end
 
 -- The claims of a session in their order, and the resource of each. Some are missing where the keys of a resource were lost.
@@ -129,14 +182,17 @@ local function kin_of(id, ancestors)
   return kin
 end
 
--- Counts claims by class: a capital letter of the mode for those held, a small one for those waiting. Beside them the waiting
--- sessions ('waiters') and the waiting claims below a hold of an ancestor ('nested').
+-- Counts claims by class: a capital letter of the mode for those held, a small one for those
+-- waiting. Beside them the waiting sessions ('waiters'), their members in q ('places'), the waiting
+-- claims below a hold of an ancestor ('nested'), the sessions with a lease ('leases'), and the held
+-- claims of another number of slots than the one in force ('other').
 local function count(r, class, by)
   local k = (r.count[class] or 0) + by
   r.count[class] = k ~= 0 and k or nil
 end
 
--- Counts, for each other resource of a waiting session, that it has to be declared where one is granted something here.
+-- Counts, for each other resource that the record of a waiting session names, that it has to be
+-- declared where one is granted something here.
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
@@ -150,8 +206,9 @@ end
 local function put(r, id, raw, names)
   if names then
     call('HSET', r.d, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#count', pack(r.count), id, raw)
+      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
   else
-    call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots, '#count', pack(r.count), id, raw)
+    call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots, '#epoch', r.epoch,
+      '#count', pack(r.count), id, raw)
   end
 end

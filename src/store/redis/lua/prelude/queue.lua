@@ -1,6 +1,7 @@
--- The queue of a resource: q has a member for each waiting session, two where it has both nested and ordinary claims. A member is
--- the session and all that decides whether one of its claims is in the way, so that walking the queue reads no records.
--- Scores are the numbers of the requests; those of nested claims lie below zero, ahead of all others.
+-- The queue of a resource: q has a member for each waiting session, two where it has both nested
+-- and ordinary claims. A member is the session and all that decides whether one of its claims is in
+-- the way, so that walking the queue reads no records. Scores are the numbers of the requests;
+-- those of nested claims lie below zero, ahead of all others, and that of the epoch is -inf.
 
 local AHEAD = 4503599627370496
 
@@ -30,6 +31,7 @@ local function unqueue(r, id, known)
   for i = 2, #members, 2 do
     call('ZREM', r.q, members[i])
   end
+  count(r, 'places', -#members / 2)
   for i = 1, #known[CLAIMS] do
     count(r, known[CLAIMS][i][MODE], -1)
     if known[CLAIMS][i][NESTED] == 1 then
@@ -37,6 +39,9 @@ local function unqueue(r, id, known)
     end
   end
   count(r, 'waiters', -1)
+  if not r.count.waiters then
+    call('ZREM', r.q, r.epoch)
+  end
   link(r, known[NAMES], -1)
   r.left[id] = true
 end
@@ -60,7 +65,7 @@ end
 -- of the one before: should two have the same number, neither is left out.
 local function waiter(r, at)
   while not r.view[at] and not r.all do
-    local page = call('ZRANGE', r.q, r.after or '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
+    local page = call('ZRANGE', r.q, r.after or '(-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
     r.all = #page < 2 * r.batch
     r.batch = 2 * r.batch
     for i = 1, #page, 2 do

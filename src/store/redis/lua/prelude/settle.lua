@@ -1,11 +1,31 @@
 -- Who is let in when something is given up.
 
--- Grants a waiter's request if nothing is in its way. Answers 'granted', 'waits', or 'absent' for one who listens and can't hear: he
--- has left the queue then, and what he stood in the way of is added to `freed`.
+-- How many are subscribed to a channel itself, not to a pattern; nil for a user who lacks the right
+-- to ask.
+local may_count = true
+local function subscribers(channel)
+  local reply = may_count and redis.pcall('PUBSUB', publish == 'PUBLISH' and 'NUMSUB' or 'SHARDNUMSUB', channel)
+  may_count = reply and not reply.err
+  return may_count and reply[2] or nil
+end
+
+-- Tells a waiter of its grant, and whether it hears. PUBLISH counts whoever subscribed to a pattern
+-- as well, SPUBLISH knows no patterns.
+local function is_heard(channel)
+  return not (publish == 'PUBLISH' and subscribers(channel) == 0) and call(publish, channel, 'granted') > 0
+end
+
+-- Grants a waiter's request if nothing is in its way. Answers 'granted', 'waits', or 'absent' for a
+-- waiter that listens and does not hear, or that has lost a part of its claims: it has left the
+-- queue then, and what it stood in the way of is added to `freed`.
 local function try(id, hint, freed)
-  local at = places(id, hint)
+  local at, lost, whole = places(id, hint)
   local known = hint.records[id]
-  if not known or #at < (known[NAMES] and #known[NAMES] or 1) then
+  if known and lost then
+    leave({ id }, hint, freed)
+    return 'absent'
+  end
+  if not known or not whole then
     return 'waits'
   end
   local kin = kin_of(id, known[ANCESTORS])
@@ -15,7 +35,7 @@ local function try(id, hint, freed)
       return 'waits', #claims == 1 and claims[1][MODE] == 's'
     end
   end
-  if known[LISTENING] == 1 and publish ~= '' and id ~= caller and call(publish, known[CHANNEL], 'granted') == 0 then
+  if known[LISTENING] == 1 and publish ~= '' and id ~= caller and not is_heard(known[CHANNEL]) then
     leave({ id }, hint, freed)
     return 'absent'
   end
