@@ -176,9 +176,7 @@ impl Child {
                 self.progress = Progress::Running(pid);
                 self.family.command = Some(pid);
                 held_back.into_iter().for_each(|signal| self.pass(signal));
-                // No process of the tree is older than rlock.
-                let since = processes::stat(getpid()).map_or(0, |rlock| rlock.process.started);
-                let ward = Ward { command: pid, group, session: self.session.clone(), since };
+                let ward = Ward { command: pid, group, session: self.session.clone(), is_first: true };
                 self.guard_by(ward, GUARDIANS_MAX, signals)?;
                 Ok(None)
             }
@@ -204,7 +202,7 @@ impl Child {
             if Some(pid) == self.family.guardian {
                 self.family.guardian = None;
                 if let (Some(Guard { ward, left: left @ 1.., .. }), Some(_)) = (self.guard.take(), self.pid()) {
-                    self.guard_by(ward, left - 1, signals)?;
+                    self.guard_by(Ward { is_first: false, ..ward }, left - 1, signals)?;
                 }
             }
         }

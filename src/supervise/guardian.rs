@@ -34,6 +34,8 @@ use rustix::process::{
 use super::processes::{self, Process, Stat, own_group};
 use super::tree;
 
+/// How many ticks a command may be older than its first guardian. It is a second on most machines.
+const TICKS_BEFORE: u64 = 100;
 /// Descriptors below this number are closed one by one where the kernel lacks close_range(2), which
 /// came with Linux 5.9.
 const DESCRIPTORS: RawFd = 1024;
@@ -55,8 +57,8 @@ pub(super) struct Ward {
     pub(super) group: Option<Pid>,
     /// The session id in the environment of the command.
     pub(super) session: String,
-    /// No process of the tree started earlier, in ticks since the start of the machine.
-    pub(super) since: u64,
+    /// Whether it is the command's first guardian.
+    pub(super) is_first: bool,
 }
 
 impl Guardian {
@@ -147,6 +149,10 @@ fn close_all_but(mut kept: Vec<RawFd>) {
 /// may not be signalled is left alone.
 fn end_tree(watch: &Watch<'_>) {
     let mut beyond: Vec<Process> = Vec::new();
+    // The command was started an instant before its first guardian, but nobody knows how long before
+    // another one.
+    let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
+    let since = if watch.ward.is_first { own_start().saturating_sub(TICKS_BEFORE) } else { 0 };
     loop {
         let all = processes::all();
         if all.is_empty() {
@@ -155,7 +161,7 @@ fn end_tree(watch: &Watch<'_>) {
             let _ = rustix::process::kill_current_process_group(Kernel::KILL);
             return;
         }
-        let mut left = tree::seeded(&all, getpid(), |stat| watch.is_of_tree(stat));
+        let mut left = tree::seeded(&all, getpid(), |stat| watch.is_of_tree(stat, since));
         left.retain(|process| !beyond.contains(process));
         if left.is_empty() {
             return;
@@ -183,13 +189,14 @@ fn kill(processes: &[Process]) -> Vec<Process> {
 }
 
 impl Watch<'_> {
-    /// Whether a process belongs to the tree whatever its parent is.
-    fn is_of_tree(&self, stat: &Stat) -> bool {
-        let Ward { command, since, session, .. } = self.ward;
+    /// Whether a process belongs to the tree whatever its parent is. None of the tree started before
+    /// `since`.
+    fn is_of_tree(&self, stat: &Stat, since: u64) -> bool {
+        let Ward { command, session, .. } = self.ward;
         stat.process.pid == *command && self.command_lives()
             || stat.group == own_group()
             // Asked last, since reading the environment of all processes would take long.
-            || stat.process.started >= *since && processes::names_session(stat.process.pid, session)
+            || stat.process.started >= since && processes::names_session(stat.process.pid, session)
     }
 
     fn command_lives(&self) -> bool {

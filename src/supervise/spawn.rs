@@ -28,6 +28,8 @@ use super::event::Group;
 /// The size of the stack of a new process: enough for `prepare` and execvpe(3), except for the list
 /// of arguments that execvpe may put there.
 const STACK_BYTES: usize = 256 << 10;
+/// The size of the stack of the process that makes a group.
+const LEADER_STACK_BYTES: usize = 16 << 10;
 /// The alignment of a stack.
 const STACK_ALIGNMENT: usize = 16;
 /// The size of the thread's stack. The thread does nothing but clone and wait.
@@ -64,13 +66,28 @@ struct Progress {
     errno: AtomicI32,
 }
 
-/// What the new processes are told.
-struct Plan<'a> {
-    argv: *const *const c_char,
-    environment: *const *const c_char,
-    prepare: &'a dyn Fn() -> io::Result<()>,
+/// What the thread needs, in memory that stays where it is.
+struct Program {
+    /// What the pointers point to.
+    _words: [Vec<CString>; 2],
+    argv: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    group: Group,
+    prepare: Box<Prepare>,
     /// The end of the stack for the command.
     stack: *mut c_void,
+    /// The same for the process that makes the group.
+    leader_stack: *mut c_void,
+}
+
+type Prepare = dyn Fn() -> io::Result<()> + Send;
+
+// SAFETY: the pointers point to what the program owns, or to stacks that nothing else uses.
+unsafe impl Send for Program {}
+
+/// What the new processes are told.
+struct Plan<'a> {
+    program: &'a Program,
     progress: &'a Progress,
 }
 
@@ -94,15 +111,16 @@ impl Start {
         if argv.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let argv = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>()?;
-        let environment = environment(variables)?;
+        let argv = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<_>>()?;
+        // The thread must not allocate: its first allocation would cost more than all else that it does.
+        let mut program = Program::new(argv, environment(variables)?, group, Box::new(prepare));
         let start = Self {
             progress: Arc::new(Progress::default()),
             is_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         };
         let (progress, is_over) = (Arc::clone(&start.progress), start.is_over.try_clone()?);
         let run = move || {
-            if let Err(error) = clone_command(&argv, &environment, group, &prepare, &progress) {
+            if let Err(error) = program.start(&progress) {
                 progress.errno.store(errno_of(&error), Ordering::Release);
             }
             // It fails only for a counter that is full.
@@ -139,44 +157,51 @@ impl Start {
     }
 }
 
-/// Starts the command and returns once the program is executed. If it is not, the process is reaped.
-fn clone_command(
-    argv: &[CString],
-    environment: &[CString],
-    group: Group,
-    prepare: &dyn Fn() -> io::Result<()>,
-    progress: &Progress,
-) -> io::Result<()> {
-    let (argv, environment) = (pointers(argv), pointers(environment));
-    let (stack, leader_stack) = (new_stack(size_of_val(argv.as_slice())), new_stack(0));
-    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, stack, progress };
-    let (first, first_stack): (extern "C" fn(*mut c_void) -> c_int, _) = match group {
-        Group::Own => (lead, leader_stack),
-        Group::Shared => (execute, stack),
-    };
-    // SAFETY: `first` does system calls and atomic stores only, and ends without a return. Its stack,
-    // `plan` and all that `plan` points to outlive its use of this memory, for this thread stands
-    // still until the process has executed a program or ended.
-    let pid = unsafe { clone(first, first_stack, 0, &raw mut plan) }?;
-    if group == Group::Own {
-        waitpid(Some(pid), WaitOptions::empty())?;
+impl Program {
+    fn new(argv: Vec<CString>, environment: Vec<CString>, group: Group, prepare: Box<Prepare>) -> Self {
+        Self {
+            stack: new_stack(STACK_BYTES + argv.len() * size_of::<*const c_char>()),
+            leader_stack: new_stack(LEADER_STACK_BYTES),
+            argv: pointers(&argv),
+            environment: pointers(&environment),
+            _words: [argv, environment],
+            group,
+            prepare,
+        }
     }
-    if progress.errno.load(Ordering::Acquire) != 0
-        && let Some(failed) = Pid::from_raw(progress.pid.load(Ordering::Acquire))
-    {
-        waitpid(Some(failed), WaitOptions::empty())?;
+
+    /// Starts the command and returns once the program is executed. If it is not, the process is
+    /// reaped.
+    fn start(&mut self, progress: &Progress) -> io::Result<()> {
+        let (first, stack): (extern "C" fn(*mut c_void) -> c_int, _) = match self.group {
+            Group::Own => (lead, self.leader_stack),
+            Group::Shared => (execute, self.stack),
+        };
+        let mut plan = Plan { program: self, progress };
+        // SAFETY: `first` does system calls and atomic stores only, and ends without a return. Its
+        // stack, `plan` and all that `plan` points to outlive its use of this memory, for this thread
+        // stands still until the process has executed a program or ended.
+        let pid = unsafe { clone(first, stack, 0, &raw mut plan) }?;
+        if self.group == Group::Own {
+            waitpid(Some(pid), WaitOptions::empty())?;
+        }
+        if progress.errno.load(Ordering::Acquire) != 0
+            && let Some(failed) = Pid::from_raw(progress.pid.load(Ordering::Acquire))
+        {
+            waitpid(Some(failed), WaitOptions::empty())?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Makes a process group and starts the command in it.
 extern "C" fn lead(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan of `clone_command`, whose thread stands still.
+    // SAFETY: it is the plan of `Program::start`, whose thread stands still.
     let shared = unsafe { &*plan.cast::<Plan<'_>>() };
     shared.progress.group.store(getpid().as_raw_nonzero().get(), Ordering::Release);
     let started = setpgid(None, None).map_err(io::Error::from).and_then(|()| {
-        // SAFETY: as in `clone_command`; here it is this process that stands still.
-        unsafe { clone(execute, shared.stack, libc::CLONE_PARENT, plan.cast()) }
+        // SAFETY: as in `Program::start`; here it is this process that stands still.
+        unsafe { clone(execute, shared.program.stack, libc::CLONE_PARENT, plan.cast()) }
     });
     if let Err(error) = started {
         shared.progress.errno.store(errno_of(&error), Ordering::Release);
@@ -186,14 +211,15 @@ extern "C" fn lead(plan: *mut c_void) -> c_int {
 
 /// Executes the program. It comes back only if that fails, and then ends the process.
 extern "C" fn execute(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan of `clone_command`, whose thread stands still.
+    // SAFETY: it is the plan of `Program::start`, whose thread stands still.
     let plan = unsafe { &*plan.cast::<Plan<'_>>() };
     plan.progress.pid.store(getpid().as_raw_nonzero().get(), Ordering::Release);
-    let error = match (plan.prepare)() {
+    let Program { argv, environment, prepare, .. } = plan.program;
+    let error = match prepare() {
         Ok(()) => {
             // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
             // first list has a word.
-            unsafe { libc::execvpe(*plan.argv, plan.argv, plan.environment) };
+            unsafe { libc::execvpe(argv[0], argv.as_ptr(), environment.as_ptr()) };
             io::Error::last_os_error()
         }
         Err(error) => error,
@@ -222,8 +248,8 @@ unsafe fn clone(
 
 /// The aligned end of a new stack. It is never freed: that would only take time, and rlock starts one
 /// command.
-fn new_stack(more: usize) -> *mut c_void {
-    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + more));
+fn new_stack(bytes: usize) -> *mut c_void {
+    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(bytes));
     let end = stack.as_mut_ptr().wrapping_add(stack.capacity());
     end.wrapping_sub(end.addr() % STACK_ALIGNMENT).cast()
 }

@@ -143,7 +143,7 @@ fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
          with a new table",
         lab.directory().display()
     );
-    holder.end().said(0, &format!("warning: could not release, so it is free only when rlock has ended: {text}"));
+    holder.end().said(0, &format!("warning: could not release 'k', held until rlock has ended: {text}"));
     waiter.end().said(69, &text);
     let fresh = lab.run(["exec", "k", "--", "true"]);
     assert_eq!(fresh.code(), Some(0), "{fresh:?}");

@@ -88,7 +88,7 @@ fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
         (&orphan, 127, "its interpreter was not found"),
         ("/nowhere/program", 127, "not found"),
         ("no-such-program", 127, "not found"),
-        ("echo no shell", 127, "not found"),
+        ("echo hi", 127, "not found; a whole command line goes to -c, as in: rlock exec KEY -c 'echo hi'"),
         ("", 127, "not found"),
     ] {
         lab.run(["exec", "k", "--", program]).said(code, &format!("cannot run '{program}': {why}"));

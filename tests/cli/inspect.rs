@@ -138,7 +138,9 @@ fn inspect_of_requests_with_many_claims_delays_nobody() {
     lab.run(["exec", "other", "--", "true"]).silently(0);
     let found: serde_json::Value = serde_json::from_str(&inspect.end().stdout).expect("JSON");
     assert!(begun.elapsed() < std::time::Duration::from_secs(40), "it took {:?}", begun.elapsed());
-    assert_eq!(found["resources"].as_array().map(Vec::len), Some(3000));
+    let resources = found["resources"].as_array().expect("a list");
+    // The other request may be seen as well.
+    assert_eq!(resources.iter().filter(|resource| resource["name"] != "other").count(), 3000);
     assert_eq!(found["resources"][0]["holders"].as_array().map(Vec::len), Some(6));
     drop(holders);
 }

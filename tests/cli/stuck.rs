@@ -78,7 +78,7 @@ fn term_reaches_the_command_while_the_table_is_locked() {
     holder.signal(Signal::TERM);
     let ended = holder.end();
     assert_eq!((ended.code(), ended.stdout.as_str()), (Some(7), "runs\ngot it\n"));
-    let warning = format!("rlock: warning: could not release, so it is free only when rlock has ended: {text}\n");
+    let warning = format!("rlock: warning: could not release 'k', held until rlock has ended: {text}\n");
     assert_eq!(ended.stderr, warning);
 }
 
@@ -103,7 +103,7 @@ fn wait_that_ends_while_the_table_is_locked_exits_69() {
     let (lab, text) = lab();
     let stopped = lock_table(&lab);
     for wait in [&["-n"][..], &["-w", "10ms"]] {
-        lab.run([&["exec", "k"], wait, &["--", "true"]].concat()).said(69, &text);
+        lab.run([&["exec", "k"], wait, &["--", "true"]].concat()).said(69, &format!("cannot lock 'k': {text}"));
     }
     drop(stopped);
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);

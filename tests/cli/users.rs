@@ -357,7 +357,7 @@ fn whoever_uses_a_replaced_state_is_told() {
     assert_eq!(ended.code(), Some(76), "{ended:?}");
     let told = waiter.end();
     let text = format!(
-        "the store in {} can't be used: somebody has removed or replaced its files while it was in use: run rlock again",
+        "cannot lock 'k': the store in {} can't be used: somebody has removed or replaced its files while it was in use: run rlock again",
         lab.directory().display()
     );
     told.said(69, &text);

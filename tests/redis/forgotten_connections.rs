@@ -68,7 +68,7 @@ fn a_release_that_fails_names_the_resource() {
     let ran = holder.end();
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     let line = ran.stderr.strip_prefix("rlock: ").unwrap_or_default();
-    let expected = format!("warning: could not release 'k', which is free only when its lease ends: '{}'", proxy.url());
+    let expected = format!("warning: could not release 'k', held until the lease ends: '{}'", proxy.url());
     assert!(line.starts_with(&expected), "{line}");
 }
 
