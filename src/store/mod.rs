@@ -196,7 +196,7 @@ pub trait Hold {
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
     /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
-    /// command's process tree is gone, even if rlock is killed; then it sets their sticky bit first.
+    /// command's process tree is gone, even if rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }

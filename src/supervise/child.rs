@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, WaitStatus, getpid, getppid,
-    kill_process, kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, wait, waitid,
+    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getppid, kill_process,
+    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid,
     waitpid,
 };
 
@@ -22,7 +22,7 @@ use super::guardian::{Guardian, Ward};
 use super::hint;
 use super::processes::{self, Process, Stat, own_group, own_session};
 use super::signals::Signals;
-use super::spawn::{Outcome, Start};
+use super::spawn::spawn;
 use super::tree::Family;
 use crate::exit;
 use crate::words::reason;
@@ -54,10 +54,8 @@ pub struct StartError {
 }
 
 /// What has become of the command since it was last looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It could not be executed.
-    Failed(StartError),
     /// It was stopped.
     Stopped(Stop),
     /// It has ended. Until [`Child::reap`] is called its process id, and that of its group, stay its
@@ -67,90 +65,84 @@ pub enum Change {
     RestEnded,
 }
 
-/// The command, from the beginning of its start on.
+/// The running command.
 #[derive(Debug)]
 pub struct Child {
-    program: OsString,
-    session: String,
+    pid: Pid,
+    reaped: bool,
     group: Group,
-    progress: Progress,
     /// What the guardian keeps open.
     kept: Vec<OwnedFd>,
-    guard: Option<Guard>,
+    /// `None` where too many have died.
+    guardian: Option<Guardian>,
+    ward: Ward,
+    /// How many guardians may die before rlock goes on without one.
+    guardians_left: u32,
     family: Family,
     /// As far as [`Child::look`] has seen, and nobody has continued the command since.
     stopped: bool,
     awaits_rest: bool,
 }
 
-/// How far the command has come.
-#[derive(Debug)]
-enum Progress {
-    /// These signals are for the command when it has a process.
-    Starting(Start, Vec<Signal>),
-    Running(Pid),
-    Reaped,
-}
-
-/// The guardian of a command that runs.
-#[derive(Debug)]
-struct Guard {
-    guardian: Guardian,
-    ward: Ward,
-    /// How many guardians may die before rlock goes on without one.
-    left: u32,
-}
-
 impl Child {
-    /// Begins to start the command, with these variables on top of rlock's own. `kept` are descriptors
-    /// that stay open until the command's tree is gone, even if rlock is killed.
+    /// Starts the command, with these variables on top of rlock's own, if the kernel opens it within
+    /// `limit`. `kept` are descriptors that stay open until the command's tree is gone, even if rlock
+    /// is killed.
     ///
     /// # Errors
-    /// [`StartError`] when nothing could be started. A program that cannot be executed is told by
-    /// [`Child::look`].
+    /// [`StartError`] when the command cannot be executed: nothing is left running then.
     pub fn start(
         command: &CommandSpec,
         environment: &[(OsString, OsString)],
         group: Group,
         signals: &Signals,
         kept: &[BorrowedFd<'_>],
+        limit: Duration,
     ) -> Result<Self, StartError> {
-        let program = command.argv.first().cloned().unwrap_or_default();
-        let begun = || -> io::Result<_> {
-            let kept = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
-            let family = expect_orphans();
-            let prepare = prepare(signals);
+        let ward = Ward { session: command.session.clone(), group: None, is_first: true };
+        let started = || -> io::Result<Self> {
+            let mut family = expect_orphans();
             let _blocked = signals.hold_back()?;
-            Ok((kept, family, Start::begin(&command.argv, environment, group, prepare)?))
+            let guardian = Guardian::start(&ward, kept)?;
+            let leader = (group == Group::Own).then(|| guardian.pid());
+            let pid = match spawn(&command.argv, environment, &prepare(signals, leader), limit) {
+                Ok(pid) => pid,
+                Err(error) => {
+                    guardian.dismiss();
+                    waitpid(Some(guardian.pid()), WaitOptions::empty())?;
+                    return Err(error);
+                }
+            };
+            (family.guardian, family.command) = (Some(guardian.pid()), Some(pid));
+            Ok(Self {
+                pid,
+                reaped: false,
+                group,
+                kept: kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?,
+                guardian: Some(guardian),
+                ward: Ward { group: leader, is_first: false, ..ward.clone() },
+                guardians_left: GUARDIANS_MAX,
+                family,
+                stopped: false,
+                awaits_rest: false,
+            })
         };
-        let (kept, family, start) = begun().map_err(|error| start_error(&program, &error))?;
-        let progress = Progress::Starting(start, Vec::new());
-        let session = command.session.clone();
-        Ok(Self { program, session, group, progress, kept, guard: None, family, stopped: false, awaits_rest: false })
+        let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        started().map_err(|error| start_error(program, &error, limit))
     }
 
-    /// The command's process id, once it is known and until it is reaped.
+    /// The command's process id, until it is reaped.
     pub fn pid(&self) -> Option<Pid> {
-        if let Progress::Running(pid) = self.progress { Some(pid) } else { None }
+        (!self.reaped).then_some(self.pid)
     }
 
-    /// Readable when [`look`](Self::look) has news of the start. Everything after that brings a
-    /// SIGCHLD.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        if let Progress::Starting(start, _) = &self.progress { Some(start.descriptor()) } else { None }
-    }
-
-    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD, and
-    /// when [`descriptor`](Self::descriptor) is readable.
+    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD.
     ///
     /// It also reaps the processes that rlock inherited, and replaces a guardian that has died.
     ///
     /// # Errors
     /// The kernel's; none is expected.
     pub fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
-        if let Some(failed) = self.look_at_start(signals)? {
-            return Ok(Some(Change::Failed(failed)));
-        }
         if let Some(pid) = self.pid() {
             // Seen, not reaped: as long as it is a zombie, a signal to its group can reach no stranger.
             if let Some(status) = seen(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)? {
@@ -166,43 +158,23 @@ impl Child {
         Ok(over.then_some(Change::RestEnded))
     }
 
-    /// Takes in what has become of the start, if it is over.
-    fn look_at_start(&mut self, signals: &Signals) -> io::Result<Option<StartError>> {
-        let Progress::Starting(start, held_back) = &mut self.progress else { return Ok(None) };
-        match start.outcome() {
-            None => Ok(None),
-            Some(Outcome::Started { pid, group }) => {
-                let held_back = std::mem::take(held_back);
-                self.progress = Progress::Running(pid);
-                self.family.command = Some(pid);
-                held_back.into_iter().for_each(|signal| self.pass(signal));
-                let ward = Ward { command: pid, group, session: self.session.clone(), is_first: true };
-                self.guard_by(ward, GUARDIANS_MAX, signals)?;
-                Ok(None)
-            }
-            Some(Outcome::Failed(error)) => {
-                self.progress = Progress::Reaped;
-                Ok(Some(start_error(&self.program, &error)))
-            }
-        }
-    }
-
-    fn guard_by(&mut self, ward: Ward, left: u32, signals: &Signals) -> io::Result<()> {
-        let _blocked = signals.hold_back()?;
-        let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
-        let guardian = Guardian::start(&ward, &kept)?;
-        self.family.guardian = Some(guardian.pid());
-        self.guard = Some(Guard { guardian, ward, left });
-        Ok(())
-    }
-
-    /// Reaps all ended children but the command, which is a child of another thread.
+    /// Reaps all ended children but the command, and replaces a guardian that has died.
     fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
-        while let Some((pid, _)) = reap(WaitOptions::NOHANG | MAIN_THREAD)? {
-            if Some(pid) == self.family.guardian {
-                self.family.guardian = None;
-                if let (Some(Guard { ward, left: left @ 1.., .. }), Some(_)) = (self.guard.take(), self.pid()) {
-                    self.guard_by(Ward { is_first: false, ..ward }, left - 1, signals)?;
+        while let Some(ended) = next_ended()? {
+            if Some(ended) == self.pid() {
+                // It has ended just now, which brings another look.
+                return Ok(());
+            }
+            waitpid(Some(ended), WaitOptions::empty())?;
+            if Some(ended) == self.family.guardian {
+                (self.guardian, self.family.guardian) = (None, None);
+                if self.guardians_left > 0 && !self.reaped {
+                    self.guardians_left -= 1;
+                    let _blocked = signals.hold_back()?;
+                    let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
+                    let guardian = Guardian::start(&self.ward, &kept)?;
+                    self.family.guardian = Some(guardian.pid());
+                    self.guardian = Some(guardian);
                 }
             }
         }
@@ -212,16 +184,8 @@ impl Child {
     /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
     /// needed.
     pub fn pass(&mut self, signal: Signal) {
-        let shares_group = self.group == Group::Shared;
-        let pid = match &mut self.progress {
-            Progress::Starting(start, held_back) => match start.pid() {
-                Some(pid) => pid,
-                None => return held_back.push(signal),
-            },
-            Progress::Running(pid) => *pid,
-            Progress::Reaped => return,
-        };
-        if signal == Signal::Cont && shares_group {
+        let Some(pid) = self.pid() else { return };
+        if signal == Signal::Cont && self.group == Group::Shared {
             self.continue_stopped(pid);
         } else {
             // What cannot be signalled has gained rights of its own, or is a zombie.
@@ -256,7 +220,7 @@ impl Child {
         let all = processes::all();
         let members = self.family.members(&all);
         let group = match self.group {
-            Group::Own => all.iter().find(|stat| Some(stat.process.pid) == self.pid()).map(|stat| stat.group),
+            Group::Own => self.ward.group.map(|group| group.as_raw_nonzero().get()),
             Group::Shared => Some(own_group()),
         };
         let is_in_group = |stat: &&Stat| Some(stat.group) == group && members.contains(&stat.process);
@@ -306,7 +270,8 @@ impl Child {
 
     /// Begins to end the guardian, for nothing is to be guarded any more.
     pub fn dismiss_guardian(&mut self) {
-        if let Some(Guard { guardian, .. }) = self.guard.take().filter(|_| self.family.guardian.is_some()) {
+        self.guardians_left = 0;
+        if let Some(guardian) = self.guardian.take() {
             guardian.dismiss();
         }
     }
@@ -325,9 +290,6 @@ impl Child {
 
     /// The living processes of the tree.
     fn members(&mut self) -> Vec<Process> {
-        if let Progress::Starting(start, _) = &self.progress {
-            self.family.command = start.pid();
-        }
         self.family.members(&processes::all())
     }
 
@@ -337,8 +299,7 @@ impl Child {
             // /proc shows nothing, or the command is a zombie.
             match (self.pid(), self.group) {
                 (Some(_), Group::Own) if processes::all().is_empty() => {
-                    let group = self.guard.as_ref().and_then(|guard| guard.ward.group);
-                    let _ = group.map(|group| kill_process_group(group, signal));
+                    let _ = self.ward.group.map(|group| kill_process_group(group, signal));
                 }
                 (Some(pid), _) => drop(kill_process(pid, signal)),
                 (None, _) => {}
@@ -360,7 +321,7 @@ impl Child {
     /// The kernel's; none is expected.
     pub fn reap(&mut self) -> io::Result<()> {
         if let Some(pid) = self.pid() {
-            self.progress = Progress::Reaped;
+            self.reaped = true;
             self.family.command = None;
             waitpid(Some(pid), WaitOptions::empty())?;
         }
@@ -368,16 +329,15 @@ impl Child {
     }
 }
 
-/// What is inherited comes to the main thread, which this is. The command is a child of the thread
-/// that started it, and in the unit tests other threads have children of their own.
-const MAIN_THREAD: WaitOptions = WaitOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
-
-/// For the command between clone and exec: it is to die with rlock, and it gets the signals as rlock
-/// was started with them.
-fn prepare(signals: &Signals) -> impl Fn() -> io::Result<()> + Send + 'static {
+/// For the command between clone and exec: it is to die with rlock, it joins the group of the
+/// guardian if that leads it, and it gets the signals as rlock was started with them.
+fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()> {
     let undo = signals.undo_in_child();
     let rlock = getpid();
     move || {
+        if leader.is_some() {
+            setpgid(None, leader)?;
+        }
         set_parent_process_death_signal(Some(Kernel::KILL))?;
         // If rlock ended before the line above, nothing is sent any more.
         if getppid() != Some(rlock) {
@@ -414,12 +374,20 @@ fn seen(pid: Pid, what: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
     Ok(waitid(WaitId::Pid(pid), what | WaitIdOptions::NOHANG)?)
 }
 
-/// Reaps one child, if one has ended; that there is no child is no error.
-fn reap(options: WaitOptions) -> io::Result<Option<(Pid, WaitStatus)>> {
-    match wait(options) {
-        Err(Errno::CHILD) => Ok(None),
-        reaped => Ok(reaped?),
+/// A child that has ended and is not reaped. rustix does not tell its id.
+fn next_ended() -> io::Result<Option<Pid>> {
+    // What is inherited comes to the main thread, which this is; in the unit tests other threads have
+    // children of their own.
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WNOTHREAD;
+    // SAFETY: of all zeros it is a siginfo_t without anything in it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` has room for what the kernel tells.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
     }
+    // SAFETY: waitid filled it in for a child, or left the zeros.
+    Ok(Pid::from_raw(unsafe { info.si_pid() }))
 }
 
 /// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of the kind.
@@ -449,7 +417,7 @@ fn ended(status: &WaitIdStatus) -> Ended {
 }
 
 /// Says why the program can't be run, with the exit code that a shell would give.
-fn start_error(program: &OsStr, error: &io::Error) -> StartError {
+fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> StartError {
     let name = program.display();
     let (code, why) = match error.kind() {
         io::ErrorKind::NotFound if find(program) => (exit::NOT_FOUND, "its interpreter was not found".to_owned()),
@@ -458,6 +426,10 @@ fn start_error(program: &OsStr, error: &io::Error) -> StartError {
         io::ErrorKind::PermissionDenied if !program.as_encoded_bytes().contains(&b'/') && !find(program) => {
             (exit::NOT_FOUND, "not found".to_owned())
         }
+        io::ErrorKind::TimedOut => (
+            exit::NOT_EXECUTABLE,
+            format!("it could not be opened within {:.1} s; see whether its file system answers", limit.as_secs_f64()),
+        ),
         _ => (exit::NOT_EXECUTABLE, reason(error)),
     };
     let is_function = || std::env::var_os(hint::function_variable(program)).is_some();
@@ -487,12 +459,14 @@ mod tests {
     use super::super::signals::one_test_at_a_time;
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(60);
+
     fn spec(words: &[&str]) -> CommandSpec {
         CommandSpec { argv: words.iter().map(OsString::from).collect(), session: "5e55".to_owned() }
     }
 
     fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signals: &Signals) -> Child {
-        Child::start(&spec(words), variables, group, signals, &[]).unwrap()
+        Child::start(&spec(words), variables, group, signals, &[], LIMIT).unwrap()
     }
 
     /// Waits for what happens to the command next.
@@ -501,9 +475,7 @@ mod tests {
             if let Some(change) = child.look(signals).unwrap() {
                 return change;
             }
-            let mut polled = vec![PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)];
-            polled.extend(child.descriptor().map(|start| PollFd::from_borrowed_fd(start, PollFlags::IN)));
-            let _ = poll(&mut polled, None);
+            let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
             while signals.next().is_some() {}
         }
     }
@@ -527,16 +499,9 @@ mod tests {
     }
 
     fn failure(words: &[&str]) -> (u8, String) {
-        let mut signals = Signals::install().unwrap();
-        let error = match Child::start(&spec(words), &[], Group::Own, &signals, &[]) {
-            Err(error) => error,
-            Ok(mut child) => {
-                let Change::Failed(error) = next(&mut child, &mut signals) else { panic!("it started") };
-                child.dismiss_guardian();
-                child.reap_guardian().unwrap();
-                error
-            }
-        };
+        let signals = Signals::install().unwrap();
+        let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT);
+        let error = started.expect_err("it must not start");
         (error.code, error.text)
     }
 
@@ -656,7 +621,7 @@ mod tests {
             let tree = child.members();
             assert!(tree.len() >= 4, "{tree:?}");
             // As the kernel does with a process that ends.
-            child.guard.as_mut().unwrap().guardian.forget_life();
+            child.guardian.as_mut().unwrap().forget_life();
             assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
             for process in tree {
                 while !has_ended(process.pid) {

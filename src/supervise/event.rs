@@ -164,7 +164,7 @@ pub enum Event {
         /// Who sent it.
         sender: Sender,
     },
-    /// The command is being started. Whether it can be executed shows later: nothing waits for that.
+    /// The command runs.
     Started,
     /// The command could not be run; the exit code that says why.
     StartFailed(u8),

@@ -29,6 +29,12 @@ pub const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// How long the store of a wait may be out of reach before that is said. A failover or a new start of a server is no news.
 pub const TROUBLE_AFTER: Duration = Duration::from_secs(30);
 
+/// How long the start of a command may take at most. Signals wait meanwhile.
+pub const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// The least time for a start, where a lease is about to end anyway.
+const START_LIMIT_LEAST: Duration = Duration::from_millis(10);
+
 /// The timers, one slot each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
@@ -71,16 +77,16 @@ enum State {
 ///               Queued            Granted             Started            Lost, overdue            time over
 ///   Requesting ────────▶ Waiting ─────────▶ Starting ─────────▶ Running ───────────────▶ Stopping ─────────▶ Killed
 ///       │                   │                   │                  │                        │                  │
-///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended,                 │ Ended            │ Ended
-///       │ Starting, else    │ Lost, wait over,  │ overdue          │ StartFailed            ▼                  │
-///       │ as Waiting        │ StoreFailed       │                  │                     Clearing             │
+///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended                  │ Ended            │ Ended
+///       │ Starting, else    │ Lost, wait over,  │ overdue,         │                        ▼                  │
+///       │ as Waiting        │ StoreFailed       │ StartFailed      │                     Clearing             │
 ///       │                   │                   │                  │                        │ RestEnded,       │
 ///       ▼                   ▼                   ▼                  ▼                        ▼ time over        ▼
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
 ///
-/// The command counts as **running** as soon as its start has begun, so that the lease is renewed while a program is
-/// loaded from a slow file system.
+/// While the command is **starting** rlock stands still until the kernel has opened the program, which may take long on
+/// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease can be renewed after it.
 ///
 /// A wait that is over where nobody knows whether the store is still there did not end because somebody holds: it is **given up** by
 /// asking once more.
@@ -176,6 +182,13 @@ impl Machine {
     /// Whether a start that was asked for is still wanted.
     pub fn may_start(&self) -> bool {
         self.state == State::Starting
+    }
+
+    /// How long the start of the command may take. The second half of the time until the command would have to end is
+    /// left for the renewal.
+    pub fn start_limit(&self, now: Duration) -> Duration {
+        let left = self.timers[Timer::Terminate as usize].map(|at| at.saturating_sub(now) / 2);
+        left.map_or(START_LIMIT, |left| left.clamp(START_LIMIT_LEAST, START_LIMIT))
     }
 
     fn before_grant(&mut self, event: Event, now: Duration) -> Vec<Action> {
@@ -337,9 +350,8 @@ impl Machine {
                 vec![Action::Freeze, Action::StopSelf(Stop::Tstp)]
             }
             Event::CommandStopped(_) => vec![],
-            Event::StartFailed(code) => self.finish([Action::ReportFailure, Action::Release, Action::Exit(code)]),
-            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::RestEnded => vec![],
-            Event::Released | Event::BusyReported | Event::Tick => vec![],
+            Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Started | Event::StartFailed(_) => vec![],
+            Event::RestEnded | Event::Released | Event::BusyReported | Event::Tick => vec![],
         }
     }
 
@@ -396,11 +408,10 @@ impl Machine {
                 self.state = State::Clearing;
                 vec![Action::Reap, Action::AwaitRest]
             }
-            Event::StartFailed(_) => self.end_as_lost(),
             Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Lost | Event::StoreFailed | Event::Tick => {
                 vec![]
             }
-            Event::Started | Event::CommandStopped(_) | Event::RestEnded => vec![],
+            Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::RestEnded => vec![],
             Event::Released | Event::BusyReported => vec![],
         }
     }
@@ -420,7 +431,7 @@ impl Machine {
     }
 
     fn killed(&mut self, event: Event) -> Vec<Action> {
-        if let Event::Ended(_) | Event::StartFailed(_) = event { self.end_as_lost() } else { vec![] }
+        if let Event::Ended(_) = event { self.end_as_lost() } else { vec![] }
     }
 
     fn leaving(&mut self, event: Event) -> Vec<Action> {

@@ -85,7 +85,7 @@ pub trait Hold {
     }
 
     /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
-    /// command's process tree is gone, even if rlock is killed; then it sets their sticky bit first.
+    /// command's process tree is gone, even if rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>>;
 
     /// One line that says that the lease was not renewed in time, and why; as with [`Standing::Lost`] it is added to.
@@ -168,13 +168,6 @@ where
     }
 }
 
-/// What is to be looked at.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ready {
-    store: bool,
-    child: bool,
-}
-
 struct Supervision<'a, E> {
     hold: &'a mut dyn Hold,
     /// Whether the store may still have something to say.
@@ -206,42 +199,35 @@ where
     /// store before the command, so that a grant that was lost is lost even if the command ended in the same instant;
     /// the time last, for a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
-        let ready = self.wait()?;
+        let store_is_ready = self.wait()?;
         let child_changed = self.take_signals()?;
-        if ready.store && self.asks {
+        if store_is_ready && self.asks {
             self.ask()?;
         }
-        if child_changed || ready.child {
+        if child_changed {
             self.look_at_child()?;
         }
         self.on(Event::Tick)
     }
 
-    /// Sleeps until a descriptor is ready or a timer has run out; tells what is to be looked at.
-    fn wait(&self) -> anyhow::Result<Ready> {
+    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be asked.
+    fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.hold.descriptors(), self.hold.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let start = self.child.as_ref().and_then(Child::descriptor);
-        polled.extend(start.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         let timer = self.machine.next_timeout().into_iter().chain(asking).min();
         let left = timer.map(|at| at.saturating_sub(now()));
         let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
         // A time that the kernel can't express is longer than anybody waits.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
-        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
-        let mut ready = match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => {
-                let (store, child) = polled[1..].split_at(descriptors.len());
-                Ready { store: store.iter().any(is_ready), child: child.iter().any(is_ready) }
-            }
-            Err(rustix::io::Errno::INTR) => Ready::default(),
+        let store_spoke = match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => false,
             Err(error) => return Err(error).context("cannot wait for signals and the store"),
         };
-        ready.store |= asking.is_some_and(|at| at <= now());
-        Ok(ready)
+        Ok(store_spoke || asking.is_some_and(|at| at <= now()))
     }
 
     /// Tells the machine of the signals that have come; says whether the command is to be looked at.
@@ -303,10 +289,6 @@ where
         // One look for each SIGCHLD: what changes after it brings another, and comes after the signals that were noted meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
             None => Ok(()),
-            Some(Change::Failed(error)) => {
-                self.failure = Some(error.text);
-                self.on(Event::StartFailed(error.code))
-            }
             Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
             Some(Change::Ended(ended)) => self.on(Event::Ended(ended)),
             Some(Change::RestEnded) => self.on(Event::RestEnded),
@@ -387,7 +369,8 @@ where
         if !self.machine.may_start() {
             return Ok(());
         }
-        match Child::start(&self.command, &environment, self.group, &self.signals, &self.hold.kept()) {
+        let limit = self.machine.start_limit(now());
+        match Child::start(&self.command, &environment, self.group, &self.signals, &self.hold.kept(), limit) {
             Ok(child) => {
                 self.child = Some(child);
                 self.on(Event::Started)

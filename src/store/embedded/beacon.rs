@@ -38,6 +38,10 @@ pub(super) struct Identity {
     pub(super) inode: u64,
     /// The user whose process made it.
     pub(super) owner: u32,
+    /// The process that made it.
+    pub(super) pid: u32,
+    /// The pid namespace in which the process has that id, by its inode; 0 if that is not known.
+    pub(super) namespace: u64,
 }
 
 /// What another session's beacon tells.
@@ -91,7 +95,13 @@ impl AsFd for Beacon {
 
 impl Identity {
     fn of(stat: &Stat) -> Self {
-        Self { inode: stat.st_ino, owner: stat.st_uid }
+        Self { inode: stat.st_ino, owner: stat.st_uid, pid: std::process::id(), namespace: namespace() }
+    }
+
+    /// Whether the process is gone although its beacon is not: then its guardian is about to end what
+    /// it left behind.
+    fn is_ending(&self) -> bool {
+        ending::is_gone(self.pid) && self.namespace != 0 && self.namespace == namespace()
     }
 }
 
@@ -103,7 +113,7 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
         Ok(pipe) => {
             let stat = fstat(&pipe)?;
             Ok(match is_it(&stat, identity) {
-                true if is_ending(&stat) && ending::wait_for_tree(&pipe) => Peer::Dead,
+                true if identity.is_some_and(Identity::is_ending) && ending::wait_for_tree(&pipe) => Peer::Dead,
                 true => Peer::Alive(pipe),
                 false => Peer::Missing,
             })
@@ -136,15 +146,14 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
     }
 }
 
-/// Whether the process of the session is dead, and its guardian is about to end what it left behind,
-/// see [`Hold::kept`](crate::store::Hold::kept).
-fn is_ending(stat: &Stat) -> bool {
-    stat.st_mode & Mode::SVTX.as_raw_mode() != 0
+/// This process's pid namespace.
+fn namespace() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
-        && identity.is_none_or(|identity| *identity == Identity::of(stat))
+        && identity.is_none_or(|identity| (identity.inode, identity.owner) == (stat.st_ino, stat.st_uid))
 }
 
 /// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died needs no waking.

@@ -245,7 +245,7 @@ macro_rules! fields {
 }
 
 fields! {
-    Identity { inode, owner }
+    Identity { inode, owner, pid, namespace }
     Claim { resource, mode, span, slots }
     ClaimRecord { claim, rank, token, shares }
     Terms { ttl, claim, heartbeat }

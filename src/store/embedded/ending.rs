@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process may hang in its end, on a dead disk for one; it is not waited for any longer than this.
@@ -21,6 +22,18 @@ const LONGEST: Duration = Duration::from_secs(1);
 const TREE_LIMIT: Duration = Duration::from_millis(500);
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
+
+/// Whether there is no such process in this pid namespace, or only a zombie.
+pub(super) fn is_gone(number: u32) -> bool {
+    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return false };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+        }
+        Err(error) => error == Errno::SRCH,
+    }
+}
 
 /// Waits until the guardian of a killed holder has ended the command's process tree; says whether it
 /// has. `beacon` is the writing end of the pipe that the guardian keeps open until then.

@@ -180,13 +180,16 @@ impl Hold for EmbeddedHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
-        match self.store.listings(Patience::Limited(REPORT_LIMIT), &resources)? {
-            Some((listings, holders)) => {
-                self.shown = holders;
-                Ok(listings.into_iter().map(Obstruction::from).collect())
-            }
-            None => Err(self.stuck()),
+        let patience = Patience::Limited(REPORT_LIMIT);
+        let mut answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
+        if !answer.dead.is_empty() {
+            // The next holder may not have noticed yet, and this process is not woken when it does.
+            let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
+            self.store.transact_within(patience, own, |work| work.reap_dead(&dead))?;
+            answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
         }
+        self.shown = answer.holders;
+        Ok(answer.listings.into_iter().map(Obstruction::from).collect())
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -176,7 +176,7 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let (resources, _) = self.listings(Patience::Endless, resources)?.unwrap_or_default();
+        let resources = self.listings(Patience::Endless, resources)?.unwrap_or_default().listings;
         Ok(Inspection { now: transaction::wall_clock(), resources })
     }
 

@@ -20,8 +20,15 @@ pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
 /// How many holders are watched for the sake of a line that names one of them.
 const WATCHED_MAX: usize = 8;
 
-/// Who holds and who waits, and the beacons of the first holders.
-pub(super) type Answer = (Vec<ResourceListing>, Vec<OwnedFd>);
+/// Who holds and who waits.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) listings: Vec<ResourceListing>,
+    /// The beacons of the first holders.
+    pub(super) holders: Vec<OwnedFd>,
+    /// Holders that have died and are still in the table.
+    pub(super) dead: Vec<SessionId>,
+}
 
 /// Who holds and who waits, but for the dead: as the records say that were copied, and as the beacons say now.
 pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
@@ -43,8 +50,8 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     let Ok(outcome) = LockTable::new(memory).apply(0, Op::Inspect(names.to_vec()));
     let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
     let mut known: HashMap<SessionId, bool> = HashMap::new();
-    let mut watched = Vec::new();
-    let listings = without_the_dead(listings, names.is_empty(), &mut |id| {
+    let mut answer = Answer::default();
+    answer.listings = without_the_dead(listings, names.is_empty(), &mut |id| {
         if let Some(lives) = known.get(&id) {
             return Ok(*lives);
         }
@@ -52,18 +59,21 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
         let holds = holders.get(&id).copied().unwrap_or(false);
         let lives = match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => {
-                if holds && watched.len() < WATCHED_MAX {
-                    watched.push(pipe);
+                if holds && answer.holders.len() < WATCHED_MAX {
+                    answer.holders.push(pipe);
                 }
                 true
             }
-            Peer::Dead => false,
+            Peer::Dead => {
+                answer.dead.extend(holds.then_some(id));
+                false
+            }
             Peer::Missing => holds,
         };
         known.insert(id, lives);
         Ok(lives)
     })?;
-    Ok((listings, watched))
+    Ok(answer)
 }
 
 /// Takes the dead out of listings, and with `only_used` the resources that nobody uses then.

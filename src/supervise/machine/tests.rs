@@ -181,12 +181,14 @@ fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
     assert_eq!(pass_time(&mut machine, DEADLINE * 2), killed.map(|action| (DEADLINE - START, action)));
 }
 
+/// "Renew at ttl/3": a start leaves time for that.
 #[test]
-fn program_that_cannot_be_executed_is_told_although_its_start_has_begun() {
-    let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
-    machine.on(granted(Some(DEADLINE * 2)), START);
-    let end = machine.on(Event::StartFailed(127), DEADLINE);
-    assert_eq!(end, [Action::ReportFailure, Action::Release, Action::Exit(127)]);
+fn start_may_take_half_of_the_time_that_is_left() {
+    let leased = machine(Column::Starting, Some(DEADLINE));
+    assert_eq!(leased.start_limit(START), (DEADLINE - GRACE - START) / 2);
+    assert_eq!(leased.start_limit(DEADLINE), START_LIMIT_LEAST);
+    assert_eq!(machine(Column::Starting, Some(DEADLINE * 9)).start_limit(START), START_LIMIT);
+    assert_eq!(machine(Column::Starting, None).start_limit(START), START_LIMIT);
 }
 
 #[test]

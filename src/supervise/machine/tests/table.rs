@@ -78,8 +78,8 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
             row([failed, failed, &hide, failed, failed, "Warn", "Warn", "Warn", "", "", "", "", "", ""])
         }
         Event::StartFailed(_) => {
-            let (failed, lost) = ("ReportFailure, Release, Exit(127)", "Kill, Reap, Release, Exit(76)");
-            row(["", "", "", "", "", failed, failed, failed, lost, lost, "", lost, "", ""])
+            let failed = "ReportFailure, Release, Exit(127)";
+            row(["", "", "", "", "", failed, "", "", "", "", "", "", "", ""])
         }
         Event::CommandStopped(stop) => {
             let stop_too = format!("StopSelf({stop:?})");
@@ -147,7 +147,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";
-            row([failed, failed, failed, failed, failed, lost, ""])
+            row([failed, "", "", "", "", "", ""])
         }
         Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill",   lost]),
         Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        "",       ""]),
