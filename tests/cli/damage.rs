@@ -144,7 +144,7 @@ fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
         lab.directory().display()
     );
     holder.end().said(0, &format!("warning: could not release 'k', held until rlock has ended: {text}"));
-    waiter.end().said(69, &text);
+    waiter.end().said(69, &format!("cannot lock 'k': {text}"));
     let fresh = lab.run(["exec", "k", "--", "true"]);
     assert_eq!(fresh.code(), Some(0), "{fresh:?}");
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");

@@ -111,7 +111,7 @@ fn wait_that_ends_while_the_table_is_locked_exits_69() {
     let waiter = lab.wait_by(["exec", "k", "-w", "1500ms"]);
     lab.until_waiting("k", 1);
     let stopped = lock_table(&lab);
-    waiter.end().said(69, &text);
+    waiter.end().said(69, &format!("cannot lock 'k': {text}"));
     drop(stopped);
     holder.end().silently(0);
 }
