@@ -19,13 +19,16 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     // Without NONBLOCK the kernel waits for a writer of the FIFO.
     let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+    let stat = fstat(&file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Directory => return Err(io::Error::other("it is a directory")),
         FileType::Fifo => return Err(io::Error::other("it is a pipe, not a regular file")),
         _ => return Err(io::Error::other("it is not a regular file")),
     }
-    let mut content = Vec::new();
+    // One byte more than there is, so that one read finds the end.
+    let expected = u64::try_from(stat.st_size).unwrap_or_default().min(max) + 1;
+    let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
     File::from(file).take(max + 1).read_to_end(&mut content)?;
     if content.len() as u64 > max {
         return Err(io::Error::other(format!("it has more than {max} bytes")));

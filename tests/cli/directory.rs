@@ -204,6 +204,7 @@ fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
 fn a_boot_ends_all_holds() {
     let lab = Lab::new();
     lab.hold("k").kill();
+    assert_eq!(lab.counts("k"), (0, 0), "inspect waits for the end of the guardian");
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
     let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("it tells the boot");
