@@ -1,7 +1,8 @@
-//! What an operation on the lock table costs when little is held and when much is: numbers for people, asserted nowhere.
+//! What an operation on the lock table costs when little is held and when much is: numbers for
+//! people, asserted nowhere.
 //!
-//! Each line is one situation, each column so many claims of others on the same resource. The cost of a single operation should
-//! hardly depend on how many there are.
+//! Each line is one situation, each column so many claims of others on the same resource. The cost
+//! of a single operation should hardly depend on how many there are.
 
 use std::time::Instant;
 
@@ -77,7 +78,8 @@ fn disjoint(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// One holds the whole and the others wait for it; the holder releases, which grants one, and a new one queues up.
+/// One holds the whole and the others wait for it; the holder releases, which grants one, and a new
+/// one queues up.
 fn mutex(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     (0..=crowd).for_each(|number| drop(table.acquire(number, Mode::Write, Span::Whole)));
@@ -100,7 +102,8 @@ fn readers(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// The others read and a writer waits for them; a reader goes, which grants nobody, and another queues behind the writer and goes.
+/// The others read and a writer waits for them; a reader goes, which grants nobody, and another
+/// queues behind the writer and goes.
 fn readers_and_a_writer(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     (0..crowd + TIMED * ROUNDS as u64 * 2).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
@@ -112,7 +115,8 @@ fn readers_and_a_writer(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// Others hold disjoint intervals and as many wait, one for each; one holder goes, its waiter is granted, and another comes.
+/// Others hold disjoint intervals and as many wait, one for each; one holder goes, its waiter is
+/// granted, and another comes.
 fn one_queue_each(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     let spans: Vec<Span> = (0..crowd).map(|at| cell(at * 2)).collect();

@@ -1,7 +1,8 @@
 //! The exit codes of `rlock`, each in one place.
 //!
-//! They follow sysexits.h where it has a fitting code and the shells where the command can't be run, so that cron, CI and
-//! scripts can tell "busy" from "broken". The code of a command that ran is passed on as it is and has no constant here.
+//! They follow sysexits.h where it has a fitting code and the shells where the command can't be
+//! run, so that cron, CI and scripts can tell "busy" from "broken". The code of a command that ran
+//! is passed on as it is and has no constant here.
 
 /// `cleanup --break` found nobody who held any of the resources.
 pub const NOT_HELD: u8 = 1;
@@ -30,5 +31,6 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// Signal n ended the command, or cancelled the request before it ran: the exit code is this plus n.
+/// Signal n ended the command, or cancelled the request before it ran: the exit code is this plus
+/// n.
 pub const SIGNAL_BASE: u8 = 128;

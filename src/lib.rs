@@ -1,8 +1,9 @@
 //! `rlock` makes a shell command hold a lock while it runs.
 //!
-//! What it promises: commands whose claims conflict never run at the same time, as long as the store keeps its promise (the embedded
-//! one always does on its machine); who waits is served first come, first served, as far as requests conflict; what a command held is
-//! free as soon as its rlock is gone, however that ended.
+//! What it promises: commands whose claims conflict never run at the same time, as long as the
+//! store keeps its promise (the embedded one always does on its machine); who waits is served first
+//! come, first served, as far as requests conflict; what a command held is free as soon as its
+//! rlock is gone, however that ended.
 //!
 //! The map, in the order of dependency, lowest first:
 //!

@@ -1,7 +1,7 @@
 //! What /etc/passwd says of a user.
 //!
-//! The file is read as it is: a lookup through the system's name services would load shared libraries into every start. Users that
-//! are only known to such a service have no name here.
+//! The file is read as it is: a lookup through the system's name services would load shared
+//! libraries into every start. Users that are only known to such a service have no name here.
 
 use std::path::{Path, PathBuf};
 

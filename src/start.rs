@@ -15,8 +15,8 @@ pub fn prepare() {
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);
 }
 
-/// Opens /dev/null in the place of a standard descriptor that is closed. Else the next file that is opened would have its number, and be
-/// written to by whoever prints.
+/// Opens /dev/null in the place of a standard descriptor that is closed. Else the next file that is
+/// opened would have its number, and be written to by whoever prints.
 fn fill(standard: BorrowedFd<'_>) {
     if rustix::io::fcntl_getfd(standard) == Err(Errno::BADF)
         && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())

@@ -8,7 +8,8 @@ use crate::lock::text::is_control_or_format;
 pub(crate) fn reason(error: &dyn Display) -> String {
     let text = error.to_string();
     let Some((words, _)) = text.split_once(" (os error") else { return text };
-    // Only the system's own words start in upper case, and they stand last where there are others before them.
+    // Only the system's own words start in upper case, and they stand last where there are others
+    // before them.
     let (before, words) = words.rsplit_once(": ").map_or(("", words), |(before, words)| (before, words));
     let mut letters = words.chars();
     let words = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters);
@@ -16,7 +17,8 @@ pub(crate) fn reason(error: &dyn Display) -> String {
     before.chars().chain(gap.chars()).chain(words).collect()
 }
 
-/// `text` with `?` for each control or format character: names and commands are others' text, and a terminal obeys them.
+/// `text` with `?` for each control or format character: names and commands are others' text, and a
+/// terminal obeys them.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_control_or_format(c) { '?' } else { c }).collect()
 }

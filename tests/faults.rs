@@ -1,12 +1,15 @@
-//! Faults: real rlocks work while processes, servers, disks and connections break under them, and checkers read what came of it.
+//! Faults: real rlocks work while processes, servers, disks and connections break under them, and
+//! checkers read what came of it.
 //!
-//! Each command writes down in a log that it starts, still runs and ends ([`log`], [`command`]). Workloads make the runs, a nemesis
-//! breaks things, and then the checkers look for what must never be: two at a time that conflict, a number lost, a token that does not
-//! rise, somebody overtaken, somebody who waits for nobody, anything left behind.
+//! Each command writes down in a log that it starts, still runs and ends ([`log`], [`command`]).
+//! Workloads make the runs, a nemesis breaks things, and then the checkers look for what must never
+//! be: two at a time that conflict, a number lost, a token that does not rise, somebody overtaken,
+//! somebody who waits for nobody, anything left behind.
 //!
-//! A scenario lasts a few seconds here; `tests/faults-long --minutes 30 --seed 7` plays all of them for longer and prints a table.
-//! RLOCK_SEED repeats the chances of a scenario (though not its time), RLOCK_SECONDS says how
-//! long each is to last, and RLOCK_LOGS names a folder to keep the logs in.
+//! A scenario lasts a few seconds here; `tests/faults-long --minutes 30 --seed 7` plays all of them
+//! for longer and prints a table. RLOCK_SEED repeats the chances of a scenario (though not its
+//! time), RLOCK_SECONDS says how long each is to last, and RLOCK_LOGS names a folder to keep the
+//! logs in.
 
 mod support;
 

@@ -1,7 +1,9 @@
-//! `rlock exec` under real signals, with and without a terminal: each test is headed by the sentence that it proves.
+//! `rlock exec` under real signals, with and without a terminal: each test is headed by the
+//! sentence that it proves.
 //!
-//! Every program runs as the leader of a session of its own, see [`session`]: whatever the test runner was started from, its terminal
-//! and its signals are none of theirs, and nothing of them outlives the test. No test waits for a time to pass.
+//! Every program runs as the leader of a session of its own, see [`session`]: whatever the test
+//! runner was started from, its terminal and its signals are none of theirs, and nothing of them
+//! outlives the test. No test waits for a time to pass.
 
 #[path = "signals/break_grant.rs"]
 mod break_grant;

@@ -1,7 +1,8 @@
-//! The definitions of subcommands and options: what clap parses by, and what help, man pages and completions are made from.
+//! The definitions of subcommands and options: what clap parses by, and what help, man pages and
+//! completions are made from.
 //!
-//! Starting must be quick, so the arguments of a subcommand are defined only when it is asked for, and [`command`] leaves out the
-//! other subcommands where the words name one.
+//! Starting must be quick, so the arguments of a subcommand are defined only when it is asked for,
+//! and [`command`] leaves out the other subcommands where the words name one.
 
 use std::ffi::OsString;
 
@@ -15,7 +16,8 @@ pub(super) mod id {
     pub(crate) const STORE: &str = "store";
     pub(crate) const NAMESPACE: &str = "namespace";
     pub(crate) const KEY: &str = "KEY";
-    /// Words after the one bare KEY. They are always a mistake, which `claims` explains better than clap.
+    /// Words after the one bare KEY. They are always a mistake, which `claims` explains better than
+    /// clap.
     pub(crate) const STRAY: &str = "WORD";
     pub(crate) const READ: &str = "read";
     pub(crate) const PREWRITE: &str = "prewrite";
@@ -153,7 +155,8 @@ pub(super) struct Topic {
 pub(super) const TOPICS: [Topic; 1] =
     [Topic { name: "redis", page: "rlock-redis", about: "Locks across machines, on Redis and Valkey servers" }];
 
-/// The subcommand that the words ask for, if it is one of ours: the first word that is neither an option nor the value of one.
+/// The subcommand that the words ask for, if it is one of ours: the first word that is neither an
+/// option nor the value of one.
 pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
     let mut words = words.iter();
     let name = loop {
@@ -178,7 +181,8 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
             "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
         )
-        // The words that follow are all that is parsed; messages name the program the same wherever it is installed.
+        // The words that follow are all that is parsed; messages name the program the same wherever
+        // it is installed.
         .no_binary_name(true)
         .bin_name("rlock")
         .subcommand_required(true)
@@ -245,7 +249,8 @@ fn exec(command: Command) -> Command {
         .arg(command_words())
 }
 
-/// Words after KEY. As they never parse, zsh is only asked for them behind `--`, where they are the command's.
+/// Words after KEY. As they never parse, zsh is only asked for them behind `--`, where they are the
+/// command's.
 fn stray_words() -> Arg {
     word(id::STRAY, values::plain, "The command and its arguments")
         .action(ArgAction::Append)

@@ -38,8 +38,8 @@ pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     Ok(merged)
 }
 
-/// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`, and to lock that name
-/// would run the rest of the command line, on this host.
+/// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`, and
+/// to lock that name would run the rest of the command line, on this host.
 fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
     let Some(stray) = matches.get_many::<String>(id::STRAY).and_then(|mut words| words.next()) else { return Ok(()) };
     let key = matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str);
@@ -82,7 +82,8 @@ fn whole(resource: &Resource, mode: Mode, slots: Option<u32>) -> Claim {
     Claim { resource: resource.clone(), mode, span: Span::Whole, slots }
 }
 
-/// Makes one claim of two on the same resource: the stronger of two modes allows what both were for. A slot has no such order.
+/// Makes one claim of two on the same resource: the stronger of two modes allows what both were
+/// for. A slot has no such order.
 fn merge(earlier: &mut Claim, later: &Claim) -> Result<(), Mistake> {
     let key = &later.resource;
     match (earlier.slots, later.slots) {

@@ -1,4 +1,5 @@
-//! What a command line asks for, as plain data: checked as far as the words alone allow, and not yet looked up anywhere.
+//! What a command line asks for, as plain data: checked as far as the words alone allow, and not
+//! yet looked up anywhere.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +12,8 @@ use crate::lock::span::Span;
 
 use super::pages::Page;
 
-/// A parsed command line: one variant for each subcommand, but for `exec` and the `range-*`, which differ only in their claims.
+/// A parsed command line: one variant for each subcommand, but for `exec` and the `range-*`, which
+/// differ only in their claims.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     /// Run a command while claims are held.
@@ -30,7 +32,8 @@ pub enum Invocation {
     Man(Man),
 }
 
-/// Where the lock table lives, as far as the command line says so; the environment and the defaults come after it.
+/// Where the lock table lives, as far as the command line says so; the environment and the defaults
+/// come after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreOptions {
     /// `--store URL`.
@@ -48,11 +51,13 @@ pub struct Exec {
     pub claims: Vec<Claim>,
     /// The words to execute: never empty, the first names the program.
     pub command: Vec<OsString>,
-    /// How long to wait for the grant: `None` for as long as it takes, zero for not at all (`--no-wait`).
+    /// How long to wait for the grant: `None` for as long as it takes, zero for not at all
+    /// (`--no-wait`).
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The lease to ask for, at least a second; of no effect in a store where a hold lives as long as its process.
+    /// The lease to ask for, at least a second; of no effect in a store where a hold lives as long
+    /// as its process.
     pub ttl: Duration,
     /// The time from TERM to KILL when the command must be stopped.
     pub grace: Duration,

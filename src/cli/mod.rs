@@ -1,12 +1,14 @@
-//! The command line: the one source of parser, help, man pages and completions, and the typed result of parsing.
+//! The command line: the one source of parser, help, man pages and completions, and the typed
+//! result of parsing.
 //!
-//! It reads words and nothing else: no environment, no clock, no files. What a variable such as `RLOCK_STORE` adds, and whether a
-//! store can do what was asked, is decided by the subcommands.
+//! It reads words and nothing else: no environment, no clock, no files. What a variable such as
+//! `RLOCK_STORE` adds, and whether a store can do what was asked, is decided by the subcommands.
 //!
 //! - [`invocation`]: the typed result, plain data.
 //! - `args`: the definitions that clap parses by and that everything printed is made from.
 //! - `numbers`: lets `-3` and `-inf` stand unquoted.
-//! - `values`: the text of one word into its type. `claims` and `read`: matched words into an [`Invocation`].
+//! - `values`: the text of one word into its type. `claims` and `read`: matched words into an
+//!   [`Invocation`].
 //! - `usage`: every way to be wrong, in one line.
 //! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: how to print it.
 
@@ -27,7 +29,8 @@ pub use invocation::Invocation;
 pub use usage::Usage;
 pub(crate) use values::shown;
 
-/// Parses the words of a command line, of which the first is the program's own name, as `std::env::args_os` gives them.
+/// Parses the words of a command line, of which the first is the program's own name, as
+/// `std::env::args_os` gives them.
 ///
 /// # Errors
 /// Whatever is not an invocation: a request for help or the version, or a mistake (see [`Usage`]).

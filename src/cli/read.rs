@@ -1,4 +1,5 @@
-//! Matched words into an [`Invocation`]: the rules that join several options, which clap can't state or can't explain.
+//! Matched words into an [`Invocation`]: the rules that join several options, which clap can't
+//! state or can't explain.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -63,7 +64,8 @@ fn given<T: Clone + Send + Sync + 'static>(matches: &mut ArgMatches, id: &str) -
 
 /// The words to execute.
 fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
-    // What follows `sh -c STRING` is an argument of the shell, and users would expect the same here.
+    // What follows `sh -c STRING` is an argument of the shell, and users would expect the same
+    // here.
     if matches.index_of(id::KEY) > matches.index_of(id::SHELL_COMMAND).or(Some(usize::MAX)) {
         let key: &Resource = matches.get_one(id::KEY).expect("KEY has a place among the words");
         return Err(Mistake::plain(format!(

@@ -51,13 +51,15 @@ impl Mistake {
     /// The mistake as made on the command line of `page`, such as `rlock exec`.
     pub(super) fn on(self, page: &str) -> Usage {
         let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
-        // Words may hold anything, and what they hold must neither break the line nor reach the terminal.
+        // Words may hold anything, and what they hold must neither break the line nor reach the
+        // terminal.
         Usage::Mistake(one_line(&text.replace('\u{1}', "")))
     }
 }
 
 impl Usage {
-    /// What clap says, made while it parsed the command line of `page`, which may still want a `--` and a command.
+    /// What clap says, made while it parsed the command line of `page`, which may still want a `--`
+    /// and a command.
     pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
@@ -143,14 +145,16 @@ fn alternatives(error: &Error) -> String {
     }
 }
 
-/// The name of an argument without the decoration of its values: `--wait` for `--wait <DUR>`, `KEY` for `[KEY]...`.
+/// The name of an argument without the decoration of its values: `--wait` for `--wait <DUR>`, `KEY`
+/// for `[KEY]...`.
 fn label(argument: &str) -> &str {
     let name =
         if argument.starts_with("--") { argument.split([' ', '=', '[']).next().unwrap_or(argument) } else { argument };
     name.trim_end_matches("...").trim_matches(['<', '>', '[', ']'])
 }
 
-/// The first line of clap's own text, for kinds of error that none of our definitions can cause today.
+/// The first line of clap's own text, for kinds of error that none of our definitions can cause
+/// today.
 fn first_line(error: &Error) -> String {
     let text = error.render().to_string();
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()

@@ -1,4 +1,5 @@
-//! The text of one word into its type. Each error completes "'--option': ", in one line, with what to write instead.
+//! The text of one word into its type. Each error completes "'--option': ", in one line, with what
+//! to write instead.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,13 +9,15 @@ use crate::lock::resource::Resource;
 
 use super::numbers::unmark;
 
-/// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the keyboard is likelier.
+/// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the
+/// keyboard is likelier.
 const SLOTS_MAX: u32 = 1_000_000;
 
 /// The longest duration, so that no sum of an instant and a duration overflows.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The shortest lease. Below it the time for renewals and for stopping the command is of the order of one slow reply.
+/// The shortest lease. Below it the time for renewals and for stopping the command is of the order
+/// of one slow reply.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// A resource's name.
@@ -22,7 +25,8 @@ pub(super) fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(unmark(word)).map_err(|error| error.to_string())
 }
 
-/// A word taken as it is: an end of an interval, or the whole of one, which need each other to be understood.
+/// A word taken as it is: an end of an interval, or the whole of one, which need each other to be
+/// understood.
 pub(super) fn plain(word: &str) -> Result<String, String> {
     Ok(unmark(word).to_owned())
 }
@@ -44,7 +48,8 @@ pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
     Ok((resource(name)?, slots))
 }
 
-/// A duration as humantime reads it, or a bare number of seconds, which is what users of flock(1) and timeout(1) write.
+/// A duration as humantime reads it, or a bare number of seconds, which is what users of flock(1)
+/// and timeout(1) write.
 pub(super) fn duration(word: &str) -> Result<Duration, String> {
     let word = unmark(word);
     let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

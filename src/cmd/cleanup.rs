@@ -22,7 +22,8 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     if !cleanup.break_grants {
         return Ok(super::after_all_but(&store.take_unusable()));
     }
-    // In a dry run the dead are still there, and so is a session that holds several of the resources.
+    // In a dry run the dead are still there, and so is a session that holds several of the
+    // resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| held_by(session)).cloned().collect();
     for resource in &cleanup.resources {
@@ -32,10 +33,13 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         tell(if dry { "would break" } else { "broke" }, live, Some((resource, &cleanup.resources)))?;
     }
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
-    for resource in &free {
+    let unusable = store.take_unusable();
+    // What cannot be used is told below, and nobody knows who holds it.
+    let is_usable = |name: &Resource| !unusable.iter().any(|line| line.starts_with(&format!("'{name}' ")));
+    for resource in free.iter().filter(|name| is_usable(name)) {
         super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));
     }
-    match super::after_all_but(&store.take_unusable()) {
+    match super::after_all_but(&unusable) {
         0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
         code => Ok(code),
     }
@@ -46,9 +50,11 @@ fn held_by(session: &Session) -> impl Iterator<Item = &Resource> {
     session.claims.iter().filter(|record| record.rank.is_held()).map(|record| &record.claim.resource)
 }
 
-/// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is done untold if the next thing fails.
+/// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is
+/// done untold if the next thing fails.
 ///
-/// `broken` is the resource that was broken, and all that were to be: a claim on any other went with its session.
+/// `broken` is the resource that was broken, and all that were to be: a claim on any other went
+/// with its session.
 fn tell<'a>(
     done: &str,
     sessions: impl Iterator<Item = &'a Session>,

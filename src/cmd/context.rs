@@ -1,4 +1,5 @@
-//! What the subcommands share of the environment: the store that is meant, and the sessions above this process.
+//! What the subcommands share of the environment: the store that is meant, and the sessions above
+//! this process.
 
 use std::env;
 use std::ffi::OsString;
@@ -38,8 +39,8 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 /// How long reaching a server may take where no option says so.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the store that the options, the environment or the defaults name, with a warning if the options tell everybody
-/// its password.
+/// Opens the store that the options, the environment or the defaults name, with a warning if the
+/// options tell everybody its password.
 pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
     let store = open_store_within(options, CONNECT_TIMEOUT)?;
     warn_of_password(options);
@@ -59,7 +60,8 @@ fn named_store(options: &StoreOptions) -> Result<Option<String>, Failure> {
     if options.store.is_some() {
         return Ok(options.store.clone());
     }
-    // An empty variable is often a secret that a CI job did not get. The embedded store would then lock on this host only.
+    // An empty variable is often a secret that a CI job did not get. The embedded store would then
+    // lock on this host only.
     if env::var_os(STORE).is_some_and(|value| value.is_empty()) {
         return Err(Failure::usage(format!(
             "{STORE} is empty: unset {STORE} for the embedded store, or set {STORE} to the URL of a store"
@@ -73,14 +75,15 @@ fn named_namespace(options: &StoreOptions) -> Result<Option<String>, Failure> {
     options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))
 }
 
-/// The variables that lead an rlock in the command to `store`, as far as the user named it. The defaults are not exported:
-/// below su(1), an inner rlock uses the default store of its own user.
+/// The variables that lead an rlock in the command to `store`, as far as the user named it. The
+/// defaults are not exported: below su(1), an inner rlock uses the default store of its own user.
 pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<(OsString, OsString)>, Failure> {
     let mut variables = Vec::new();
     if named_namespace(options)?.is_some() {
         variables.push((NAMESPACE.into(), store.namespace().into()));
     }
-    // The URL of `store` lacks the password. One that came in the environment stays there, as the command may need it.
+    // The URL of `store` lacks the password. One that came in the environment stays there, as the
+    // command may need it.
     let has_password_in_environment = |url: &str| options.store.is_none() && store::has_password(url);
     if named_store(options)?.is_some_and(|url| !has_password_in_environment(&url)) {
         variables.push((STORE.into(), store.url().into()));
@@ -117,8 +120,8 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     .collect()
 }
 
-/// The hold that a `shrink` or `downgrade` in this process is about: of the innermost session above that holds `resource` or, where
-/// none is named, the one resource of the innermost session.
+/// The hold that a `shrink` or `downgrade` in this process is about: of the innermost session above
+/// that holds `resource` or, where none is named, the one resource of the innermost session.
 pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<(SessionId, Resource), Failure> {
     let above = sessions_above()?;
     if above.is_empty() {
@@ -152,7 +155,8 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
     }))
 }
 
-/// The resources of the innermost session above, as far as the environment can be trusted to say so.
+/// The resources of the innermost session above, as far as the environment can be trusted to say
+/// so.
 fn resources_above() -> Result<Vec<Resource>, Failure> {
     let lines = variable(RESOURCE)?.unwrap_or_default();
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())

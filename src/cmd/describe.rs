@@ -16,8 +16,8 @@ const COMMAND_CHARS: usize = 60;
 /// From how many others on their number is not told.
 const OTHERS_MAX: usize = 10;
 
-/// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait. `related` are the sessions that
-/// can't be in the way.
+/// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait.
+/// `related` are the sessions that can't be in the way.
 pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
     let stranger = |session: &SessionId| !related.contains(session);
     let clashes = |claim: &Claim, mode: Mode, span: &Span| {
@@ -62,7 +62,8 @@ pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: 
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
 }
 
-/// How many others are in the way. A server lists only some of many, so the number ends where both stores know it.
+/// How many others are in the way. A server lists only some of many, so the number ends where both
+/// stores know it.
 fn others(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -91,8 +92,9 @@ pub(super) fn process(process: &Process) -> String {
     format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
 }
 
-/// Whether the process of a session is stopped, as far as that can be told from here. A pid means nothing on another host or in another
-/// pid namespace, so a process counts only if its command line ends as the command of the session does.
+/// Whether the process of a session is stopped, as far as that can be told from here. A pid means
+/// nothing on another host or in another pid namespace, so a process counts only if its command
+/// line ends as the command of the session does.
 pub(super) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
@@ -115,8 +117,8 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that can write is its last instant: a
-/// server says what it likes.
+/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that
+/// can write is its last instant: a server says what it likes.
 pub(super) fn time(instant: Micros) -> String {
     let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
     humantime::format_rfc3339_millis(written).to_string()

@@ -71,7 +71,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         variables.push((context::TOKEN.into(), highest.to_string().into()));
         variables
     };
-    // Not dropped: rlock ends when this returns, and the kernel takes back the table's map and all else sooner than it could be given.
+    // Not dropped: rlock ends when this returns, and the kernel takes back the table's map and all
+    // else sooner than it could be given.
     let mut supervised = ManuallyDrop::new(Supervised {
         hold,
         claims: exec.claims,
@@ -86,8 +87,9 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     run::run(&mut *supervised, command, start_with, options, signals)
 }
 
-/// The grace to keep. Where a grant is a lease, the command is told to stop a grace before its deadline, and the last renewal is tried a
-/// third of the ttl before it, so a longer grace would stop commands that hold their lock.
+/// The grace to keep. Where a grant is a lease, the command is told to stop a grace before its
+/// deadline, and the last renewal is tried a third of the ttl before it, so a longer grace would
+/// stop commands that hold their lock.
 fn grace(exec: &Exec, leases: bool) -> Result<Duration, Failure> {
     let Exec { ttl, grace, grace_yields, .. } = *exec;
     match ttl / 3 {
@@ -233,7 +235,8 @@ fn inherited(
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
     ];
     variables.extend(context::exported(&exec.store, store)?);
-    // One that is left from elsewhere would make strangers of this session's descendants its ancestors.
+    // One that is left from elsewhere would make strangers of this session's descendants its
+    // ancestors.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));

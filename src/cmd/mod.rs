@@ -1,7 +1,7 @@
 //! The subcommands, one file each: options in, wiring, exit code out.
 //!
-//! `context` has what they share of the environment, `describe` the words for who holds and who waits. `room` says what fits into
-//! the command's environment.
+//! `context` has what they share of the environment, `describe` the words for who holds and who
+//! waits. `room` says what fits into the command's environment.
 
 mod cleanup;
 mod completions;
@@ -23,8 +23,8 @@ use crate::exit;
 use crate::store;
 use crate::words::{one_line, reason};
 
-/// Why a subcommand ends without its result: one line for the user, and the exit code that says what kind of failure it is. An error
-/// of any other type is a failure of rlock itself.
+/// Why a subcommand ends without its result: one line for the user, and the exit code that says
+/// what kind of failure it is. An error of any other type is a failure of rlock itself.
 #[derive(Debug)]
 struct Failure {
     code: u8,

@@ -1,7 +1,9 @@
-//! Whether the command can be started with the variables that rlock adds. execve(2) limits each string and all of them.
+//! Whether the command can be started with the variables that rlock adds. execve(2) limits each
+//! string and all of them.
 //!
-//! The names of all resources go into one variable, so a request for many names may never start its command. It is refused
-//! before the request is made: a wait for such a lock would be in vain, and would hold up others.
+//! The names of all resources go into one variable, so a request for many names may never start its
+//! command. It is refused before the request is made: a wait for such a lock would be in vain, and
+//! would hold up others.
 
 use std::ffi::{OsStr, OsString};
 
@@ -30,9 +32,11 @@ fn all(stack: Option<usize>) -> usize {
     stack.map_or(usize::MAX, |bytes| bytes / 4).clamp(128 << 10, 6 << 20)
 }
 
-/// Says in one line what does not fit, if anything: `added` are the variables that rlock adds to those it inherited.
+/// Says in one line what does not fit, if anything: `added` are the variables that rlock adds to
+/// those it inherited.
 ///
-/// It may let pass what the kernel refuses by a few bytes, such as the path that PATH leads to, but refuses nothing else.
+/// It may let pass what the kernel refuses by a few bytes, such as the path that PATH leads to, but
+/// refuses nothing else.
 pub(super) fn complaint(
     argv: &[OsString],
     inherited: impl Iterator<Item = (OsString, OsString)>,

@@ -1,7 +1,8 @@
 //! The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
 //!
-//! It is PostgreSQL's wake rule (src/backend/storage/lmgr/README) with spans: a holder and an earlier waiter stand in the way alike,
-//! so nobody is overtaken by a request that conflicts with his own, and everybody else passes.
+//! It is PostgreSQL's wake rule (src/backend/storage/lmgr/README) with spans: a holder and an
+//! earlier waiter stand in the way alike, so nobody is overtaken by a request that conflicts with
+//! his own, and everybody else passes.
 
 use std::ops::ControlFlow;
 
@@ -23,11 +24,13 @@ impl Asker<'_> {
     }
 }
 
-/// The sessions that keep a claim from being granted, or none if nobody does. A claim that `shares` an ancestor's slot needs none.
+/// The sessions that keep a claim from being granted, or none if nobody does. A claim that `shares`
+/// an ancestor's slot needs none.
 ///
-/// Of the claims held and those waiting with a rank below `before`, one that conflicts is enough, so one session is named: the
-/// claim can't be granted as long as that one stays as it is. Only where all slots are taken are those sessions named that take
-/// them, since any one of them would free a slot.
+/// Of the claims held and those waiting with a rank below `before`, one that conflicts is enough,
+/// so one session is named: the claim can't be granted as long as that one stays as it is. Only
+/// where all slots are taken are those sessions named that take them, since any one of them would
+/// free a slot.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,

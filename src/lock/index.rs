@@ -1,10 +1,13 @@
-//! The claims on one resource, held and waiting, ordered by where they begin and summed up by subtree.
+//! The claims on one resource, held and waiting, ordered by where they begin and summed up by
+//! subtree.
 //!
-//! A B+-tree whose inner nodes know of each child where its claims end at the latest and which modes they have, as an interval
-//! tree does (Cormen et al., "Introduction to Algorithms", augmented trees); so the search for a conflicting claim passes over
-//! all that is disjoint, compatible or later, and costs O(log n). Nodes live in [`Records`], so that a store reads and writes only
-//! those on the way. A node is given up when it is empty, not when it is half full (Johnson and Shasha, "B-trees with inserts and
-//! deletes: why free-at-empty is better than merge-at-half", 1993).
+//! A B+-tree whose inner nodes know of each child where its claims end at the latest and which
+//! modes they have, as an interval tree does (Cormen et al., "Introduction to Algorithms",
+//! augmented trees); so the search for a conflicting claim passes over all that is disjoint,
+//! compatible or later, and costs O(log n). Nodes live in [`Records`], so that a store reads and
+//! writes only those on the way. A node is given up when it is empty, not when it is half full
+//! (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is better than
+//! merge-at-half", 1993).
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,11 +20,12 @@ use super::request::SessionId;
 use super::resource::Resource;
 use super::span::{Cut, Span};
 
-/// How many entries or children a node has at most: a node of ordinary claims then fits into a page of an ordered store.
+/// How many entries or children a node has at most: a node of ordinary claims then fits into a page
+/// of an ordered store.
 const FANOUT: usize = 48;
 
-/// The place of a claim in the order of the one rule: holders, then waiters below a hold of their own ancestors, then the others,
-/// first come, first served.
+/// The place of a claim in the order of the one rule: holders, then waiters below a hold of their
+/// own ancestors, then the others, first come, first served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(u64);
 
@@ -35,7 +39,8 @@ impl Rank {
     /// Behind everybody.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// The rank of a waiting claim. `seq` counts requests and begins at 1; `nested` says that it is below a hold of an ancestor.
+    /// The rank of a waiting claim. `seq` counts requests and begins at 1; `nested` says that it is
+    /// below a hold of an ancestor.
     pub fn waiting(seq: u64, nested: bool) -> Self {
         if nested { Self(seq) } else { Self(Self::FIRST_ORDINARY.0 | seq) }
     }
@@ -45,8 +50,9 @@ impl Rank {
         self == Self::HELD
     }
 
-    /// The rank before which claims stand in the way of a waiting one of this rank. An ordinary one waits for whatever is ahead of
-    /// it; a nested one for holders alone, since any waiter may be waiting for its ancestor, who waits for it.
+    /// The rank before which claims stand in the way of a waiting one of this rank. An ordinary one
+    /// waits for whatever is ahead of it; a nested one for holders alone, since any waiter may be
+    /// waiting for its ancestor, who waits for it.
     pub fn waits_behind(self) -> Self {
         if self < Self::FIRST_ORDINARY { Self::FIRST_WAITING } else { self }
     }
@@ -105,7 +111,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Whether it says of a node what there is to say: what a store on disk has to ask where others may have written to it.
+    /// Whether it says of a node what there is to say: what a store on disk has to ask where others
+    /// may have written to it.
     pub fn sums_up(&self, node: &Node) -> bool {
         summary(node).is_some_and(|sum| *self == child_of((self.node, sum)))
     }
@@ -120,7 +127,8 @@ pub enum Node {
     Inner(Vec<Child>),
 }
 
-/// The tree of one resource; its root is kept with the resource, so that a small tree is no record of its own.
+/// The tree of one resource; its root is kept with the resource, so that a small tree is no record
+/// of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The root.
@@ -178,7 +186,8 @@ impl Tree {
         })
     }
 
-    /// Removes the entry that equals `entry` in place, rank, session and claim, and says whether there was one.
+    /// Removes the entry that equals `entry` in place, rank, session and claim, and says whether
+    /// there was one.
     ///
     /// # Errors
     /// Those of the records.
@@ -214,7 +223,8 @@ impl Tree {
         Ok(path)
     }
 
-    /// Changes the leaf at the end of a path, and of the nodes above it those that know something else of it now.
+    /// Changes the leaf at the end of a path, and of the nodes above it those that know something
+    /// else of it now.
     fn change<R: Records>(
         &mut self,
         records: &mut R,
@@ -301,7 +311,8 @@ impl Tree {
         limit: usize,
     ) -> Result<Vec<Entry>, R::Error> {
         let mut found = Vec::new();
-        // Best first: a subtree stands in the heap under the rank of its first waiter, and is opened when that is the next.
+        // Best first: a subtree stands in the heap under the rank of its first waiter, and is
+        // opened when that is the next.
         let mut subtrees = BinaryHeap::new();
         let mut entries = BinaryHeap::new();
         let mut open = Some(Cow::Borrowed(&self.root));

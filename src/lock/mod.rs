@@ -1,6 +1,7 @@
 //! The lock model: pure, total, and the same under every store.
 //!
-//! Nothing here has a clock, an environment, files, sockets, processes, threads or randomness; time is an argument. From the bottom:
+//! Nothing here has a clock, an environment, files, sockets, processes, threads or randomness; time
+//! is an argument. From the bottom:
 //!
 //! | module | what it is |
 //! | --- | --- |

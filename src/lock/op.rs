@@ -12,11 +12,13 @@ use super::span::Span;
 pub enum Op {
     /// Asks for a request to be granted or queued. Asked again, it says how the request stands.
     Acquire(Request),
-    /// Shows that a session is alive: a waiter keeps its place, a holder its grant, a new holder claims it.
+    /// Shows that a session is alive: a waiter keeps its place, a holder its grant, a new holder
+    /// claims it.
     Renew(SessionId),
     /// Gives back a grant, or a place in the queue.
     Release(SessionId),
-    /// Gives up waiting; a grant that came meanwhile is given back. Told apart from a release only by its name.
+    /// Gives up waiting; a grant that came meanwhile is given back. Told apart from a release only
+    /// by its name.
     Cancel(SessionId),
     /// Gives up the part of a held interval that lies outside `span`.
     Shrink {
@@ -69,13 +71,15 @@ pub enum Reply {
     },
     /// The session is a waiter.
     Waiting,
-    /// It would have had to wait; these sessions were in its way, see [`super::table::LockTable::blockers`].
+    /// It would have had to wait; these sessions were in its way, see
+    /// [`super::table::LockTable::blockers`].
     Busy(Vec<SessionId>),
     /// It can never be granted.
     Refused(Refusal),
     /// It is done.
     Done,
-    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim, each 0 for one who waited.
+    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim,
+    /// each 0 for one who waited.
     Released(Vec<u64>),
     /// The session neither holds nor waits, any more or ever.
     Unknown,

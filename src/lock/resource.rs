@@ -1,6 +1,7 @@
 //! The name of a locked thing: what text is a resource and what is not.
 //!
-//! Not here: how a store spells the name in its own namespace (the stores), nor what is locked of it (`span`).
+//! Not here: how a store spells the name in its own namespace (the stores), nor what is locked of
+//! it (`span`).
 
 use std::error::Error;
 use std::fmt;
@@ -8,9 +9,11 @@ use std::sync::Arc;
 
 use super::text::Unprintable;
 
-/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control or format characters.
+/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control or
+/// format characters.
 ///
-/// Names are compared byte by byte; nothing is trimmed, folded or normalised. A clone shares the text.
+/// Names are compared byte by byte; nothing is trimmed, folded or normalised. A clone shares the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);
 
@@ -21,7 +24,8 @@ impl Resource {
     /// The resource of this name.
     ///
     /// # Errors
-    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control or format character.
+    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control or format
+    /// character.
     pub fn new(name: &str) -> Result<Resource, ResourceError> {
         if name.is_empty() {
             return Err(ResourceError::Empty);

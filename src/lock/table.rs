@@ -1,8 +1,9 @@
 //! The lock table: the model that every store agrees with.
 //!
-//! [`LockTable::apply`] is the whole of it: an operation and the time in, the answer and whom else it concerns out. It has no clock,
-//! no I/O and no randomness; what it remembers lies in [`Records`]. Rules: `conflict` says what stands in a claim's way,
-//! `nesting` what the holds of ancestors mean, and the order of grants is that of [`Rank`].
+//! [`LockTable::apply`] is the whole of it: an operation and the time in, the answer and whom else
+//! it concerns out. It has no clock, no I/O and no randomness; what it remembers lies in
+//! [`Records`]. Rules: `conflict` says what stands in a claim's way, `nesting` what the holds of
+//! ancestors mean, and the order of grants is that of [`Rank`].
 
 use std::collections::HashMap;
 
@@ -47,7 +48,8 @@ impl<R: Records> LockTable<R> {
     /// Carries out an operation at the instant `now`.
     ///
     /// # Errors
-    /// Those of the records. What was changed by then is half done, and has to be undone by whoever keeps the records.
+    /// Those of the records. What was changed by then is half done, and has to be undone by whoever
+    /// keeps the records.
     pub fn apply(&mut self, now: Micros, op: Op) -> Result<Outcome, R::Error> {
         let mut granted = Vec::new();
         let expired = self.expire(now, &mut granted)?;
@@ -66,7 +68,8 @@ impl<R: Records> LockTable<R> {
         Ok(Outcome { reply, granted, expired })
     }
 
-    /// The sessions that a waiter waits for: as long as they all stay as they are, it can't be granted. None for any other session.
+    /// The sessions that a waiter waits for: as long as they all stay as they are, it can't be
+    /// granted. None for any other session.
     ///
     /// # Errors
     /// Those of the records.
@@ -152,7 +155,8 @@ impl<R: Records> LockTable<R> {
         self.records.put_session(id, session)
     }
 
-    /// Makes a holder of a session, be it a waiter (all claims ranked) or new (claims ranked [`Rank::LAST`]), and gives its tokens.
+    /// Makes a holder of a session, be it a waiter (all claims ranked) or new (claims ranked
+    /// [`Rank::LAST`]), and gives its tokens.
     fn grant(
         &mut self,
         now: Micros,
@@ -209,7 +213,8 @@ impl<R: Records> LockTable<R> {
     fn expire(&mut self, now: Micros, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
         let mut expired = Vec::new();
         let mut freed = Vec::new();
-        // All leave before anybody is let in, so that nobody is granted anything in the instant in which his own lease ends.
+        // All leave before anybody is let in, so that nobody is granted anything in the instant in
+        // which his own lease ends.
         while let Some(id) = self.records.due(now)? {
             freed.extend(self.remove(id)?);
             expired.push(id);
@@ -247,7 +252,8 @@ impl<R: Records> LockTable<R> {
         self.settle_all(now, &freed, granted)
     }
 
-    /// Removes a session and answers what it held or waited for; nothing for a session that did neither.
+    /// Removes a session and answers what it held or waited for; nothing for a session that did
+    /// neither.
     fn remove(&mut self, id: SessionId) -> Result<Vec<Freed>, R::Error> {
         let Some(session) = self.records.session(id)? else { return Ok(Vec::new()) };
         self.records.remove_session(id)?;
@@ -276,7 +282,8 @@ impl<R: Records> LockTable<R> {
         Ok(freed)
     }
 
-    /// Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of their own.
+    /// Counts the slots whose ancestors have given up theirs: they outlive them, and now take a
+    /// slot of their own.
     fn unshare(&mut self, name: &Resource, state: &mut ResourceState) -> Result<(), R::Error> {
         if state.shared_slots == 0 {
             return Ok(());
@@ -372,8 +379,8 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Done)
     }
 
-    /// Whether a descendant's claim waits in `span` that `keeps` does not answer for. It relies on the hold above it, and were that to
-    /// go, two such could wait for each other for ever.
+    /// Whether a descendant's claim waits in `span` that `keeps` does not answer for. It relies on
+    /// the hold above it, and were that to go, two such could wait for each other for ever.
     fn nested_waits(
         &self,
         id: SessionId,
@@ -414,12 +421,14 @@ impl<R: Records> LockTable<R> {
 
     /// Grants to the waiters that something freed lets in, first come, first served.
     ///
-    /// Whoever it lets in overlaps its span in one of its modes, for nothing else has changed; of several things freed together, each
-    /// lets in those in whose way it was. The walk ends at the first claim, granted or still waiting, that covers the span in a mode
-    /// that no later one goes with.
+    /// Whoever it lets in overlaps its span in one of its modes, for nothing else has changed; of
+    /// several things freed together, each lets in those in whose way it was. The walk ends at the
+    /// first claim, granted or still waiting, that covers the span in a mode that no later one goes
+    /// with.
     fn settle(&mut self, now: Micros, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let Freed { resource, span, modes } = freed;
-        // Modes that no later ordinary waiter can be granted here. A nested one heeds no waiter, so it is always looked at.
+        // Modes that no later ordinary waiter can be granted here. A nested one heeds no waiter, so
+        // it is always looked at.
         let mut closed = Modes::EMPTY;
         let mut after = Rank::HELD;
         let mut batch = 2;
@@ -444,7 +453,8 @@ impl<R: Records> LockTable<R> {
                     }
                 }
             }
-            // Every batch searches from the top again; as they grow, all together cost no more than a few walks.
+            // Every batch searches from the top again; as they grow, all together cost no more than
+            // a few walks.
             batch *= 2;
         }
     }

@@ -1,9 +1,10 @@
-//! Characters that a terminal obeys or hides instead of showing them. Two names that differ in one of them look the same to people, and
-//! text with one of them can show another text than it holds.
+//! Characters that a terminal obeys or hides instead of showing them. Two names that differ in one
+//! of them look the same to people, and text with one of them can show another text than it holds.
 
 use std::fmt;
 
-/// The format characters (general category Cf), line separators (Zl) and paragraph separators (Zp) of Unicode 17.0, in order.
+/// The format characters (general category Cf), line separators (Zl) and paragraph separators (Zp)
+/// of Unicode 17.0, in order.
 ///
 /// The joiners of scripts and emoji (U+200C, U+200D) are among them: they can't be seen either.
 const FORMAT: [(char, char); 21] = [

@@ -1,7 +1,7 @@
 //! Where the lock table lives: what a store does for the subcommands, and which store a URL means.
 //!
-//! A store is [`crate::lock::table::LockTable`] in a place that many processes reach. It adds what the model leaves out: who is alive,
-//! waking those who wait, and the time.
+//! A store is [`crate::lock::table::LockTable`] in a place that many processes reach. It adds what
+//! the model leaves out: who is alive, waking those who wait, and the time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -74,12 +74,13 @@ pub enum Standing {
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
-    /// The instant, as [`Hold::timeout`] gives it, by which the command must be gone unless the lease is renewed; each renewal moves
-    /// it. `None` where a hold lives as long as its process.
+    /// The instant, as [`Hold::timeout`] gives it, by which the command must be gone unless the
+    /// lease is renewed; each renewal moves it. `None` where a hold lives as long as its process.
     pub deadline: Option<Duration>,
 }
 
-/// Who holds and who waits for a resource of a request: all of them, or as many as tell why it can't be granted.
+/// Who holds and who waits for a resource of a request: all of them, or as many as tell why it
+/// can't be granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstruction {
     /// They.
@@ -133,7 +134,8 @@ pub trait Store {
     /// The namespace of its resources.
     fn namespace(&self) -> &str;
 
-    /// Whether a grant is a lease, so that a request needs terms. Elsewhere a hold lives as long as its process.
+    /// Whether a grant is a lease, so that a request needs terms. Elsewhere a hold lives as long as
+    /// its process.
     fn leases(&self) -> bool;
 
     /// Makes a request, or begins to: the first [`Hold::check`] says how it stands.
@@ -142,7 +144,8 @@ pub trait Store {
     /// The store can't be used; nothing was granted or queued then. Likewise below.
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error>;
 
-    /// A session, if it holds or waits. `resources` are where it may, for a store that finds sessions by their resources only.
+    /// A session, if it holds or waits. `resources` are where it may, for a store that finds
+    /// sessions by their resources only.
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error>;
 
     /// Gives up the part of a held interval that lies outside `span`.
@@ -154,11 +157,12 @@ pub trait Store {
     /// Who holds and who waits: for the resources named, or for all if none is. Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
 
-    /// Removes sessions that are expired or dead: those that hold or wait for the resources named, or all if none is.
-    /// With `dry_run` it only tells which.
+    /// Removes sessions that are expired or dead: those that hold or wait for the resources named,
+    /// or all if none is. With `dry_run` it only tells which.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away what is held of a resource, and tells the holders. With `dry_run` it only tells whose grants these are.
+    /// Takes away what is held of a resource, and tells the holders. With `dry_run` it only tells
+    /// whose grants these are.
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
     /// A line for each resource that the calls before could not look at or change because its state
@@ -170,23 +174,27 @@ pub trait Store {
 
 /// A request at the store, from the moment that it was made.
 ///
-/// One that is dropped without a release is left to the store, which notices the end of the process or of the lease.
+/// One that is dropped without a release is left to the store, which notices the end of the process
+/// or of the lease.
 pub trait Hold {
-    /// Descriptors, each with the events that mean: call [`Hold::check`]. An error or a hang-up always does.
+    /// Descriptors, each with the events that mean: call [`Hold::check`]. An error or a hang-up
+    /// always does.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The instant at which [`Hold::check`] is wanted even if no descriptor is ready, on the clock that runs through suspend
-    /// (`CLOCK_BOOTTIME`). Each check moves it on.
+    /// The instant at which [`Hold::check`] is wanted even if no descriptor is ready, on the clock
+    /// that runs through suspend (`CLOCK_BOOTTIME`). Each check moves it on.
     fn timeout(&self) -> Option<Duration>;
 
-    /// How the request stands now. It never waits, and does on the way what keeps the request alive.
+    /// How the request stands now. It never waits, and does on the way what keeps the request
+    /// alive.
     ///
     /// # Errors
-    /// The store can't be used, and trying again won't help; it is not asked again then. What may pass is no error but
-    /// [trouble](Hold::trouble), as long as the grant has a deadline.
+    /// The store can't be used, and trying again won't help; it is not asked again then. What may
+    /// pass is no error but [trouble](Hold::trouble), as long as the grant has a deadline.
     fn check(&mut self) -> Result<Standing, Error>;
 
-    /// Gives back the grant or the place in the queue, whichever it is by now, and whether or not it was lost.
+    /// Gives back the grant or the place in the queue, whichever it is by now, and whether or not
+    /// it was lost.
     ///
     /// # Errors
     /// The store can't be used; likewise below.
@@ -195,8 +203,8 @@ pub trait Hold {
     /// Who holds and who waits for the resources of the request.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
-    /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
-    /// command's process tree is gone, even if rlock is killed.
+    /// Descriptors that tell other processes that this one lives, where the store goes by that. A
+    /// guardian keeps them open until the command's process tree is gone, even if rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }

@@ -19,7 +19,8 @@ pub const DEFAULT_NAMESPACE: &str = "rlock";
 /// How many bytes a namespace has at most.
 pub const NAMESPACE_BYTES_MAX: usize = 128;
 
-/// Opens the store that `url` names, or the embedded one in its default directory. Reaching a server may take `connect_timeout`.
+/// Opens the store that `url` names, or the embedded one in its default directory. Reaching a
+/// server may take `connect_timeout`.
 ///
 /// # Errors
 /// The URL, the namespace or a password makes no sense, or the store can't be used.
@@ -95,7 +96,8 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
         return Err(Error::Usage(format!("the store is no URL: write it as file:///directory or {SCHEMES}")));
     };
     if scheme != "file" {
-        // Not the whole URL, which may have a password in it; nor what is no scheme, which may be one.
+        // Not the whole URL, which may have a password in it; nor what is no scheme, which may be
+        // one.
         let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
         let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
         return Err(Error::Usage(format!(

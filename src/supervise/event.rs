@@ -1,6 +1,7 @@
 //! The words between the loop and the machine: what can happen, and what can be done about it.
 //!
-//! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is [`super::run`]'s.
+//! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is
+//! [`super::run`]'s.
 
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ impl Signal {
         Ended::Signal(self.kernel().as_raw()).exit_code()
     }
 
-    /// Whether a program that does nothing about the signal is ended by it: while no command runs, these cancel the request.
+    /// Whether a program that does nothing about the signal is ended by it: while no command runs,
+    /// these cancel the request.
     pub const fn ends_by_default(self) -> bool {
         !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
     }
@@ -133,7 +135,8 @@ impl Ended {
 pub enum Group {
     /// Not that of rlock, for there is no terminal: the group of the guardian, which leads it.
     Own,
-    /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work untouched.
+    /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work
+    /// untouched.
     Shared,
 }
 
@@ -142,11 +145,13 @@ pub enum Group {
 pub enum Event {
     /// The store says: still in the queue.
     Queued,
-    /// The store is out of reach, where the request is in the queue as far as anybody knows; it is tried again.
+    /// The store is out of reach, where the request is in the queue as far as anybody knows; it is
+    /// tried again.
     OutOfReach,
     /// The store says: granted. Again with each renewal, which moves the deadline.
     Granted {
-        /// When the command must be gone unless the lease is renewed; `None` where there is no lease.
+        /// When the command must be gone unless the lease is renewed; `None` where there is no
+        /// lease.
         deadline: Option<Duration>,
     },
     /// The store says: neither granted nor queued, now or ever; the exit code that says why.
@@ -174,7 +179,8 @@ pub enum Event {
     Ended(Ended),
     /// Nothing is left of what the command has started.
     RestEnded,
-    /// The grant or the place in the queue was given back. A release that finds the grant gone brings [`Event::Lost`] instead.
+    /// The grant or the place in the queue was given back. A release that finds the grant gone
+    /// brings [`Event::Lost`] instead.
     Released,
     /// Time has passed, nothing else.
     Tick,
@@ -198,7 +204,8 @@ pub enum Action {
     Start,
     /// Send the signal to the command's process alone, as if its sender had.
     Pass(Signal),
-    /// Send the signal to what is left of the command's group: in a shared one, to what the command has started.
+    /// Send the signal to what is left of the command's group: in a shared one, to what the command
+    /// has started.
     PassGroup(Signal),
     /// Ask the command's whole process tree to end: SIGTERM.
     Terminate,
@@ -214,14 +221,15 @@ pub enum Action {
     Reap,
     /// Wait for the end of what the command has started; answer with [`Event::RestEnded`].
     AwaitRest,
-    /// Give back the grant or the place in the queue, whichever there is by now; answer with [`Event::Released`] or [`Event::Lost`].
+    /// Give back the grant or the place in the queue, whichever there is by now; answer with
+    /// [`Event::Released`] or [`Event::Lost`].
     Release,
     /// Show on the terminal who holds what the request waits for.
     ShowWaiting,
     /// Take that line away again.
     HideWaiting,
-    /// Say that the wait is over, and who holds; answer with [`Event::BusyReported`], or [`Event::StoreFailed`] where the store can't
-    /// tell.
+    /// Say that the wait is over, and who holds; answer with [`Event::BusyReported`], or
+    /// [`Event::StoreFailed`] where the store can't tell.
     ReportBusy,
     /// Say what the store or the start of the command failed with, or why the request was denied.
     ReportFailure,

@@ -14,9 +14,9 @@
 //! the command itself.
 //!
 //! The guardian has memory of its own, for the OOM killer ends all processes that share memory. It
-//! blocks all signals, and it is not in rlock's process group, so that a SIGKILL to that group misses
-//! it. It keeps the beacon of an embedded store open, so that the lock is not granted to another
-//! request before the tree is gone.
+//! blocks all signals, and it is not in rlock's process group, so that a SIGKILL to that group
+//! misses it. It keeps the beacon of an embedded store open, so that the lock is not granted to
+//! another request before the tree is gone.
 //!
 //! After rlock's end its orphans belong to another process. The guardian finds the tree by the
 //! command's process group, by descent, and by the session id in the environment of processes. A
@@ -29,7 +29,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal as Kernel, getpid, kill_process, pidfd_open, setpgid};
+use rustix::process::{Pid, PidfdFlags, Signal as Kernel, getpid, getppid, kill_process, pidfd_open, setpgid};
 
 use super::processes::{self, Process, Stat, own_group};
 use super::tree;
@@ -129,18 +129,13 @@ fn close_all_but(mut kept: Vec<RawFd>) {
     }
 }
 
-/// Kills the tree, with what it starts meanwhile, and returns when none of it is left. A process that
-/// may not be signalled is left alone.
+/// Kills the tree, with what it starts meanwhile, and returns when none of it is left. A process
+/// that may not be signalled is left alone.
 fn end_tree(ward: &Ward) {
     let mut beyond: Vec<Process> = Vec::new();
     // No process of the tree is older than the first guardian; no other one knows how old they are.
     let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
     let since = if ward.is_first { own_start() } else { 0 };
-    let is_of_tree = |stat: &Stat| {
-        // The environment comes last, for reading that of all processes would take long.
-        stat.group == own_group()
-            || stat.process.started >= since && processes::names_session(stat.process.pid, &ward.session)
-    };
     loop {
         let all = processes::all();
         if all.is_empty() {
@@ -148,6 +143,14 @@ fn end_tree(ward: &Ward) {
             let _ = rustix::process::kill_current_process_group(Kernel::KILL);
             return;
         }
+        // The orphans of rlock have the same new parent as this process, which is one of them.
+        let reaper = getppid();
+        let is_of_tree = |stat: &Stat| {
+            stat.group == own_group()
+                || stat.parent == reaper
+                    && stat.process.started >= since
+                    && processes::names_session(stat.process.pid, &ward.session)
+        };
         let mut left = tree::seeded(&all, getpid(), is_of_tree);
         left.retain(|process| !beyond.contains(process));
         if left.is_empty() {

@@ -1,6 +1,7 @@
 //! What to do instead where a command was not found because only a shell could have run it.
 //!
-//! Users forget that rlock starts a program and no shell: a whole command line in one word, a builtin or a function is no program.
+//! Users forget that rlock starts a program and no shell: a whole command line in one word, a
+//! builtin or a function is no program.
 
 use std::ffi::{OsStr, OsString};
 
@@ -12,8 +13,9 @@ pub(super) fn function_variable(program: &OsStr) -> OsString {
     name
 }
 
-/// What to do about a program that was not found, to be added to the line that says so after `; `. `is_function` tells whether the
-/// environment has a bash function of this name, see [`function_variable`].
+/// What to do about a program that was not found, to be added to the line that says so after `; `.
+/// `is_function` tells whether the environment has a bash function of this name, see
+/// [`function_variable`].
 pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
     // What is no text was not typed, and a hint could not quote it.
     let program = program.to_str()?;
@@ -41,7 +43,8 @@ fn quoted(word: &str) -> String {
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The builtins and reserved words of POSIX shells and bash. Some are programs as well; a hint is asked for only where they are not.
+/// The builtins and reserved words of POSIX shells and bash. Some are programs as well; a hint is
+/// asked for only where they are not.
 const IN_THE_SHELL: [&str; 64] = [
     "!", ".", ":", "[", "[[", "{", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command",
     "compgen", "complete", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export",

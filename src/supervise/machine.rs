@@ -1,6 +1,7 @@
 //! The state machine that decides everything about a supervised command.
 //!
-//! Pure: no clock, no process, no descriptor. [`super::run`] tells it what happened and when, and does what it says.
+//! Pure: no clock, no process, no descriptor. [`super::run`] tells it what happened and when, and
+//! does what it says.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::lock::lease;
 pub struct Settings {
     /// Where the command will run.
     pub group: Group,
-    /// From SIGTERM to SIGKILL when the grant is lost. SIGKILL may come earlier, but no later than the deadline.
+    /// From SIGTERM to SIGKILL when the grant is lost. SIGKILL may come earlier, but no later than
+    /// the deadline.
     pub grace: Duration,
     /// How long to stay in the queue; `None` for as long as it takes.
     pub wait: Option<Duration>,
@@ -26,7 +28,8 @@ pub struct Settings {
 /// How long a wait may last before it is shown.
 pub const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the store of a wait may be out of reach before that is said. A failover or a new start of a server is no news.
+/// How long the store of a wait may be out of reach before that is said. A failover or a new start
+/// of a server is no news.
 pub const TROUBLE_AFTER: Duration = Duration::from_secs(30);
 
 /// How long the start of a command may take at most. Signals wait meanwhile.
@@ -60,7 +63,8 @@ enum State {
     GivingUp,
     Starting,
     Running,
-    /// The command's tree was asked to end, for the grant is lost; it has until the timer [`Timer::Kill`].
+    /// The command's tree was asked to end, for the grant is lost; it has until the timer
+    /// [`Timer::Kill`].
     Stopping,
     /// The lost command has ended, and what it started has until the same timer.
     Clearing,
@@ -85,35 +89,44 @@ enum State {
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
 ///
-/// While the command is **starting** rlock stands still until the kernel has opened the program, which may take long on
-/// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease can be renewed after it.
+/// While the command is **starting** rlock stands still until the kernel has opened the program,
+/// which may take long on a slow file system. [`start_limit`](Machine::start_limit) bounds that
+/// time, so that the lease can be renewed after it.
 ///
-/// A wait that is over where nobody knows whether the store is still there did not end because somebody holds: it is **given up** by
-/// asking once more.
+/// A wait that is over where nobody knows whether the store is still there did not end because
+/// somebody holds: it is **given up** by asking once more.
 ///
-/// From Running to Done is by **leaving**: the store may have taken the grant away without a word so far, and says so to the release.
+/// From Running to Done is by **leaving**: the store may have taken the grant away without a word
+/// so far, and says so to the release.
 ///
-/// A grant with a deadline is **overdue** from a grace before it until a renewal moves it. A command is then asked to
-/// end, so that it is gone by the deadline; one whose deadline has passed already, in a suspend or a stop, is killed at
-/// once. Before a signal is passed on the time is looked at, so that no command is continued that has no lease any
-/// more. (Where it shares rlock's group, whoever continues rlock has continued the command with it, and nothing can be
-/// earlier than that.)
+/// A grant with a deadline is **overdue** from a grace before it until a renewal moves it. A
+/// command is then asked to end, so that it is gone by the deadline; one whose deadline has passed
+/// already, in a suspend or a stop, is killed at once. Before a signal is passed on the time is
+/// looked at, so that no command is continued that has no lease any more. (Where it shares rlock's
+/// group, whoever continues rlock has continued the command with it, and nothing can be earlier
+/// than that.)
 ///
-/// While rlock is **stopped** nobody renews, so a leased command and what it started must not run on: rlock stops when it
-/// has seen the command stopped, and stops the rest of the tree first. A command that ignores SIGTSTP stops neither.
+/// While rlock is **stopped** nobody renews, so a leased command and what it started must not run
+/// on: rlock stops when it has seen the command stopped, and stops the rest of the tree first. A
+/// command that ignores SIGTSTP stops neither.
 ///
-/// A command that is seen to have **ended** before its deadline ended with its lock held, and its end counts, unless it
-/// was asked to end. When the deadline has passed as well nobody can tell which came first, and a success that may be
-/// none is worse than a loss that may be none: the lease counts as lost.
+/// A command that is seen to have **ended** before its deadline ended with its lock held, and its
+/// end counts, unless it was asked to end. When the deadline has passed as well nobody can tell
+/// which came first, and a success that may be none is worse than a loss that may be none: the
+/// lease counts as lost.
 ///
 /// The calling contract:
-/// - Every event goes to [`on`](Self::on), the actions are carried out in order and before the next event is taken in, but for
+/// - Every event goes to [`on`](Self::on), the actions are carried out in order and before the next
+///   event is taken in, but for
 ///   events that an action itself brings about.
-/// - The caller of [`Action::Start`] first tells of the signals that came by then, and then of the time by an
+/// - The caller of [`Action::Start`] first tells of the signals that came by then, and then of the
+///   time by an
 ///   [`Event::Tick`]. It starts only if [`may_start`](Self::may_start) still says so: after a signal between grant and
 ///   start, or with a lease that may not last, nothing is started.
-/// - When [`next_timeout`](Self::next_timeout) has passed the caller sends [`Event::Tick`]; an early one does no harm.
-/// - `now` and the timeouts are instants of one clock that runs through suspend, given as the time since its start.
+/// - When [`next_timeout`](Self::next_timeout) has passed the caller sends [`Event::Tick`]; an
+///   early one does no harm.
+/// - `now` and the timeouts are instants of one clock that runs through suspend, given as the time
+///   since its start.
 /// - After [`Action::Exit`] nothing more comes, whatever happens.
 #[derive(Debug)]
 pub struct Machine {
@@ -184,8 +197,8 @@ impl Machine {
         self.state == State::Starting
     }
 
-    /// How long the start of the command may take. The second half of the time until the command would have to end is
-    /// left for the renewal.
+    /// How long the start of the command may take. The second half of the time until the command
+    /// would have to end is left for the renewal.
     pub fn start_limit(&self, now: Duration) -> Duration {
         let left = self.timers[Timer::Terminate as usize].map(|at| at.saturating_sub(now) / 2);
         left.map_or(START_LIMIT, |left| left.clamp(START_LIMIT_LEAST, START_LIMIT))
@@ -240,7 +253,8 @@ impl Machine {
         match signal {
             Signal::Winch => vec![],
             Signal::Cont => self.show_again(),
-            // The line goes, for the shell is about to write its prompt; `show_again` brings it back.
+            // The line goes, for the shell is about to write its prompt; `show_again` brings it
+            // back.
             Signal::Tstp if self.shown => vec![Action::HideWaiting, Action::StopSelf(Stop::Tstp)],
             Signal::Tstp => vec![Action::StopSelf(Stop::Tstp)],
             cancelling => self.cancel(cancelling, sender),
@@ -336,14 +350,16 @@ impl Machine {
                 self.exit = Some(self.exit_as(ended));
                 self.passed_to_rest(ended).into_iter().chain([Action::Reap, Action::Release]).collect()
             }
-            // The time goes first: what is overdue must be neither continued nor left alone while rlock stops.
+            // The time goes first: what is overdue must be neither continued nor left alone while
+            // rlock stops.
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick if self.due(Timer::Terminate, now) => {
                 let mut actions = self.end(Action::ReportOverdue(Consequence::Stopped), now);
                 actions.extend(self.on(event, now));
                 actions
             }
             Event::Signal { signal, sender } => self.signal_running(signal, sender),
-            // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get the terminal back.
+            // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get
+            // the terminal back.
             Event::CommandStopped(stop) if self.settings.group == Group::Shared => vec![Action::StopSelf(stop)],
             Event::CommandStopped(_) if std::mem::take(&mut self.stops) => {
                 self.frozen = true;
@@ -380,8 +396,8 @@ impl Machine {
     fn signal_running(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
         self.interrupted |= signal == Signal::Int && sender == Sender::Terminal;
         let pass = self.pass(signal, sender);
-        // In a shared group rlock stops when the command has, not before: a shell that took the terminal back earlier would
-        // stop an editor in the middle of putting the screen in order.
+        // In a shared group rlock stops when the command has, not before: a shell that took the
+        // terminal back earlier would stop an editor in the middle of putting the screen in order.
         let stops = signal == Signal::Tstp && self.settings.group == Group::Own;
         let leased = self.deadline.is_some();
         self.stops = signal != Signal::Cont && (self.stops || stops && leased);
@@ -391,7 +407,8 @@ impl Machine {
 
     fn stopping(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match event {
-            // It stays lost, for the command has been told; but it may have its whole grace if that was cut short.
+            // It stays lost, for the command has been told; but it may have its whole grace if that
+            // was cut short.
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 self.set_kill();
@@ -401,7 +418,8 @@ impl Machine {
                 self.state = State::Killed;
                 vec![Action::Kill]
             }
-            // Nobody but rlock will kill the command when its time is over, so rlock must not stop now.
+            // Nobody but rlock will kill the command when its time is over, so rlock must not stop
+            // now.
             Event::Signal { signal: Signal::Tstp, .. } => vec![],
             Event::Signal { signal, sender } => self.pass(signal, sender).into_iter().collect(),
             Event::Ended(_) => {
@@ -416,7 +434,8 @@ impl Machine {
         }
     }
 
-    /// What the lost command started has its grace as the command had. The command itself takes no signal any more.
+    /// What the lost command started has its grace as the command had. The command itself takes no
+    /// signal any more.
     fn clearing(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match event {
             Event::Granted { deadline } => {
@@ -440,22 +459,24 @@ impl Machine {
                 let exit = self.exit;
                 self.finish(exit)
             }
-            // It was taken away while the command ran, or in the instant since: as with a deadline, nobody can tell.
+            // It was taken away while the command ran, or in the instant since: as with a deadline,
+            // nobody can tell.
             Event::Lost => self.finish([Action::ReportLost(Consequence::EndedLate), Action::Exit(exit::LOST)]),
             _ => vec![],
         }
     }
 
     fn end_as_lost(&mut self) -> Vec<Action> {
-        // What the command leaves behind would go on without the lock, hence the second kill. And the grant is gone, but not what
-        // else the store keeps for it.
+        // What the command leaves behind would go on without the lock, hence the second kill. And
+        // the grant is gone, but not what else the store keeps for it.
         self.finish([Action::Kill, Action::Reap, Action::Release, Action::Exit(exit::LOST)])
     }
 
     /// The passing on of a signal that the command has not had from its sender already.
     fn pass(&mut self, signal: Signal, sender: Sender) -> Option<Action> {
         let had_it = self.settings.group == Group::Shared && sender != Sender::Other;
-        // A second SIGCONT does no harm, a missing one leaves the command stopped: rlock may have been continued alone.
+        // A second SIGCONT does no harm, a missing one leaves the command stopped: rlock may have
+        // been continued alone.
         if had_it && signal != Signal::Cont {
             return None;
         }
@@ -466,8 +487,9 @@ impl Machine {
         Some(if to_all { Action::Thaw } else { Action::Pass(signal) })
     }
 
-    /// The signal that ended the command, for the rest of what it started in its group: else `sh -c 'a; b'` would leave `a` running without
-    /// the lock, since a passed signal reaches the shell only.
+    /// The signal that ended the command, for the rest of what it started in its group: else `sh -c
+    /// 'a; b'` would leave `a` running without the lock, since a passed signal reaches the shell
+    /// only.
     fn passed_to_rest(&self, ended: Ended) -> Option<Action> {
         let Ended::Signal(number) = ended else { return None };
         let signal = Signal::from_number(number)?;
@@ -507,8 +529,8 @@ impl Machine {
 
 /// How to leave when the signal ended the command, or the request.
 ///
-/// After Ctrl-C a shell ends its script or loop only if the program that it waited for was ended by SIGINT too: one that exits, be it
-/// with 130, has handled the key and wants the script to go on.
+/// After Ctrl-C a shell ends its script or loop only if the program that it waited for was ended by
+/// SIGINT too: one that exits, be it with 130, has handled the key and wants the script to go on.
 fn exit_after(signal: Signal, by_key: bool) -> Action {
     if by_key { Action::ExitBy(signal) } else { Action::Exit(signal.exit_code()) }
 }

@@ -1,7 +1,8 @@
-//! The loop: tells the machine what happens and does what it says, in one thread and without polling by time.
+//! The loop: tells the machine what happens and does what it says, in one thread and without
+//! polling by time.
 //!
-//! It decides nothing. One `poll` waits for the signals, for the descriptors of the request at the store, and for the machine's
-//! next timer.
+//! It decides nothing. One `poll` waits for the signals, for the descriptors of the request at the
+//! store, and for the machine's next timer.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -33,7 +34,8 @@ pub enum Standing {
     Granted {
         /// The tokens, claim by claim.
         tokens: Vec<u64>,
-        /// The instant of `CLOCK_BOOTTIME` by which the command must be gone unless a renewal moves it.
+        /// The instant of `CLOCK_BOOTTIME` by which the command must be gone unless a renewal moves
+        /// it.
         deadline: Option<Duration>,
     },
     /// Neither granted nor queued.
@@ -43,28 +45,31 @@ pub enum Standing {
         /// One line that says why, if it is to be said.
         text: Option<String>,
     },
-    /// The grant, or the place in the queue, was taken away; one line that says how, and to which what becomes of the
-    /// command is added.
+    /// The grant, or the place in the queue, was taken away; one line that says how, and to which
+    /// what becomes of the command is added.
     Lost(String),
 }
 
 /// What the loop needs of a request at the store, from the moment that it was made.
 pub trait Hold {
-    /// Descriptors whose readiness means: call [`check`](Self::check). An error or a hang-up counts as ready.
+    /// Descriptors whose readiness means: call [`check`](Self::check). An error or a hang-up counts
+    /// as ready.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The instant of `CLOCK_BOOTTIME` at which [`check`](Self::check) is wanted even if no descriptor is ready. Each
-    /// check moves it on.
+    /// The instant of `CLOCK_BOOTTIME` at which [`check`](Self::check) is wanted even if no
+    /// descriptor is ready. Each check moves it on.
     fn timeout(&self) -> Option<Duration>;
 
     /// What became of the request; never blocks. It may be asked more often than something happens.
     ///
     /// # Errors
-    /// The store's, one line. After an error, after [`Standing::Denied`] and [`Standing::Lost`], it is not asked again.
+    /// The store's, one line. After an error, after [`Standing::Denied`] and [`Standing::Lost`], it
+    /// is not asked again.
     fn check(&mut self) -> anyhow::Result<Standing>;
 
-    /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was lost is no error: if it was a grant
-    /// that should have been there still, gives the line of [`Standing::Lost`].
+    /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was
+    /// lost is no error: if it was a grant that should have been there still, gives the line of
+    /// [`Standing::Lost`].
     ///
     /// # Errors
     /// One line that says so, what follows from it, and the store's reason.
@@ -84,11 +89,12 @@ pub trait Hold {
         self.blocked_by()
     }
 
-    /// Descriptors that tell other processes that this one lives, where the store goes by that. A guardian keeps them open until the
-    /// command's process tree is gone, even if rlock is killed.
+    /// Descriptors that tell other processes that this one lives, where the store goes by that. A
+    /// guardian keeps them open until the command's process tree is gone, even if rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// One line that says that the lease was not renewed in time, and why; as with [`Standing::Lost`] it is added to.
+    /// One line that says that the lease was not renewed in time, and why; as with
+    /// [`Standing::Lost`] it is added to.
     fn overdue(&self) -> String;
 }
 
@@ -101,7 +107,8 @@ pub struct Options {
     pub wait: Option<Duration>,
     /// The exit code when the wait is over.
     pub busy_code: u8,
-    /// Whether a wait that lasts is shown: standard error is a terminal, and nobody asked for quiet.
+    /// Whether a wait that lasts is shown: standard error is a terminal, and nobody asked for
+    /// quiet.
     pub notice: bool,
     /// Whether the lines that say "busy", or that a wait goes on without its store, are left out.
     pub quiet: bool,
@@ -109,12 +116,13 @@ pub struct Options {
 
 /// Waits for the grant, runs the command under it, releases, and returns the exit code.
 ///
-/// `signals` were installed before the request was made. `environment` gives the variables for the command, once the
-/// tokens are known and the command is about to start. Whatever there is to say has been said on standard error when
-/// this returns.
+/// `signals` were installed before the request was made. `environment` gives the variables for the
+/// command, once the tokens are known and the command is about to start. Whatever there is to say
+/// has been said on standard error when this returns.
 ///
 /// # Errors
-/// A failure of the kernel that leaves nothing to supervise with. A command that still runs dies with rlock.
+/// A failure of the kernel that leaves nothing to supervise with. A command that still runs dies
+/// with rlock.
 pub fn run(
     hold: &mut dyn Hold,
     command: CommandSpec,
@@ -195,9 +203,9 @@ where
 {
     /// Waits for something to happen and tells the machine.
     ///
-    /// The order matters where several things have: signals first, for they cancel a grant that came with them; the
-    /// store before the command, so that a grant that was lost is lost even if the command ended in the same instant;
-    /// the time last, for a renewal may have come in time.
+    /// The order matters where several things have: signals first, for they cancel a grant that
+    /// came with them; the store before the command, so that a grant that was lost is lost even if
+    /// the command ended in the same instant; the time last, for a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
         let store_is_ready = self.wait()?;
         let child_changed = self.take_signals()?;
@@ -210,7 +218,8 @@ where
         self.on(Event::Tick)
     }
 
-    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be asked.
+    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be
+    /// asked.
     fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.hold.descriptors(), self.hold.timeout()) } else { (Vec::new(), None) };
@@ -230,7 +239,8 @@ where
         Ok(store_spoke || asking.is_some_and(|at| at <= now()))
     }
 
-    /// Tells the machine of the signals that have come; says whether the command is to be looked at.
+    /// Tells the machine of the signals that have come; says whether the command is to be looked
+    /// at.
     fn take_signals(&mut self) -> anyhow::Result<bool> {
         let mut child_changed = false;
         while let Some(arrival) = self.signals.next() {
@@ -248,8 +258,8 @@ where
     /// Asks the store and tells the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let standing = self.hold.check();
-        // What failed or is over may have descriptors that stay ready for ever, and asking again would turn the loop
-        // into a busy one.
+        // What failed or is over may have descriptors that stay ready for ever, and asking again
+        // would turn the loop into a busy one.
         self.asks = matches!(
             standing,
             Ok(Standing::Asking | Standing::Waiting | Standing::OutOfReach(_) | Standing::Granted { .. })
@@ -286,7 +296,8 @@ where
             child::reap_inherited();
         }
         let Some(child) = &mut self.child else { return Ok(()) };
-        // One look for each SIGCHLD: what changes after it brings another, and comes after the signals that were noted meanwhile.
+        // One look for each SIGCHLD: what changes after it brings another, and comes after the
+        // signals that were noted meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
             None => Ok(()),
             Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
@@ -308,7 +319,8 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
-            // Nothing that can't be said may keep the lock held: that goes for all the messages here.
+            // Nothing that can't be said may keep the lock held: that goes for all the messages
+            // here.
             Action::HideWaiting => drop(self.line.hide(self.messages)),
             Action::ReportBusy => self.report_busy()?,
             Action::ReportFailure => self.say_failure("", ""),
@@ -431,8 +443,9 @@ where
         }
     }
 
-    /// Says a line; from the start of the command on, only when all is over. Standard error may be a pipe that nobody
-    /// reads or a terminal that is held, and to wait for it could mean to miss the command's deadline.
+    /// Says a line; from the start of the command on, only when all is over. Standard error may be
+    /// a pipe that nobody reads or a terminal that is held, and to wait for it could mean to miss
+    /// the command's deadline.
     fn say(&mut self, kind: &str, text: &str) {
         self.unsaid.push(format!("rlock: {kind}{}", one_line(&reason(&text))));
         if self.child.is_none() {

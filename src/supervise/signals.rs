@@ -1,8 +1,9 @@
 //! Receives signals: each with its sender, through a descriptor that the loop polls.
 //!
-//! No thread: a handler notes the signal and makes the descriptor ready. What a signal leads to is [`super::machine`]'s business.
-//! Here is also what has to be undone for others: the command starts with the dispositions and the mask that rlock was started
-//! with, and rlock stops itself as if it had no handler.
+//! No thread: a handler notes the signal and makes the descriptor ready. What a signal leads to is
+//! [`super::machine`]'s business. Here is also what has to be undone for others: the command starts
+//! with the dispositions and the mask that rlock was started with, and rlock stops itself as if it
+//! had no handler.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,12 +22,14 @@ use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
 
-/// The signals of a write that fails: to a pipe that nobody reads, and beyond the limit on the size of files.
+/// The signals of a write that fails: to a pipe that nobody reads, and beyond the limit on the size
+/// of files.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 /// What rlock, and so its command, was to do on them.
 static BEFORE_WRITES: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Ignores SIGPIPE and SIGXFSZ from here on: a write that fails is an error, not a death. The command is not concerned.
+/// Ignores SIGPIPE and SIGXFSZ from here on: a write that fails is an error, not a death. The
+/// command is not concerned.
 pub fn ignore_failed_writes() {
     let ignored = action(libc::SIG_IGN);
     for (signal, before) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
@@ -61,8 +64,8 @@ impl Source {
 
     /// Tells whether the command has had `signal` from its sender too.
     ///
-    /// Whoever else is in a shared group may have sent to the group or to rlock alone, which nobody can tell; a signal too many
-    /// is better than a `kill $!` in a script that nobody hears.
+    /// Whoever else is in a shared group may have sent to the group or to rlock alone, which nobody
+    /// can tell; a signal too many is better than a `kill $!` in a script that nobody hears.
     pub fn sender(self, signal: Signal, command: Option<Pid>) -> Sender {
         if self.kernel {
             // When a line hangs up the kernel tells the leader of the session alone, not its group.
@@ -88,10 +91,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to receive [`Signal::ALL`] and SIGCHLD. To be called before the request is made, so that none is lost.
+    /// Starts to receive [`Signal::ALL`] and SIGCHLD. To be called before the request is made, so
+    /// that none is lost.
     ///
-    /// HUP, INT and QUIT that rlock was started with ignored (nohup, background jobs of a script) stay ignored. What it was started
-    /// with blocked is so for the command alone: who never hears that the command has ended would hold its lock for ever.
+    /// HUP, INT and QUIT that rlock was started with ignored (nohup, background jobs of a script)
+    /// stay ignored. What it was started with blocked is so for the command alone: who never hears
+    /// that the command has ended would hold its lock for ever.
     ///
     /// # Errors
     /// The kernel's, when it has no descriptors left.
@@ -123,7 +128,8 @@ impl Signals {
         Ok(Self { delivery, kept: VecDeque::new(), before, inherited })
     }
 
-    /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells no more.
+    /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells
+    /// no more.
     pub fn has_more(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -135,7 +141,8 @@ impl Signals {
 
     /// The next of the signals that have come, without waiting. To be asked until there are none.
     ///
-    /// Of several they come in the order of their numbers, as the kernel itself delivers pending ones.
+    /// Of several they come in the order of their numbers, as the kernel itself delivers pending
+    /// ones.
     #[expect(clippy::should_implement_trait, reason = "an end of this iteration is for now only")]
     pub fn next(&mut self) -> Option<Arrival> {
         loop {
@@ -158,8 +165,9 @@ impl Signals {
 
     /// Takes out what the handlers have noted.
     ///
-    /// Of a SIGTSTP and a SIGCONT that came together nobody can tell any more which came last, so the SIGTSTP is dropped: who was
-    /// to stop can be told again, but who stops with a lock in hand may have nobody left to continue it.
+    /// Of a SIGTSTP and a SIGCONT that came together nobody can tell any more which came last, so
+    /// the SIGTSTP is dropped: who was to stop can be told again, but who stops with a lock in hand
+    /// may have nobody left to continue it.
     fn gather(&mut self) {
         self.kept.extend(self.delivery.pending());
         if self.is_continued() {
@@ -171,10 +179,12 @@ impl Signals {
         self.kept.iter().any(|origin| origin.signal == Signal::Cont.kernel().as_raw())
     }
 
-    /// Stops this process as the signal would if there were no handler, and returns when it has been continued.
+    /// Stops this process as the signal would if there were no handler, and returns when it has
+    /// been continued.
     ///
-    /// The disposition that rlock was started with does it, not SIGSTOP: in a group that no shell watches over the kernel
-    /// ignores SIGTSTP, and nobody would ever continue us. If a SIGCONT has come in the meantime it does not stop at all.
+    /// The disposition that rlock was started with does it, not SIGSTOP: in a group that no shell
+    /// watches over the kernel ignores SIGTSTP, and nobody would ever continue us. If a SIGCONT has
+    /// come in the meantime it does not stop at all.
     ///
     /// # Errors
     /// The kernel's; none is expected.
@@ -194,9 +204,9 @@ impl Signals {
         raised
     }
 
-    /// Raises the stop signal and looks for a SIGCONT that comes just now: while it is pending a SIGCONT takes it back, and one that
-    /// came before was noted. What remains is one in the very system call that raises it, and with SIGSTOP, which can't be held back,
-    /// in the one after.
+    /// Raises the stop signal and looks for a SIGCONT that comes just now: while it is pending a
+    /// SIGCONT takes it back, and one that came before was noted. What remains is one in the very
+    /// system call that raises it, and with SIGSTOP, which can't be held back, in the one after.
     fn raise_stop(&mut self, stop: Stop) -> io::Result<()> {
         let number = stop.kernel().as_raw();
         let _held_back = HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&[number]))? };
@@ -212,14 +222,16 @@ impl Signals {
         Ok(())
     }
 
-    /// Drops what would stop us again. The kernel drops pending stop signals on SIGCONT; those that wait here are no different.
+    /// Drops what would stop us again. The kernel drops pending stop signals on SIGCONT; those that
+    /// wait here are no different.
     fn forget_stops(&mut self) {
         self.gather();
         self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
     }
 
-    /// Ends this process as the signal would if there were no handler. It comes back if the signal ends nobody here, and where this
-    /// process leads the session: no shell waits for it then, and whoever does is told by the exit code.
+    /// Ends this process as the signal would if there were no handler. It comes back if the signal
+    /// ends nobody here, and where this process leads the session: no shell waits for it then, and
+    /// whoever does is told by the exit code.
     pub fn end_self(&self, signal: Signal) {
         if getsid(None).is_ok_and(|leader| leader == getpid()) {
             return;
@@ -231,13 +243,14 @@ impl Signals {
         }
     }
 
-    /// Holds all signals back from this thread until the guard goes: for the time of a fork, in which a handler that runs in the
-    /// child would swallow what was meant for the command.
+    /// Holds all signals back from this thread until the guard goes: for the time of a fork, in
+    /// which a handler that runs in the child would swallow what was meant for the command.
     pub fn hold_back(&self) -> io::Result<HeldBack> {
         Ok(HeldBack { mask: set_mask(&full_set())? })
     }
 
-    /// For the child between fork and exec: gives it the dispositions and the mask that rlock was started with.
+    /// For the child between fork and exec: gives it the dispositions and the mask that rlock was
+    /// started with.
     ///
     /// What this returns makes system calls only, so it may run there.
     pub fn undo_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
@@ -283,7 +296,8 @@ fn replace(number: libc::c_int, action: &libc::sigaction) -> io::Result<libc::si
 
 fn sigaction(number: libc::c_int, new: *const libc::sigaction) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::uninit();
-    // SAFETY: `new` is null or comes from a reference, and each action put in place was one before; `old` has room for one.
+    // SAFETY: `new` is null or comes from a reference, and each action put in place was one before;
+    // `old` has room for one.
     if unsafe { libc::sigaction(number, new, old.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -304,7 +318,8 @@ fn full_set() -> libc::sigset_t {
 /// The set of these signals.
 fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset writes a whole set to the pointer that it is given, and sigaddset changes it.
+    // SAFETY: sigemptyset writes a whole set to the pointer that it is given, and sigaddset changes
+    // it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for number in numbers {
@@ -331,7 +346,8 @@ fn change_mask(how: libc::c_int, mask: &libc::sigset_t) -> io::Result<libc::sigs
     Ok(unsafe { old.assume_init() })
 }
 
-/// Signals go to every test of this process at once, so those that send or receive any hold this lock.
+/// Signals go to every test of this process at once, so those that send or receive any hold this
+/// lock.
 #[cfg(test)]
 pub(crate) fn one_test_at_a_time() -> std::sync::MutexGuard<'static, ()> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -395,7 +411,8 @@ mod tests {
         sibling.wait().unwrap();
     }
 
-    /// Sends these to this process, each when the one before was noted: any thread of the test may take it.
+    /// Sends these to this process, each when the one before was noted: any thread of the test may
+    /// take it.
     fn noted(sent: &[Signal]) -> Signals {
         let mut signals = Signals::install().unwrap();
         for signal in sent {

@@ -6,8 +6,8 @@
 //! itself cannot do what has to be done in the child.
 //!
 //! While this process stands still it renews no lease and takes no signal. So the child has a limit
-//! for the time that the kernel takes to open the program: a timer that kills the child and that ends
-//! when the program is executed.
+//! for the time that the kernel takes to open the program: a timer that kills the child and that
+//! ends when the program is executed.
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
@@ -43,8 +43,8 @@ struct Plan<'a> {
 ///
 /// # Errors
 /// The kernel's, be it in the child or here; what `prepare` fails with;
-/// [`TimedOut`](io::ErrorKind::TimedOut) if the program could not be opened within `limit`. No child
-/// is left then.
+/// [`TimedOut`](io::ErrorKind::TimedOut) if the program could not be opened within `limit`. No
+/// child is left then.
 pub(super) fn spawn(
     argv: &[OsString],
     variables: &[(OsString, OsString)],
@@ -66,8 +66,9 @@ pub(super) fn spawn(
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let begun = Instant::now();
     // SAFETY: `top` is the aligned end of a stack that nothing else uses. With `plan` and all that
-    // `plan` points to it outlives the child's use of this memory, for this thread stands still until
-    // the child has executed the program or ended. The child does no more than `in_child` says.
+    // `plan` points to it outlives the child's use of this memory, for this thread stands still
+    // until the child has executed the program or ended. The child does no more than `in_child`
+    // says.
     let pid = unsafe { libc::clone(in_child, top.cast(), flags, (&raw mut plan).cast()) };
     let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
     let error = match plan.error {
@@ -92,7 +93,8 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
     let error = match set_limit(plan.limit).and_then(|()| (plan.prepare)()) {
         Ok(()) => {
-            // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the first has a word.
+            // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
+            // first has a word.
             unsafe { libc::execvpe(*plan.argv, plan.argv, plan.environment) };
             io::Error::last_os_error()
         }
@@ -103,8 +105,8 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
     signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
 }
 
-/// Has the kernel kill this process after a time, unless it executes a program before, which deletes
-/// its timers (timer_create(2)).
+/// Has the kernel kill this process after a time, unless it executes a program before, which
+/// deletes its timers (timer_create(2)).
 fn set_limit(limit: Duration) -> io::Result<()> {
     // SAFETY: of all zeros it is a sigevent without a value.
     let mut event: libc::sigevent = unsafe { zeroed() };
@@ -117,8 +119,8 @@ fn set_limit(limit: Duration) -> io::Result<()> {
     };
     let time = libc::itimerspec { it_interval: interval, it_value: value };
     let mut timer: c_int = 0;
-    // SAFETY: the kernel reads `event` and `time` and writes `timer`. The calls of the C library are
-    // not used, for they may allocate memory.
+    // SAFETY: the kernel reads `event` and `time` and writes `timer`. The calls of the C library
+    // are not used, for they may allocate memory.
     let failed = unsafe {
         libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw const event, &raw mut timer) != 0
             || libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const time, ptr::null::<libc::itimerspec>()) != 0

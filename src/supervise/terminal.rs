@@ -10,9 +10,11 @@ use super::event::Group;
 use super::processes::own_group;
 use crate::words::one_line;
 
-/// The group for the command: shared where this process has a controlling terminal, its own where it has none.
+/// The group for the command: shared where this process has a controlling terminal, its own where
+/// it has none.
 pub fn group_for_command() -> Group {
-    // Only the kernel knows, whatever the standard descriptors are: opening this name fails where there is none.
+    // Only the kernel knows, whatever the standard descriptors are: opening this name fails where
+    // there is none.
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
     if terminal.is_ok() { Group::Shared } else { Group::Own }
 }
@@ -38,7 +40,8 @@ impl StatusLine {
     }
 
     fn show_within(&mut self, text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
-        // A full line would wrap on some terminals, and only its last row could be taken away again.
+        // A full line would wrap on some terminals, and only its last row could be taken away
+        // again.
         let text: String = one_line(text).chars().take(columns.saturating_sub(1)).collect();
         if self.shown.as_ref() == Some(&text) {
             return Ok(());

@@ -2,8 +2,8 @@
 //! group and session, but for daemons.
 //!
 //! Pure: a snapshot of all processes goes in, a choice among them comes out. Where the snapshot is
-//! taken, rlock is the child subreaper (prctl(2)), so that a process whose parent ended has rlock as
-//! its parent.
+//! taken, rlock is the child subreaper (prctl(2)), so that a process whose parent ended has rlock
+//! as its parent.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

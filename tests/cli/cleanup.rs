@@ -60,8 +60,8 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     lab.assert_idle();
 }
 
-/// "take live grants away": of a request for several resources all, for it holds all or nothing. What went with the
-/// named resource is said.
+/// "take live grants away": of a request for several resources all, for it holds all or nothing.
+/// What went with the named resource is said.
 #[test]
 fn breaking_one_of_several_claims_ends_and_names_them_all() {
     let lab = Lab::new();

@@ -56,7 +56,8 @@ fn the_streams_are_the_users_own() {
     assert_eq!((read("out"), read("err")), (format!("first\n{links}"), "err\n".to_owned()));
 }
 
-/// The same for pipes: no other pipe is put between, so the command sees its reader go and its writer wait.
+/// The same for pipes: no other pipe is put between, so the command sees its reader go and its
+/// writer wait.
 #[test]
 fn no_pipe_is_put_between() {
     let lab = Lab::new();
@@ -99,7 +100,8 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     waiter.end().printed(&plain);
 }
 
-/// What the command leaves behind holds nothing: "Background processes that outlive the command hold nothing"
+/// What the command leaves behind holds nothing: "Background processes that outlive the command
+/// hold nothing"
 #[test]
 fn what_outlives_the_command_holds_nothing() {
     let lab = Lab::new();
@@ -128,7 +130,8 @@ fn the_surroundings_are_the_users_own() {
     assert_eq!(there.metadata().expect("it is there").uid(), rustix::process::geteuid().as_raw());
 }
 
-/// A standard descriptor that is closed is never the number of one of rlock's own files: what is printed goes nowhere, the store is whole.
+/// A standard descriptor that is closed is never the number of one of rlock's own files: what is
+/// printed goes nowhere, the store is whole.
 #[test]
 fn closed_standard_descriptors_do_no_harm() {
     let lab = Lab::new();
@@ -145,7 +148,8 @@ fn closed_standard_descriptors_do_no_harm() {
     }
 }
 
-/// "rlock is transparent": the command gets SIGPIPE as rlock was given it, ignored or not, though rlock itself ignores it.
+/// "rlock is transparent": the command gets SIGPIPE as rlock was given it, ignored or not, though
+/// rlock itself ignores it.
 #[test]
 fn the_command_gets_sigpipe_as_rlock_was_given_it() {
     let lab = Lab::new();

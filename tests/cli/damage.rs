@@ -1,4 +1,5 @@
-//! A table that was damaged while it is in use: one line and 69, or an answer, but no signal and no hang.
+//! A table that was damaged while it is in use: one line and 69, or an answer, but no signal and no
+//! hang.
 
 use std::fs::{self, File, FileTimes};
 use std::path::PathBuf;
@@ -6,7 +7,8 @@ use std::path::PathBuf;
 use crate::support::random::Random;
 use crate::support::{Lab, Ran, Running};
 
-/// A store whose table has pages of every kind: branches, leaves, long records, and a list of free pages.
+/// A store whose table has pages of every kind: branches, leaves, long records, and a list of free
+/// pages.
 struct Used {
     lab: Lab,
     _users: Vec<Running>,
@@ -65,7 +67,8 @@ impl Used {
             }
         }
         fs::write(&self.table, &self.sound).expect("it can be written");
-        // The whole table is read before anything of it is believed, so it does not matter what is asked.
+        // The whole table is read before anything of it is believed, so it does not matter what is
+        // asked.
         assert!(secretly || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
         refused > 0
     }
@@ -117,7 +120,8 @@ fn damaged_table_in_use_exits_69_in_one_line() {
     assert!(refused > 30, "only {refused} of 100 damages were found");
 }
 
-/// The seal tells who has changed the table, and somebody may forge it: the signals that LMDB then dies of become a line and 69.
+/// The seal tells who has changed the table, and somebody may forge it: the signals that LMDB then
+/// dies of become a line and 69.
 #[test]
 fn secretly_damaged_table_ends_nobody_by_a_signal() {
     let used = Used::new();
@@ -150,7 +154,8 @@ fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");
 }
 
-/// "RLIMIT_FSIZE must not cost the command's status": neither rlock nor its command dies of SIGXFSZ for rlock's sake.
+/// "RLIMIT_FSIZE must not cost the command's status": neither rlock nor its command dies of SIGXFSZ
+/// for rlock's sake.
 #[test]
 fn limit_on_file_sizes_costs_no_status() {
     let lab = Lab::new();

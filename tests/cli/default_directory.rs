@@ -1,6 +1,8 @@
-//! The store of those who name none: "the default directory depends on host and uid alone, never on the environment".
+//! The store of those who name none: "the default directory depends on host and uid alone, never on
+//! the environment".
 //!
-//! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they meet nobody's locks.
+//! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they
+//! meet nobody's locks.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +12,8 @@ use rustix::process::geteuid;
 use crate::support::{Lab, RLOCK, Ran};
 use crate::{privilege, users};
 
-/// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing named for a store.
+/// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing
+/// named for a store.
 fn run(lab: &Lab, script: &str) -> Option<Ran> {
     let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
     Some(Ran::of(prepared(lab, &mut unshare).args(["sh", "-ec", script])))
@@ -114,7 +117,8 @@ fn it_must_be_the_users_own() {
     );
 }
 
-/// "else .local/state/rlock in the passwd home", and without one a line that says so. A /run that others may write is not root's.
+/// "else .local/state/rlock in the passwd home", and without one a line that says so. A /run that
+/// others may write is not root's.
 #[test]
 fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
     let lab = Lab::new();

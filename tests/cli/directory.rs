@@ -1,4 +1,5 @@
-//! The directory of the embedded store, named by URL: what is made in it and what is refused, always with 69.
+//! The directory of the embedded store, named by URL: what is made in it and what is refused,
+//! always with 69.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -10,7 +11,8 @@ use crate::{privilege, users};
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
-/// Asks each kind of subcommand that opens a store, and expects it to fail for the same reason, with nothing started.
+/// Asks each kind of subcommand that opens a store, and expects it to fail for the same reason,
+/// with nothing started.
 #[track_caller]
 fn unusable(lab: &Lab, directory: &Path, reason: &str) {
     let text = format!("the store in {} can't be used: {reason}", directory.display());
@@ -49,7 +51,8 @@ fn what_is_made_is_private_whatever_the_umask() {
     }
 }
 
-/// The same where the user has no rights beyond those: the second run, and a holder beside a waiter, work as well.
+/// The same where the user has no rights beyond those: the second run, and a holder beside a
+/// waiter, work as well.
 #[test]
 fn a_umask_locks_nobody_out_of_his_own_store() {
     if !privilege::is_root("to become a user whom permissions bind") {
@@ -120,7 +123,8 @@ fn a_link_or_a_file_is_no_directory() {
     assert!(!at("nowhere").exists());
 }
 
-/// "foreign directory": what others have put where rlock's files should be is neither used nor changed.
+/// "foreign directory": what others have put where rlock's files should be is neither used nor
+/// changed.
 #[test]
 fn what_is_not_rlocks_is_left_alone() {
     type Put = fn(&Path);
@@ -175,7 +179,8 @@ fn another_format_is_named() {
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// "If no process uses it, rename it, warn, and start with a new one": one is kept, and an empty file is no table yet.
+/// "If no process uses it, rename it, warn, and start with a new one": one is kept, and an empty
+/// file is no table yet.
 #[test]
 fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
     let lab = Lab::new();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::privilege;
 use crate::support::{Lab, RLOCK, Ran};
 
-/// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line that ends them.
+/// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line
+/// that ends them.
 const SHOW: &str = r#"for name in SESSION ANCESTORS TOKEN RESOURCE MODE STORE NAMESPACE; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s=' "$name"; printf '%s' "$value" | tr '\n' '|'; echo; done"#;
 
@@ -26,7 +27,8 @@ fn token(variables: &Variables) -> u64 {
     variables["TOKEN"].parse().expect("a token is a number")
 }
 
-/// "The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and RLOCK_STORE/RLOCK_NAMESPACE"
+/// "The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and
+/// RLOCK_STORE/RLOCK_NAMESPACE"
 #[test]
 fn the_command_is_told_what_it_holds() {
     let lab = Lab::new();
@@ -97,7 +99,8 @@ fn tokens_rise_even_where_the_store_was_removed() {
     }
 }
 
-/// "A nested claim covered by an ancestor's hold has the ancestor's token"; "the innermost rlock's values win"
+/// "A nested claim covered by an ancestor's hold has the ancestor's token"; "the innermost rlock's
+/// values win"
 #[test]
 fn a_nested_command_is_told_of_its_ancestors() {
     let lab = Lab::new();

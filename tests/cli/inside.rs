@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// A hold whose command runs each line that it is told as the words of an `rlock`, and prints how that ended.
+/// A hold whose command runs each line that it is told as the words of an `rlock`, and prints how
+/// that ended.
 fn obedient(lab: &Lab, claims: &[&str]) -> Running {
     let script = "echo held; while read -r line; do eval \"'$RLOCK' $line\"; echo $?; done";
     let mut rlock = lab.rlock(claims);

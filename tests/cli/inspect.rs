@@ -84,7 +84,8 @@ fn a_named_key_is_listed_even_if_free() {
     assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));
 }
 
-/// "The table for people shows the same: who, where, for how long, what lease is left, the command, the queue in order"
+/// "The table for people shows the same: who, where, for how long, what lease is left, the command,
+/// the queue in order"
 #[test]
 fn the_table_shows_the_same() {
     let lab = Lab::new();
@@ -126,7 +127,8 @@ fn a_dead_waiter_or_holder_is_not_shown() {
     lab.run(["inspect"]).printed("nobody holds or waits\n");
 }
 
-/// Requests with many claims cost as much as they have claims. With the square of that this took minutes, and all others waited.
+/// Requests with many claims cost as much as they have claims. With the square of that this took
+/// minutes, and all others waited.
 #[test]
 fn inspect_of_requests_with_many_claims_delays_nobody() {
     let lab = Lab::new();

@@ -1,5 +1,6 @@
-//! The real program on the embedded store, as a user meets it: exit codes, the exact words on standard error, what the
-//! command gets, and who may share a directory. Each test is headed by the sentence that it proves.
+//! The real program on the embedded store, as a user meets it: exit codes, the exact words on
+//! standard error, what the command gets, and who may share a directory. Each test is headed by the
+//! sentence that it proves.
 //!
 //! Not here: signals and terminals, and many processes at a time.
 

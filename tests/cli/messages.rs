@@ -44,7 +44,8 @@ fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
         .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
 }
 
-/// "The busy line counts the other blockers ("and 2 more")", those of all resources of the request, each once.
+/// "The busy line counts the other blockers ("and 2 more")", those of all resources of the request,
+/// each once.
 #[test]
 fn busy_line_counts_the_other_holders() {
     let lab = Lab::new();
@@ -101,7 +102,8 @@ fn no_wait_does_not_overtake_the_queue() {
     lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
 }
 
-/// "-w/--wait DUR": a wait that is long enough is granted, one that isn't ends no sooner than it says and leaves the queue
+/// "-w/--wait DUR": a wait that is long enough is granted, one that isn't ends no sooner than it
+/// says and leaves the queue
 #[test]
 fn a_wait_lasts_as_long_as_it_says() {
     let lab = Lab::new();
@@ -139,7 +141,8 @@ fn a_command_cannot_write_to_the_terminal_of_those_who_ask() {
     wait_until("the holder still runs", || holder.runs());
 }
 
-/// Who can't be told anything still gets the exit code: a standard error that takes no line changes nothing else.
+/// Who can't be told anything still gets the exit code: a standard error that takes no line changes
+/// nothing else.
 #[test]
 fn an_unwritable_standard_error_changes_no_exit_code() {
     let lab = Lab::new();

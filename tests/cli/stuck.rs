@@ -1,4 +1,5 @@
-//! The lock on the embedded table is held by a process that is stopped: nobody hangs who can be asked to end.
+//! The lock on the embedded table is held by a process that is stopped: nobody hangs who can be
+//! asked to end.
 
 use std::fs::{self, File};
 
@@ -130,7 +131,8 @@ fn request_goes_on_when_the_stopped_process_does() {
     lab.assert_idle();
 }
 
-/// A stopped waiter is granted the lock, and nobody can take it back: whoever is in its way is told.
+/// A stopped waiter is granted the lock, and nobody can take it back: whoever is in its way is
+/// told.
 #[test]
 fn stopped_process_in_the_way_is_named_as_stopped() {
     let lab = Lab::new();

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::support::{Lab, Ran};
 
-/// Each line of words, separated by spaces, and what is said about it; `_` stands for a space, `%` for nothing at all.
+/// Each line of words, separated by spaces, and what is said about it; `_` stands for a space, `%`
+/// for nothing at all.
 #[track_caller]
 fn mistakes(cases: &[(&str, &str)]) {
     let lab = Lab::new();
@@ -16,7 +17,8 @@ fn mistakes(cases: &[(&str, &str)]) {
     assert!(!lab.directory().exists(), "a mistake made a store");
 }
 
-/// "names empty, too long or with control characters"; "names refuse bidi and other format characters"
+/// "names empty, too long or with control characters"; "names refuse bidi and other format
+/// characters"
 #[test]
 fn names_have_limits() {
     let lab = Lab::new();
@@ -72,7 +74,8 @@ fn unknown_words_are_named() {
     ]);
 }
 
-/// "malformed numbers and intervals", "LO above HI, an empty interval, text that is no number: usage errors"
+/// "malformed numbers and intervals", "LO above HI, an empty interval, text that is no number:
+/// usage errors"
 #[test]
 fn an_interval_must_be_one() {
     let number = |word: &str| format!("'{word}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf");
@@ -128,7 +131,8 @@ fn there_must_be_one_command_and_something_to_lock() {
     ]);
 }
 
-/// "Allow one bare KEY only": a forgotten `--` neither locks the words of the command nor runs the rest of them here.
+/// "Allow one bare KEY only": a forgotten `--` neither locks the words of the command nor runs the
+/// rest of them here.
 #[test]
 fn second_bare_key_exits_64_and_runs_nothing() {
     let lab = Lab::new();
@@ -181,7 +185,8 @@ fn durations_and_numbers_are_read_or_refused() {
     ]);
 }
 
-/// "grace above ttl/3 is a usage error that names both"; options that gainsay each other are one, too
+/// "grace above ttl/3 is a usage error that names both"; options that gainsay each other are one,
+/// too
 #[test]
 fn options_must_agree() {
     mistakes(&[

@@ -1,4 +1,5 @@
-//! One directory for several users: "a directory given by URL may be shared between users by its own permissions".
+//! One directory for several users: "a directory given by URL may be shared between users by its
+//! own permissions".
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -16,12 +17,13 @@ const ANN: u32 = 65534;
 const BOB: u32 = 65533;
 const GROUP: u32 = 64999;
 
-/// A lab whose folder anybody may enter, with a copy of the program, since the place where it was built may be closed to others.
+/// A lab whose folder anybody may enter, with a copy of the program, since the place where it was
+/// built may be closed to others.
 pub(crate) fn shared_lab() -> Lab {
     let lab = Lab::new();
     fs::set_permissions(lab.folder(), Permissions::from_mode(0o755)).expect("its permissions");
-    // By another process: the children of this one's other threads would have the copy open for writing, and then it can't
-    // be run.
+    // By another process: the children of this one's other threads would have the copy open for
+    // writing, and then it can't be run.
     let copy = Command::new("cp").args([RLOCK.as_ref(), lab.folder().as_os_str()]).status();
     assert!(copy.is_ok_and(|status| status.success()), "the program can't be copied");
     lab
@@ -184,7 +186,8 @@ fn users_see_clean_and_break_each_others_locks() {
     }
 }
 
-/// "shared … by its own permissions": who may not write there may not lock, and nothing is open to more than the directory is.
+/// "shared … by its own permissions": who may not write there may not lock, and nothing is open to
+/// more than the directory is.
 #[test]
 fn the_directorys_permissions_say_who_may() {
     if !privilege::is_root("to become two users") {
@@ -273,7 +276,8 @@ fn root_refuses_a_directory_of_another_user() {
     }
 }
 
-/// Whoever may write to a shared directory can replace a beacon. A holder counts as alive all the same.
+/// Whoever may write to a shared directory can replace a beacon. A holder counts as alive all the
+/// same.
 #[test]
 fn a_replaced_beacon_lets_nobody_in_beside_its_holder() {
     if !privilege::is_root("to become two users") {

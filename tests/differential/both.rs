@@ -1,4 +1,5 @@
-//! One operation on the model and on the server, and whether both say the same and look the same then.
+//! One operation on the model and on the server, and whether both say the same and look the same
+//! then.
 
 use rlock::lock::op::{Op, Reply as Said, ResourceListing};
 use rlock::lock::records::{Records as _, Session};
@@ -15,7 +16,8 @@ pub(crate) struct Both {
     pub(crate) table: LockTable,
     side: Side,
     resources: Vec<Resource>,
-    /// Whether calls name all resources; else what is expired is dropped before, and a call names its own, until it needs more.
+    /// Whether calls name all resources; else what is expired is dropped before, and a call names
+    /// its own, until it needs more.
     all_named: bool,
 }
 
@@ -76,7 +78,8 @@ impl Both {
             (Said::Done, Reply::Done) | (Said::Unknown, Reply::Unknown) => true,
             (Said::Done, Reply::Expired(dropped)) => ids(dropped) == outcome.expired,
             (Said::Broken(held), Reply::Broken(theirs)) => {
-                // What it was at the instant of the break isn't known where the same call dropped expired ones before.
+                // What it was at the instant of the break isn't known where the same call dropped
+                // expired ones before.
                 let told = broken.is_empty() || !outcome.expired.is_empty() || {
                     let plain: Vec<_> = theirs.iter().map(|(id, session)| (*id, plain(session))).collect();
                     plain == broken
@@ -108,7 +111,8 @@ impl Both {
         let listings = self.listings(now);
         let listing = listings.iter().find(|listing| listing.name == first.resource).ok_or("it waits nowhere")?;
         let places: Vec<_> = listing.waiters.iter().filter(|waiter| waiter.session == *session).collect();
-        // A session that waits with nested and with ordinary claims has two places, and is counted twice.
+        // A session that waits with nested and with ordinary claims has two places, and is counted
+        // twice.
         if !places.iter().any(|waiter| waiter.position == position)
             && listing.waiters.iter().all(|waiter| !self.waits_twice(waiter.session, &first.resource))
         {
@@ -208,7 +212,8 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
     sessions.iter().map(|(id, _)| *id).collect()
 }
 
-/// All that is known of a session but the numbers of the queue, of which the model has one count and the server one for each resource.
+/// All that is known of a session but the numbers of the queue, of which the model has one count
+/// and the server one for each resource.
 fn plain(session: &Session) -> String {
     let Session { ancestors, claims, since, expiry, terms, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares)).collect();

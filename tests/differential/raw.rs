@@ -9,7 +9,8 @@ use crate::side::Side;
 /// What is left of a resource that nobody holds or waits for.
 const LEFT: [&str; 3] = ["#seq", "#token", "#clock"];
 
-/// What is asked of each resource: the TTLs of its keys, the fields of d, the sessions in e, and how many are in q, l and u.
+/// What is asked of each resource: the TTLs of its keys, the fields of d, the sessions in e, and
+/// how many are in q, l and u.
 type Answers = ((i64, i64, i64, i64, i64), BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
 
 /// Checks the keys of every resource against who holds and who waits.

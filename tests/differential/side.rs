@@ -30,7 +30,8 @@ impl Side {
         self.try_call(call).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Carries out a call as the store does: by name, by its text where the server doesn't know it, and again where it needs more.
+    /// Carries out a call as the store does: by name, by its text where the server doesn't know it,
+    /// and again where it needs more.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<Reply, ReplyError> {
         for _ in 0..100 {
             let reply = match self.sent(&call.evalsha(&self.setting)) {

@@ -1,6 +1,8 @@
-//! The command that every rlock of a scenario runs: this test program itself, told by its environment what to do.
+//! The command that every rlock of a scenario runs: this test program itself, told by its
+//! environment what to do.
 //!
-//! It writes down what it does in the log of the scenario, and every few milliseconds that it still runs.
+//! It writes down what it does in the log of the scenario, and every few milliseconds that it still
+//! runs.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -38,7 +40,8 @@ pub(crate) fn assign<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: &Lo
     rlock.args(plan.levels[0].words());
     rlock.args(["-v", &format!("--ttl={}ms", TTL.as_millis()), &format!("--grace={}ms", GRACE.as_millis())]);
     rlock.arg("--");
-    // A program that puts the command into another process group, from which a lost lock and the end of rlock have to reach it too.
+    // A program that puts the command into another process group, from which a lost lock and the
+    // end of rlock have to reach it too.
     if id.ends_with(['1', '3', '5', '7', '9']) {
         rlock.args([WRAPPER, "1000"]);
     }
@@ -53,7 +56,8 @@ pub(crate) fn announce(log: &Log, id: &str, level: &Level) {
     log.add(id, &format!("asked {} {patience}", claims::written(&level.claims)));
 }
 
-/// Follows what an rlock says, up to its end: writes down that it waits once it says so, and gives all else.
+/// Follows what an rlock says, up to its end: writes down that it waits once it says so, and gives
+/// all else.
 pub(crate) fn follow(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
     let lines = BufReader::new(stderr).lines().map_while(Result::ok);
     lines
@@ -129,8 +133,8 @@ impl TheCommand {
         self.log.add(&self.id, &format!("counted {name} {number}"));
     }
 
-    /// What a system would do that is reached from many machines: it keeps the highest token that it has seen, and one who comes with a
-    /// lower one is too late.
+    /// What a system would do that is reached from many machines: it keeps the highest token that
+    /// it has seen, and one who comes with a lower one is too late.
     fn write_register(&self, name: &str, token: &str) {
         let mut options = File::options();
         options.create(true).read(true).write(true).truncate(false);
@@ -160,7 +164,8 @@ impl TheCommand {
     /// From now on this command works on less, whether the others hear of it or not.
     fn keep(&self, claim: Claim, words: &[&str]) {
         self.log.add(&self.id, &format!("kept {}", claims::written(&[claim])));
-        // Where the store can't be reached or the hold is lost there is nothing more to be done about it here.
+        // Where the store can't be reached or the hold is lost there is nothing more to be done
+        // about it here.
         let _ = Command::new(RLOCK).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
     }
 

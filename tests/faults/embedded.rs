@@ -1,4 +1,5 @@
-//! The embedded store: nothing that happens to processes makes commands overlap, and nobody waits for the dead.
+//! The embedded store: nothing that happens to processes makes commands overlap, and nobody waits
+//! for the dead.
 
 use std::time::Duration;
 

@@ -16,7 +16,8 @@ pub(crate) struct Fault {
     pub(crate) inject: fn(&Stage, &mut Random) -> bool,
 }
 
-/// Breaks one thing after the other until the scenario is over, with pauses of up to `pace` in between.
+/// Breaks one thing after the other until the scenario is over, with pauses of up to `pace` in
+/// between.
 pub(crate) fn haunt(stage: &Stage, faults: &[Fault], pace: Duration, random: &mut Random) {
     while !stage.is_over() && !faults.is_empty() {
         std::thread::sleep(Duration::from_micros(random.below(pace.as_micros() as u64)));
@@ -46,7 +47,8 @@ pub(crate) const PAUSE_RLOCK: Fault = Fault {
     inject: |stage, random| pause(stage, random, Wanted::Rlock, 10, 150),
 };
 
-/// An rlock does nothing for up to two leases while its command goes on: nobody can keep that one from running on.
+/// An rlock does nothing for up to two leases while its command goes on: nobody can keep that one
+/// from running on.
 pub(crate) const STOP_RLOCK: Fault = Fault {
     name: "rlock stopped",
     covered: false,

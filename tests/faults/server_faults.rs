@@ -147,7 +147,8 @@ pub(crate) const CUT: Fault = Fault {
     },
 };
 
-/// Nothing passes for up to nearly two leases, and nobody is told; then it does, or the connections are cut.
+/// Nothing passes for up to nearly two leases, and nobody is told; then it does, or the connections
+/// are cut.
 pub(crate) const BLACK_HOLE: Fault = Fault {
     name: "black hole",
     covered: true,
@@ -267,7 +268,8 @@ pub(crate) const MIGRATE: Fault = Fault {
     },
 };
 
-/// The server's clock is a minute ahead or behind from one instant to the next, and right again later.
+/// The server's clock is a minute ahead or behind from one instant to the next, and right again
+/// later.
 pub(crate) const STEP_CLOCK: Fault = Fault {
     name: "clock stepped by a minute",
     covered: false,

@@ -26,11 +26,13 @@ const ON_SERVER: Scenario = Scenario {
     fifo: false,
     codes: &[],
     lease: TTL,
-    // A claim lease, which is no longer than the lease, a second, and what starting processes takes.
+    // A claim lease, which is no longer than the lease, a second, and what starting processes
+    // takes.
     idle: Some(Duration::from_secs(2 + 1 + 2)),
 };
 
-/// How long the longest fault lasts, and then at most until everybody has noticed: a waiter shows itself every 5 s.
+/// How long the longest fault lasts, and then at most until everybody has noticed: a waiter shows
+/// itself every 5 s.
 const OUTAGE: Option<Duration> = Some(Duration::from_secs(4 + 5 + 2 + 1 + 2));
 
 /// The store cannot be reached, or the lease was lost meanwhile.
@@ -38,7 +40,8 @@ const UNREACHED_OR_LOST: &[i32] = &[69, 76];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
-        // A hand-over that is not told of takes until somebody looks by himself, which is seconds later.
+        // A hand-over that is not told of takes until somebody looks by himself, which is seconds
+        // later.
         name: "undisturbed",
         fifo: true,
         idle: Some(Duration::from_millis(1500)),

@@ -18,7 +18,8 @@ use super::support::random::Random;
 pub(crate) struct Stage {
     pub(crate) site: Site,
     log: Log,
-    /// The runs that the scenario has started, with the process of each rlock; none of them has been waited for.
+    /// The runs that the scenario has started, with the process of each rlock; none of them has
+    /// been waited for.
     living: Mutex<Vec<(String, Pid)>>,
     one_left: Condvar,
     runs: AtomicU64,
@@ -110,7 +111,8 @@ impl Stage {
         lines.extend(worth.map(|line| format!("{id}: {line}")).take(room));
     }
 
-    /// A process of some run: an rlock, or else a command; none if nobody lives, or only those that are about to go.
+    /// A process of some run: an rlock, or else a command; none if nobody lives, or only those that
+    /// are about to go.
     pub(crate) fn victim(&self, wanted: Wanted, random: &mut Random) -> Option<Victim> {
         let living = self.living();
         if living.is_empty() {
@@ -132,7 +134,8 @@ impl Stage {
             return is_the_same.then(|| Victim { run: id + &".1".repeat(depth / 2), pidfd });
         }
         let pidfd = pidfd_open(line[depth], PidfdFlags::empty()).ok()?;
-        // The parent has not waited for it, or it would not be there any more: the descriptor is for the one that was meant.
+        // The parent has not waited for it, or it would not be there any more: the descriptor is
+        // for the one that was meant.
         if depth > 0 && child_of(line[depth - 1]) != Some(line[depth]) {
             return None;
         }
@@ -164,7 +167,8 @@ pub(crate) struct Victim {
     pidfd: OwnedFd,
 }
 
-/// The command that an rlock runs, or the rlock that a command runs. Neither has more than one that lasts.
+/// The command that an rlock runs, or the rlock that a command runs. Neither has more than one that
+/// lasts.
 fn child_of(process: Pid) -> Option<Pid> {
     let child = children_of(process).find(|child| name_of(*child) != GUARDIAN)?;
     if name_of(child) == command::WRAPPER { children_of(child).next() } else { Some(child) }

@@ -1,7 +1,9 @@
-//! The lock table as the design says it, done the slow way: a list of sessions, every one compared with every other.
+//! The lock table as the design says it, done the slow way: a list of sessions, every one compared
+//! with every other.
 //!
-//! It shares the plain types with the table and none of its ways. Where the design leaves an order open (who is named of several in
-//! the way, which of several freed parts is settled first) it says what the documentation of the table says.
+//! It shares the plain types with the table and none of its ways. Where the design leaves an order
+//! open (who is named of several in the way, which of several freed parts is settled first) it says
+//! what the documentation of the table says.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +45,8 @@ impl Member {
         self.tokens.is_some()
     }
 
-    /// The place of a claim: holders, nested waiters, ordinary waiters; the waiters first come, first served.
+    /// The place of a claim: holders, nested waiters, ordinary waiters; the waiters first come,
+    /// first served.
     fn place(&self, claim: usize) -> (u8, u64) {
         match (self.holds(), self.nested[claim]) {
             (true, _) => (0, 0),
@@ -295,7 +298,8 @@ impl Oracle {
 
     fn settle(&mut self, now: Micros, freed: Freed, granted: &mut Vec<SessionId>) {
         for (was, left) in freed {
-            // Each part lets in those in whose way it was, also where another part is given up with it.
+            // Each part lets in those in whose way it was, also where another part is given up with
+            // it.
             let in_its_way = |mode: Mode| {
                 (clash(was.mode, mode) || (was.mode, mode) == (Mode::Slot, Mode::Slot))
                     && !left.is_some_and(|left| clash(left, mode))

@@ -1,5 +1,5 @@
-//! "The ACL rule with the fewest rights that works (tested: a user with just it passes, one right fewer gives a clear error and no
-//! half-done state)." The rule is the one that the man page has.
+//! "The ACL rule with the fewest rights that works (tested: a user with just it passes, one right
+//! fewer gives a clear error and no half-done state)." The rule is the one that the man page has.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,8 @@ fn set_user(connection: &mut redis::Connection, rule: &[&str]) {
     ask::<()>(connection, &[&["ACL", "SETUSER", "rlock"], &words[..]].concat());
 }
 
-/// A server, and the namespace that the rule is for: once as the default user and once as the user of the rule.
+/// A server, and the namespace that the rule is for: once as the default user and once as the user
+/// of the rule.
 fn labs(kind: Kind) -> (Server, Lab, Lab) {
     let server = Server::on_tcp(kind);
     let lab = |url: String| Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
@@ -113,8 +114,8 @@ fn what_needs_more_is_said_and_works_with_it() {
     });
 }
 
-/// Every key and what it has, but for the time of the last renewal: the right to publish is tried at the holder's own channel, who
-/// then looks what there is and renews.
+/// Every key and what it has, but for the time of the last renewal: the right to publish is tried
+/// at the holder's own channel, who then looks what there is and renews.
 fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     let mut client = server.client();
     let keys: Vec<String> = ask(&mut client, &["KEYS", "*"]);
@@ -155,7 +156,8 @@ fn lacking(kind: Kind, rule: &[&str], right: &str) {
     let (server, all, few) = labs(kind);
     let fewer: Vec<_> = rule.iter().copied().filter(|word| *word != right).collect();
     set_user(&mut server.client(), &fewer);
-    // Once it has subscribed, a second after its grant, and renewed with that, nothing changes for twenty minutes.
+    // Once it has subscribed, a second after its grant, and renewed with that, nothing changes for
+    // twenty minutes.
     let holder = all.hold_by(["range-write", "held", "1", "2", "--ttl", "1h"]);
     let held = all.inspect(["held"])["resources"][0]["holders"][0].clone();
     let session = held["session"].as_str().expect("an id").to_owned();

@@ -1,5 +1,5 @@
-//! "Bad input and bad servers get one clear line …, each naming the server without its password, within a connect timeout …, and the
-//! command is not started."
+//! "Bad input and bad servers get one clear line …, each naming the server without its password,
+//! within a connect timeout …, and the command is not started."
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,8 @@ use crate::world::each;
 /// No message may have this in it.
 const PASSWORD: &str = "sesame";
 
-/// Fails unless every subcommand says in one line that `server`, as messages name it, is of no use, and says why.
+/// Fails unless every subcommand says in one line that `server`, as messages name it, is of no use,
+/// and says why.
 #[track_caller]
 fn unusable(lab: &Lab, server: &str, why: &str) {
     let named = format!("'{server}'");
@@ -80,7 +81,8 @@ fn nobody_listens() {
     unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
     let socket = lab.folder().join("nothing").display().to_string();
     unusable(&Lab::at(format!("redis+unix://{socket}")), &format!("redis+unix://{socket}"), "no such socket");
-    // No name server is asked for it, which may take its time to say no: a part of a name has at most 63 letters.
+    // No name server is asked for it, which may take its time to say no: a part of a name has at
+    // most 63 letters.
     let host = format!("{}.example", "x".repeat(64));
     unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
 }
@@ -97,7 +99,8 @@ fn one_that_never_answers_is_given_up() {
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
-/// "unreachable": an address for examples, which nobody has, and as some networks say in one way or another.
+/// "unreachable": an address for examples, which nobody has, and as some networks say in one way or
+/// another.
 #[test]
 fn an_address_that_leads_nowhere() {
     unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7", "the address");
@@ -172,8 +175,8 @@ fn a_replica_takes_no_locks() {
     });
 }
 
-/// "wrong TLS": an authority that is not trusted, another host's certificate, one out of date, TLS where there is none and none where
-/// there is TLS
+/// "wrong TLS": an authority that is not trusted, another host's certificate, one out of date, TLS
+/// where there is none and none where there is TLS
 #[test]
 fn tls_that_is_wrong() {
     let certificates = Certificates::new();
@@ -254,8 +257,9 @@ fn a_server_with_other_scripts_says_what_may_be_the_matter() {
     }
 }
 
-/// "69: the command was not started": and nothing is held. The request goes out with the login, and a server that turns that down may
-/// carry it out all the same, as the user that needs no password, or in the first database.
+/// "69: the command was not started": and nothing is held. The request goes out with the login, and
+/// a server that turns that down may carry it out all the same, as the user that needs no password,
+/// or in the first database.
 #[test]
 fn a_login_that_fails_leaves_nothing_behind() {
     each(|kind| {

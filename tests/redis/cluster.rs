@@ -65,7 +65,8 @@ fn several_claims_need_one_tag() {
     });
 }
 
-/// "a slot migrating under a held and a queued lock" (G1, G2): renewed all the while, handed over in between and afterwards
+/// "a slot migrating under a held and a queued lock" (G1, G2): renewed all the while, handed over
+/// in between and afterwards
 #[test]
 fn a_slot_may_move_under_a_lock() {
     each_new(|kind| {
@@ -85,7 +86,8 @@ fn a_slot_may_move_under_a_lock() {
         assert!(keys.len() > 1, "{kind:?}: {keys:?}");
         for key in &keys {
             migration.move_key(key);
-            // Longer than a lease in all: with keys on either side the scripts can't run, and what is held is renewed nevertheless.
+            // Longer than a lease in all: with keys on either side the scripts can't run, and what
+            // is held is renewed nevertheless.
             std::thread::sleep(std::time::Duration::from_millis(1500));
             assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
         }
@@ -102,8 +104,9 @@ fn a_slot_may_move_under_a_lock() {
     });
 }
 
-/// A key that is gone is looked for elsewhere while its slot migrates, even by a script that has just emptied it: the only waiter is
-/// granted what the only holder gives back, and no key is gone in between.
+/// A key that is gone is looked for elsewhere while its slot migrates, even by a script that has
+/// just emptied it: the only waiter is granted what the only holder gives back, and no key is gone
+/// in between.
 #[test]
 fn a_hand_over_from_one_to_one_while_the_slot_moves() {
     each_new(|kind| {
@@ -123,8 +126,8 @@ fn a_hand_over_from_one_to_one_while_the_slot_moves() {
     });
 }
 
-/// The same for what is held of several resources, whose keys are on either side meanwhile: each is renewed where it is. Until all is
-/// moved no node has what a release would touch.
+/// The same for what is held of several resources, whose keys are on either side meanwhile: each is
+/// renewed where it is. Until all is moved no node has what a release would touch.
 #[test]
 fn a_slot_may_move_under_several_locks() {
     each_new(|kind| {
@@ -158,7 +161,8 @@ fn a_failover_in_mid_run_is_followed() {
     });
 }
 
-/// The same where the master dies: the others take some seconds to see it, in which nobody is told that anything is lost.
+/// The same where the master dies: the others take some seconds to see it, in which nobody is told
+/// that anything is lost.
 #[test]
 fn a_dead_master_is_left() {
     each_new(|kind| {

@@ -12,7 +12,8 @@ fn a_normal_run_says_nothing_even_after_a_wait() {
     on_each(|lab| lab.assert_quiet());
 }
 
-/// "the command's own: it ran; 128+n if signal n ended it", "126, 127: the command cannot be executed, was not found"
+/// "the command's own: it ran; 128+n if signal n ended it", "126, 127: the command cannot be
+/// executed, was not found"
 #[test]
 fn the_exit_code_is_the_commands_own() {
     on_each(|lab| {
@@ -25,8 +26,9 @@ fn the_exit_code_is_the_commands_own() {
     });
 }
 
-/// "75: busy: not granted within the wait; the command was not started (-E changes it)"; "when busy, one line: what, held by whom
-/// (user@host, pid, command), since when, how many wait; -q silences it"
+/// "75: busy: not granted within the wait; the command was not started (-E changes it)"; "when
+/// busy, one line: what, held by whom (user@host, pid, command), since when, how many wait; -q
+/// silences it"
 #[test]
 fn busy_is_one_line_and_75() {
     on_each(|lab| {
@@ -54,7 +56,8 @@ fn busy_is_one_line_and_75() {
     });
 }
 
-/// "a request is granted when it conflicts with no holder and with no earlier waiter", which gives "FIFO order"
+/// "a request is granted when it conflicts with no holder and with no earlier waiter", which gives
+/// "FIFO order"
 #[test]
 fn those_who_wait_are_served_in_their_order() {
     on_each(|lab| {
@@ -98,7 +101,8 @@ fn intervals_exclude_each_other_where_they_overlap() {
     });
 }
 
-/// "At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused, naming the N in force"
+/// "At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused,
+/// naming the N in force"
 #[test]
 fn slots_are_counted_and_their_number_stands() {
     on_each(|lab| {
@@ -168,7 +172,8 @@ fn an_upgrade_waits_for_readers_only() {
     });
 }
 
-/// "A holder can give up part of a span or lower its mode without a gap; those it frees are granted at once"
+/// "A holder can give up part of a span or lower its mode without a gap; those it frees are granted
+/// at once"
 #[test]
 fn shrink_and_downgrade_let_others_in() {
     on_each(|lab| {
@@ -208,7 +213,8 @@ fn release_that_fails_names_the_resource() {
 const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PASSWORD; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s\n' "$value"; done"#;
 
-/// "The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that nested calls meet the same store"
+/// "The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that
+/// nested calls meet the same store"
 #[test]
 fn the_command_is_told_what_it_holds() {
     on_each(|lab| {
@@ -226,8 +232,9 @@ fn the_command_is_told_what_it_holds() {
     });
 }
 
-/// "Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in `--store` is accepted with a warning
-/// that ps shows it, and rlock adds it to nobody's environment. No message, log or inspect shows one."
+/// "Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in
+/// `--store` is accepted with a warning that ps shows it, and rlock adds it to nobody's
+/// environment. No message, log or inspect shows one."
 #[test]
 fn a_password_reaches_nobody_who_did_not_have_it() {
     let server = Server::on_tcp(Kind::Redis7);

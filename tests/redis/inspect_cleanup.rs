@@ -182,7 +182,8 @@ fn inspect_changes_nothing() {
     let _holder = lab.hold("k");
     let _waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    // Only the test's own user may write from now on; rlock's holder and waiter stay connected as who they are.
+    // Only the test's own user may write from now on; rlock's holder and waiter stay connected as
+    // who they are.
     server.ask::<()>(&["ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all", "-@write", "-publish"]);
     let reader = server.url().replacen("redis+unix://", "redis+unix://reader:x@", 1);
     let ran = lab.run(["inspect", "--json", "--store", &reader, "k"]);
@@ -190,8 +191,8 @@ fn inspect_changes_nothing() {
     assert!(ran.stdout.contains("\"position\":1"), "{ran:?}");
 }
 
-/// A request is one: what is removed or broken of it by the name of one resource goes with all the others, and so does what a dry run
-/// names.
+/// A request is one: what is removed or broken of it by the name of one resource goes with all the
+/// others, and so does what a dry run names.
 #[test]
 fn a_dry_run_tells_all_that_the_real_one_does() {
     let sorted = |ran: Ran, done: &str| {
@@ -261,7 +262,8 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     });
 }
 
-/// "idle state goes after 7 days": what is left behind is one small key with a time to live, and no key of the living has one.
+/// "idle state goes after 7 days": what is left behind is one small key with a time to live, and no
+/// key of the living has one.
 #[test]
 fn little_is_left_and_not_for_ever() {
     let server = Server::start(Kind::Valkey9);

@@ -1,4 +1,5 @@
-//! "Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and password, database number, …, IPv6."
+//! "Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and
+//! password, database number, …, IPv6."
 
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::{Kind, Server, Setup};
@@ -56,7 +57,8 @@ fn databases_are_apart() {
     });
 }
 
-/// "ACL user and password", in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE names
+/// "ACL user and password", in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE
+/// names
 #[test]
 fn users_and_passwords() {
     each(|kind| {
@@ -104,14 +106,16 @@ fn tls() {
     let strict = Setup::new(Kind::Redis7).tls(&certificates, "server", true).start();
     let port = strict.tls_port();
     works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
-    // A relative path means the directory in which rlock is started, for what it starts elsewhere as well.
+    // A relative path means the directory in which rlock is started, for what it starts elsewhere
+    // as well.
     let lab = Lab::at(format!("rediss://127.0.0.1:{port}?ca=ca.crt&cert=client.crt&key=client.key"));
     let nested = format!("cd / && '{RLOCK}' exec --read k -- echo in");
     let mut rlock = lab.rlock(["exec", "k", "-c", &nested]);
     Running::start(rlock.current_dir(certificates.folder())).end().printed("in\n");
 }
 
-/// "`--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't answer"
+/// "`--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't
+/// answer"
 #[test]
 fn replicas_are_waited_for() {
     each(|kind| {
@@ -130,7 +134,8 @@ fn replicas_are_waited_for() {
         let few = with("2");
         assert!(few.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())), "{kind:?}: {few:?}");
         lab.assert_idle();
-        // G8: a grant from the queue was written by another's connection, and is waited for as well.
+        // G8: a grant from the queue was written by another's connection, and is waited for as
+        // well.
         let holder = lab.hold("k");
         let mut waiter = lab.wait_by(["exec", "--replicas", "1", "k"]);
         lab.until_waiting("k", 1);

@@ -10,7 +10,8 @@ use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, Running, wait_until};
 use crate::world::{Stubborn, each, expiry, now, on_each};
 
-/// Waits until a lease has just been renewed, so that the next renewal is a third of it away, and gives its end.
+/// Waits until a lease has just been renewed, so that the next renewal is a third of it away, and
+/// gives its end.
 fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
     let before = expiry(server, lab, "k");
     wait_until("the lease is renewed", || {
@@ -154,8 +155,9 @@ fn a_stopped_server_ends_the_command_before_the_lease() {
     });
 }
 
-/// "Silence is not loss, only the deadline is": the server may be away for less than the lease. A4: "cut the link for 0.5/1.5/2.9
-/// renew periods, heal"; the last one here is shorter, since a part of the lease is for ending the command, and for a busy machine.
+/// "Silence is not loss, only the deadline is": the server may be away for less than the lease. A4:
+/// "cut the link for 0.5/1.5/2.9 renew periods, heal"; the last one here is shorter, since a part
+/// of the lease is for ending the command, and for a busy machine.
 #[test]
 fn a_cut_shorter_than_the_lease_is_survived() {
     let cut = |away: Duration, cuts: fn(&Proxy)| {
@@ -242,7 +244,8 @@ fn a_killed_holder_is_followed_when_its_lease_ends() {
     });
 }
 
-/// A11: "SIGSTOP the waiter across grant + claim window; on SIGCONT it must not run the child", and its turn comes nevertheless
+/// A11: "SIGSTOP the waiter across grant + claim window; on SIGCONT it must not run the child", and
+/// its turn comes nevertheless
 #[test]
 fn a_stopped_waiter_is_passed_over_and_comes_back() {
     on_each(|lab| {
@@ -267,7 +270,8 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
     });
 }
 
-/// "TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is killed, not continued"
+/// "TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is
+/// killed, not continued"
 #[test]
 fn a_holder_that_was_stopped_for_too_long_is_lost() {
     on_each(|lab| {
@@ -301,13 +305,15 @@ fn a_lease_must_leave_time_to_end_the_command() {
     }
 }
 
-/// What was said to a server that was stopped is carried out when it goes on: a request, and that it is taken back.
+/// What was said to a server that was stopped is carried out when it goes on: a request, and that
+/// it is taken back.
 #[test]
 fn who_leaves_a_stopped_server_is_granted_nothing_later() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
-        // So that the server knows the scripts: nobody is there by then to send one whose name it does not know.
+        // So that the server knows the scripts: nobody is there by then to send one whose name it
+        // does not know.
         lab.run(["exec", "k", "--", "true"]).silently(0);
         let holder = lab.hold_by(["exec", "--ttl", "2s", "--grace", "500ms", "k"]);
         let mut waiter = lab.wait_by(["exec", "-w", "4s", "--ttl", "10m", "k"]);
@@ -325,15 +331,16 @@ fn who_leaves_a_stopped_server_is_granted_nothing_later() {
     });
 }
 
-/// "The store says lost: … exit 76, even where the command then ends with 0": one that ends before the next renewal hears it from the
-/// release.
+/// "The store says lost: … exit 76, even where the command then ends with 0": one that ends before
+/// the next renewal hears it from the release.
 #[test]
 fn a_lease_that_is_gone_at_its_release_was_lost() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
-        // When it begins to listen it renews, for the last time in minutes: with the second script that a fresh server is sent.
+        // When it begins to listen it renews, for the last time in minutes: with the second script
+        // that a fresh server is sent.
         wait_until("it has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
@@ -342,8 +349,9 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
     });
 }
 
-/// "69: the store cannot be reached": that a wait there is over doesn't make it busy, whatever code that has. A job whose server is gone
-/// does not wait without a word either, unless it was asked to be quiet, and says it once.
+/// "69: the store cannot be reached": that a wait there is over doesn't make it busy, whatever code
+/// that has. A job whose server is gone does not wait without a word either, unless it was asked to
+/// be quiet, and says it once.
 #[test]
 fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
     let mut server = Server::start(Kind::Redis7);

@@ -1,8 +1,10 @@
 //! What other lock libraries got wrong, by the numbers of the survey that the design was made from.
 //!
-//! Those that are not here: A4, A5, A9 to A11 and H in `leases` and in tests/signals.rs (A9 by tests/differential.rs, where the time
-//! is an argument: no message of a client has one); A12, E5 and F6 don't apply; B4 and C6 in the benches; C5, D1, D2, E1 to E4 and F in
-//! the stories and in tests/differential.rs; G1 and G2 in `cluster`; G6 in `acl`; G8 in `kinds`; G10 in `inspect_cleanup`.
+//! Those that are not here: A4, A5, A9 to A11 and H in `leases` and in tests/signals.rs (A9 by
+//! tests/differential.rs, where the time is an argument: no message of a client has one); A12, E5
+//! and F6 don't apply; B4 and C6 in the benches; C5, D1, D2, E1 to E4 and F in the stories and in
+//! tests/differential.rs; G1 and G2 in `cluster`; G6 in `acl`; G8 in `kinds`; G10 in
+//! `inspect_cleanup`.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,8 @@ fn behind(proxy: &Proxy, server: &Server) -> (Lab, Lab) {
     (far, near)
 }
 
-/// A1: "proxy drops the reply after the server executed; …; state must equal one execution", for each request of a run; and the same
-/// with requests that never arrive.
+/// A1: "proxy drops the reply after the server executed; …; state must equal one execution", for
+/// each request of a run; and the same with requests that never arrive.
 #[test]
 fn a1_each_request_may_be_lost_or_its_reply() {
     each(|kind| {
@@ -83,7 +85,8 @@ fn a3_an_interrupted_request_leaves_nothing() {
     });
 }
 
-/// A6: "readers A,B; kill -9 A; B renews; A's record must vanish at its own lease and a writer proceed when B leaves"
+/// A6: "readers A,B; kill -9 A; B renews; A's record must vanish at its own lease and a writer
+/// proceed when B leaves"
 #[test]
 fn a6_nobody_renews_for_the_dead() {
     on_each(|lab| {
@@ -138,7 +141,8 @@ fn a7_each_hold_has_its_own_lease() {
     });
 }
 
-/// A10: "Deadline = time of *sending* the successful request + lease": a reply that came late does not lengthen it.
+/// A10: "Deadline = time of *sending* the successful request + lease": a reply that came late does
+/// not lengthen it.
 #[test]
 fn a10_a_late_reply_does_not_lengthen_the_lease() {
     each(|kind| {
@@ -159,7 +163,8 @@ fn a10_a_late_reply_does_not_lengthen_the_lease() {
     });
 }
 
-/// A13: "delete one of three keys, release; the other two are free", here one of five, and somebody waits for the last
+/// A13: "delete one of three keys, release; the other two are free", here one of five, and somebody
+/// waits for the last
 #[test]
 fn a13_what_is_left_of_a_hold_is_released() {
     each(|kind| {
@@ -180,7 +185,8 @@ fn a13_what_is_left_of_a_hold_is_released() {
     });
 }
 
-/// B1 and C3: "random timeouts; no stray wake, no leftover key", "queue empty after … random timeouts"
+/// B1 and C3: "random timeouts; no stray wake, no leftover key", "queue empty after … random
+/// timeouts"
 #[test]
 fn b1_c3_those_who_give_up_leave_nothing() {
     each(|kind| {
@@ -223,7 +229,8 @@ fn b2_a_grant_before_the_subscription_is_seen() {
     });
 }
 
-/// B3: "CLIENT KILL TYPE pubsub in a loop; every waiter still gets its turn"; the issue: "CLIENT KILL of every connection in a loop"
+/// B3: "CLIENT KILL TYPE pubsub in a loop; every waiter still gets its turn"; the issue: "CLIENT
+/// KILL of every connection in a loop"
 #[test]
 fn b3_connections_may_be_killed_again_and_again() {
     each(|kind| {
@@ -249,7 +256,8 @@ fn b3_connections_may_be_killed_again_and_again() {
             std::thread::sleep(Duration::from_millis(50));
         }
         holder.end().silently(0);
-        // Not in their order: one without a connection at that moment is passed over, and comes back.
+        // Not in their order: one without a connection at that moment is passed over, and comes
+        // back.
         for waiter in waiters {
             kill();
             waiter.end().printed("held\n");
@@ -279,7 +287,8 @@ fn b5_a_downgrade_wakes_the_readers() {
     });
 }
 
-/// B6: "kill -9 holder with 50 waiters: head starts ≤ lease + 100 ms, and ≤ 3 commands per waiter meanwhile"
+/// B6: "kill -9 holder with 50 waiters: head starts ≤ lease + 100 ms, and ≤ 3 commands per waiter
+/// meanwhile"
 #[test]
 fn b6_the_end_of_a_lease_wakes_one() {
     each(|kind| {
@@ -329,7 +338,8 @@ fn c1_dead_waiters_are_passed_over() {
     });
 }
 
-/// C2: "wait 3× the waiter lease with heartbeats; still queued, same seq" (here a little more than once: it is a quarter of a minute)
+/// C2: "wait 3× the waiter lease with heartbeats; still queued, same seq" (here a little more than
+/// once: it is a quarter of a minute)
 #[test]
 fn c2_a_living_waiter_keeps_its_place() {
     on_each(|lab| {
@@ -483,8 +493,8 @@ fn number(info: &str, name: &str) -> u64 {
     line.parse().expect("it is a number")
 }
 
-/// G7: "READONLY … on demotion: reconnect and re-ask state by id, never assume": a master that becomes a replica for a while, and one
-/// that stays one
+/// G7: "READONLY … on demotion: reconnect and re-ask state by id, never assume": a master that
+/// becomes a replica for a while, and one that stays one
 #[test]
 fn g7_a_demoted_master_is_not_trusted() {
     each(|kind| {
@@ -509,8 +519,8 @@ fn g7_a_demoted_master_is_not_trusted() {
     });
 }
 
-/// I1: "nested acquire prints the same token"; I2: "FLUSHALL between two acquires: second token still larger"; the issue: "FLUSHALL under
-/// a holder (exit 76, next token still larger)"
+/// I1: "nested acquire prints the same token"; I2: "FLUSHALL between two acquires: second token
+/// still larger"; the issue: "FLUSHALL under a holder (exit 76, next token still larger)"
 #[test]
 fn i1_i2_tokens_survive_nesting_and_flushall() {
     each(|kind| {

@@ -9,8 +9,8 @@ fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
-/// rlock with this shell script as its command, below a shell that lives on: the end of a session's leader would hang the terminal up,
-/// and that would end what rlock has left.
+/// rlock with this shell script as its command, below a shell that lives on: the end of a session's
+/// leader would hang the terminal up, and that would end what rlock has left.
 fn below_a_shell(lab: &Lab, job: &str) -> Session {
     script(lab, "job", job);
     script(lab, "outer", "rlock exec k -- sh job; echo code $?; read -r _");
@@ -33,7 +33,8 @@ fn a_lost_command_leaves_nothing_behind() {
     lab.assert_idle();
 }
 
-/// The same for an orphan that ignores TERM, whose command ends well, and for one that has started something in its turn.
+/// The same for an orphan that ignores TERM, whose command ends well, and for one that has started
+/// something in its turn.
 #[test]
 fn a_lost_command_leaves_no_orphan_that_ignores_term() {
     for orphan in ["exec sleep 1000", "sleep 1000; true"] {
@@ -64,7 +65,8 @@ fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     }
 }
 
-/// Who shares the group and was not started by the command is told nothing: the script, and its neighbours in a pipeline.
+/// Who shares the group and was not started by the command is told nothing: the script, and its
+/// neighbours in a pipeline.
 #[test]
 fn the_script_and_a_neighbour_live_on() {
     let lab = Lab::new();
@@ -89,7 +91,8 @@ fn the_script_and_a_neighbour_live_on() {
     assert!(!shown.contains("told") && shown.matches("alive").count() == 2, "{shown:?}");
 }
 
-/// The same where the neighbour is a child of rlock, for the shell that has started it became rlock.
+/// The same where the neighbour is a child of rlock, for the shell that has started it became
+/// rlock.
 #[test]
 fn what_a_shell_started_before_it_became_rlock_lives_on() {
     let lab = Lab::new();

@@ -1,5 +1,5 @@
-//! The command's whole process tree: processes in other process groups and sessions, and the commands
-//! of nested rlocks.
+//! The command's whole process tree: processes in other process groups and sessions, and the
+//! commands of nested rlocks.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsRawFd;
@@ -189,8 +189,8 @@ fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     lab.assert_idle();
 }
 
-/// "A signal reaches the command once, whether it was sent to rlock … or, where there is no terminal,
-/// to rlock's group."
+/// "A signal reaches the command once, whether it was sent to rlock … or, where there is no
+/// terminal, to rlock's group."
 #[test]
 fn signal_to_the_group_of_rlock_reaches_the_command_once() {
     let lab = Lab::new();
@@ -263,7 +263,8 @@ impl HangingProgram {
         let path = lab.folder().join("slow");
         fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        // SAFETY: it is the disposition of a signal that tells of the lease, and that nothing here uses.
+        // SAFETY: it is the disposition of a signal that tells of the lease, and that nothing here
+        // uses.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
         let file = File::options().write(true).open(path).unwrap();
         // SAFETY: the descriptor is open.
@@ -272,7 +273,8 @@ impl HangingProgram {
     }
 }
 
-/// A program that the kernel cannot open costs no lease: the start is given up while the lease is held.
+/// A program that the kernel cannot open costs no lease: the start is given up while the lease is
+/// held.
 #[test]
 fn program_that_cannot_be_opened_is_given_up_before_the_lease_ends() {
     let lab = Lab::on(Kind::Redis7);

@@ -1,4 +1,5 @@
-//! Tells a story on the bare model: one table in memory, and a clock that goes on by the same time with each operation.
+//! Tells a story on the bare model: one table in memory, and a clock that goes on by the same time
+//! with each operation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,8 @@ use super::script::{Scene, Story};
 use super::step::{Ask, Label, Step};
 use super::{Engine, broke, play, shown};
 
-/// Plays every scene of a story; with `REWRITE` in the environment, writes down how it went instead.
+/// Plays every scene of a story; with `REWRITE` in the environment, writes down how it went
+/// instead.
 pub(crate) fn tell(path: &Path) {
     let story = Story::read(path);
     if env::var_os("REWRITE").is_some() {

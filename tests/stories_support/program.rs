@@ -1,4 +1,5 @@
-//! Tells a story through the real program: each session is a process, `inspect --json` shows the table.
+//! Tells a story through the real program: each session is a process, `inspect --json` shows the
+//! table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,7 +20,8 @@ use super::{Engine, broke, play};
 use crate::support::Lab;
 use crate::support::servers::{Kind, Server};
 
-/// The lease of a holder that is going to be killed: nobody else learns of its death before it ends.
+/// The lease of a holder that is going to be killed: nobody else learns of its death before it
+/// ends.
 const SHORT: [&str; 4] = ["--ttl", "3s", "--grace", "1s"];
 
 /// Plays every scene of a story that the command line has words for, on the embedded store.
@@ -29,8 +31,8 @@ pub(crate) fn tell(path: &Path) {
     }
 }
 
-/// The same on a server. The scenes are played at the same time, each in a namespace of its own, for some of them wait for leases to
-/// end.
+/// The same on a server. The scenes are played at the same time, each in a namespace of its own,
+/// for some of them wait for leases to end.
 pub(crate) fn tell_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
     let story = Story::read(path);
@@ -57,7 +59,8 @@ fn mortals(scene: &Scene) -> BTreeSet<Label> {
 struct Program {
     // Dropped in this order: nobody is left when the store goes.
     actors: BTreeMap<Label, Actor>,
-    /// The session ids, and those of the ancestors after them, of all that were seen to hold or wait.
+    /// The session ids, and those of the ancestors after them, of all that were seen to hold or
+    /// wait.
     lines: BTreeMap<Label, Vec<String>>,
     /// The ids of the ancestors of those that were not seen yet.
     above: BTreeMap<Label, Vec<String>>,
@@ -95,8 +98,8 @@ enum End {
 }
 
 impl Engine for Program {
-    // Nobody waits so long but for a step that goes wrong: a loaded machine may take its time, and a killed waiter stands in the
-    // queue of a server for a quarter of a minute.
+    // Nobody waits so long but for a step that goes wrong: a loaded machine may take its time, and
+    // a killed waiter stands in the queue of a server for a quarter of a minute.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn act(&mut self, step: &Step) {
@@ -133,12 +136,14 @@ impl Engine for Program {
     }
 
     fn look(&mut self) -> (String, Vec<Row>) {
-        // The processes first: what one of them did before it ended is in the table that is read after that.
+        // The processes first: what one of them did before it ended is in the table that is read
+        // after that.
         for actor in self.actors.values_mut() {
             actor.check();
         }
         if let (Doing::Ending(_, End::Died), Deaths::ShowAtTheEndOfALease(_)) = (&self.doing, &self.deaths) {
-            // What has expired stays in the table until somebody comes by. It fails no less loudly here than below.
+            // What has expired stays in the table until somebody comes by. It fails no less loudly
+            // here than below.
             self.run(None, &["cleanup"]);
         }
         let rows = self.rows();

@@ -1,8 +1,8 @@
-//! What the tests of the real program share: a store of their own, running `rlock`s that end with the test, and waiting for
-//! conditions.
+//! What the tests of the real program share: a store of their own, running `rlock`s that end with
+//! the test, and waiting for conditions.
 //!
-//! Nothing here sleeps for a time: [`wait_until`] asks again until a condition holds, and fails loudly at a deadline far beyond
-//! what any machine needs.
+//! Nothing here sleeps for a time: [`wait_until`] asks again until a condition holds, and fails
+//! loudly at a deadline far beyond what any machine needs.
 
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
@@ -87,7 +87,8 @@ impl Lab {
         Self { _server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
     }
 
-    /// The same store with one more variable in the environment of each rlock, such as `RLOCK_PASSWORD`.
+    /// The same store with one more variable in the environment of each rlock, such as
+    /// `RLOCK_PASSWORD`.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.insert(name, value.into());
         self
@@ -113,7 +114,8 @@ impl Lab {
         &self.environment["RLOCK_NAMESPACE"]
     }
 
-    /// The program with these words, on this store, knowing nothing of any rlock around the test; without input.
+    /// The program with these words, on this store, knowing nothing of any rlock around the test;
+    /// without input.
     pub(crate) fn rlock(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(RLOCK);
         self.settle(&mut command);
@@ -121,7 +123,8 @@ impl Lab {
         command
     }
 
-    /// Gives any program the environment that [`Lab::rlock`] has, for one that starts `rlock` itself.
+    /// Gives any program the environment that [`Lab::rlock`] has, for one that starts `rlock`
+    /// itself.
     pub(crate) fn settle(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
             command.env_remove(name);
@@ -146,7 +149,8 @@ impl Lab {
         holder
     }
 
-    /// The same for one that will have to wait: it is not waited for that it holds, see [`Running::expect_held`].
+    /// The same for one that will have to wait: it is not waited for that it holds, see
+    /// [`Running::expect_held`].
     pub(crate) fn wait_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
         Running::waiter(&mut self.rlock(words))
     }
@@ -170,7 +174,8 @@ impl Lab {
         wait_until(&format!("{waiters} wait for '{resource}'"), || self.counts(resource).1 == waiters);
     }
 
-    /// The names of the files in the folder of the store's state, sorted; without a session they are `lock` and `table`.
+    /// The names of the files in the folder of the store's state, sorted; without a session they
+    /// are `lock` and `table`.
     pub(crate) fn files(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.directory.join("state")) else { return Vec::new() };
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -238,7 +243,8 @@ impl Ran {
         assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), "", ""), "{self:?}");
     }
 
-    /// Fails unless it exited with `code` and said one line of the shape that all have; gives what follows the `rlock: `.
+    /// Fails unless it exited with `code` and said one line of the shape that all have; gives what
+    /// follows the `rlock: `.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!((self.code(), self.stdout.as_str()), (Some(code), ""), "{self:?}");
@@ -299,7 +305,8 @@ impl Running {
         Self { child, stdin, stdout, stderr: Some(stderr), printed: Vec::new() }
     }
 
-    /// Starts a program whose words end before the `--`, with the command of a holder; it is not waited for that it holds.
+    /// Starts a program whose words end before the `--`, with the command of a holder; it is not
+    /// waited for that it holds.
     pub(crate) fn waiter(rlock: &mut Command) -> Self {
         rlock.args(["--", "sh", "-c", &format!("echo {HELD}; exec cat >/dev/null")]);
         Self::start(rlock.stdin(Stdio::piped()))

@@ -1,9 +1,12 @@
-//! Redis and Valkey servers of a test's own: started in a temporary folder, gone with the test, also where it is killed.
+//! Redis and Valkey servers of a test's own: started in a temporary folder, gone with the test,
+//! also where it is killed.
 //!
-//! The programs are those that tests/run names in the environment. No server listens on a known port: a unix socket it has always,
-//! TCP and TLS where the test asks for them, on ports that were free. Nothing is written to the disk unless the test asks for it.
+//! The programs are those that tests/run names in the environment. No server listens on a known
+//! port: a unix socket it has always, TCP and TLS where the test asks for them, on ports that were
+//! free. Nothing is written to the disk unless the test asks for it.
 //!
-//! [`cluster`] and [`sentinels`] put several together, [`proxy`] stands between one and its clients and loses what it is told to.
+//! [`cluster`] and [`sentinels`] put several together, [`proxy`] stands between one and its clients
+//! and loses what it is told to.
 
 pub(crate) mod certificates;
 pub(crate) mod cluster;
@@ -88,7 +91,8 @@ impl Setup {
         Self { kind, options, environment, tcp: false, tls: false, role: Role::Plain }
     }
 
-    /// More words for its command line, such as `["--maxmemory", "1mb"]`; they win over those that every server gets.
+    /// More words for its command line, such as `["--maxmemory", "1mb"]`; they win over those that
+    /// every server gets.
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|&option| option.to_owned()));
         self
@@ -106,7 +110,8 @@ impl Setup {
         self
     }
 
-    /// Listens for TLS too, with the certificate of this name; asks clients for theirs if `clients` is set.
+    /// Listens for TLS too, with the certificate of this name; asks clients for theirs if `clients`
+    /// is set.
     pub(crate) fn tls(mut self, certificates: &Certificates, name: &str, clients: bool) -> Self {
         self.tls = true;
         let path = |path: PathBuf| path.to_str().expect("folders for tests have plain names").to_owned();
@@ -174,7 +179,8 @@ impl Server {
         Setup::new(kind).tcp().start()
     }
 
-    /// The server of this kind that tests of one program share while any of them uses it; each needs a namespace of its own.
+    /// The server of this kind that tests of one program share while any of them uses it; each
+    /// needs a namespace of its own.
     pub(crate) fn shared(kind: Kind) -> Arc<Self> {
         static SHARED: [Mutex<Weak<Server>>; 4] = [const { Mutex::new(Weak::new()) }; 4];
         // A test that failed while it started one has said so, and the next may try.
@@ -232,7 +238,8 @@ impl Server {
         connect(self.folder.path()).unwrap_or_else(|error| panic!("{:?}: {error}", self.kind()))
     }
 
-    /// Sends one command, such as `["CONFIG", "SET", "maxmemory", "1"]`, on a connection of its own.
+    /// Sends one command, such as `["CONFIG", "SET", "maxmemory", "1"]`, on a connection of its
+    /// own.
     ///
     /// # Panics
     /// Where the server refuses it, or answers something else than a `T`.
@@ -241,7 +248,8 @@ impl Server {
         ask(&mut self.client(), words)
     }
 
-    /// Whether the answer to a command, such as `["INFO", "replication"]`, has this text in it; one that can't answer now has not.
+    /// Whether the answer to a command, such as `["INFO", "replication"]`, has this text in it; one
+    /// that can't answer now has not.
     pub(crate) fn says(&self, words: &[&str], text: &str) -> bool {
         let answer = connect(self.folder.path())
             .and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut connection));
@@ -287,7 +295,8 @@ impl Server {
         self.child.wait().expect("it is a child");
     }
 
-    /// Starts it again in the same folder and on the same ports, and waits until it answers; kills it before if it runs.
+    /// Starts it again in the same folder and on the same ports, and waits until it answers; kills
+    /// it before if it runs.
     pub(crate) fn restart(&mut self) {
         self.kill();
         // The old one leaves its socket, and a port can be in the way for a moment.
@@ -326,7 +335,8 @@ pub(crate) fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, 
 /// Runs a server until it answers, or gives what it wrote to its log before it ended.
 fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
     let _ = fs::remove_file(folder.join(LOG));
-    // Whatever happens to the test, the server ends: the kernel kills it with the thread that started it.
+    // Whatever happens to the test, the server ends: the kernel kills it with the thread that
+    // started it.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(setup.kind.program());
     let own = match &setup.role {
@@ -364,7 +374,8 @@ fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
     if ended { Err(log(folder)) } else { Ok(child) }
 }
 
-/// Nothing on the disk; and a replica gets its copy at once, not after a wait for others that may come.
+/// Nothing on the disk; and a replica gets its copy at once, not after a wait for others that may
+/// come.
 const COPIES: [&str; 6] = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
 
 /// The file of the log, in the server's folder.

@@ -1,17 +1,20 @@
 //! A session's beacon: a named pipe that its process keeps open for reading as long as it lives.
 //!
-//! The kernel closes the pipe with its process, however that ends and in whatever pid namespace, and that one fact serves three ends:
+//! The kernel closes the pipe with its process, however that ends and in whatever pid namespace,
+//! and that one fact serves three ends:
 //!
 //! - **alive or dead**: opening the pipe for writing without waiting fails when nobody reads it;
 //! - **wake**: a byte written into it wakes the process, which polls it;
-//! - **watch**: who holds its writing end, and polls for no event at all, is woken with an error when the last reader is gone, and by
+//! - **watch**: who holds its writing end, and polls for no event at all, is woken with an error
+//!   when the last reader is gone, and by
 //!   nothing else.
 //!
-//! Whoever may write to a shared directory can put another file in the place of a beacon. So the session's record has the
-//! beacon's [`Identity`], and only a pipe with that identity tells whether the session lives.
+//! Whoever may write to a shared directory can put another file in the place of a beacon. So the
+//! session's record has the beacon's [`Identity`], and only a pipe with that identity tells whether
+//! the session lives.
 //!
-//! Inotify would do for watching, but a user has 128 of its instances; a lock on a file tells life from death, but only to a thread
-//! that sleeps on it.
+//! Inotify would do for watching, but a user has 128 of its instances; a lock on a file tells life
+//! from death, but only to a thread that sleeps on it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -56,8 +59,9 @@ pub(super) enum Peer {
 }
 
 impl Beacon {
-    /// Lights the beacon of a session, before anybody can know of that session. The state is locked meanwhile, lest somebody takes the
-    /// pipe that nobody reads yet for one that nobody reads any more.
+    /// Lights the beacon of a session, before anybody can know of that session. The state is locked
+    /// meanwhile, lest somebody takes the pipe that nobody reads yet for one that nobody reads any
+    /// more.
     pub(super) fn light(directory: &Directory, session: SessionId) -> io::Result<Self> {
         let (pipe, stat) = directory.make_pipe(&session.to_string())?;
         Ok(Self { pipe, session, identity: Identity::of(&stat) })
@@ -98,14 +102,15 @@ impl Identity {
         Self { inode: stat.st_ino, owner: stat.st_uid, pid: std::process::id(), namespace: namespace() }
     }
 
-    /// Whether the process is gone although its beacon is not: then its guardian is about to end what
-    /// it left behind.
+    /// Whether the process is gone although its beacon is not: then its guardian is about to end
+    /// what it left behind.
     fn is_ending(&self) -> bool {
         ending::is_gone(self.pid) && self.namespace != 0 && self.namespace == namespace()
     }
 }
 
-/// Looks for another session's beacon, which is the one with this identity; where that is not known, it is any named pipe.
+/// Looks for another session's beacon, which is the one with this identity; where that is not
+/// known, it is any named pipe.
 pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&Identity>) -> io::Result<Peer> {
     let name = session.to_string();
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -127,7 +132,8 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
     }
 }
 
-/// The same by way of a descriptor that opens nothing: it is the same file that is looked at and that is then opened.
+/// The same by way of a descriptor that opens nothing: it is the same file that is looked at and
+/// that is then opened.
 fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) -> io::Result<Peer> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let found = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -156,7 +162,8 @@ fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
         && identity.is_none_or(|identity| (identity.inode, identity.owner) == (stat.st_ino, stat.st_uid))
 }
 
-/// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died needs no waking.
+/// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died
+/// needs no waking.
 pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>) {
     if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
         let _ = rustix::io::write(&pipe, b"!");

@@ -1,7 +1,7 @@
 //! The bytes of the table's records, format 1.
 //!
-//! Numbers are little-endian, texts and lists are preceded by their length. A record is read whole or not at all: bytes that are too
-//! few, too many or senseless are [`Damaged`].
+//! Numbers are little-endian, texts and lists are preceded by their length. A record is read whole
+//! or not at all: bytes that are too few, too many or senseless are [`Damaged`].
 
 use super::beacon::Identity;
 use crate::lock::endpoint::Endpoint;

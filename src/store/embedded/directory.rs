@@ -6,12 +6,14 @@
 //! DIR/state/ID       the beacon of a session
 //! ```
 //!
-//! A shared directory lets its users rename and replace what is in it at any time. So everything is opened relative to a
-//! descriptor, never through a link, and whoever has the lock makes sure that the lock is still the file of that name. Root
-//! uses a directory only if it belongs to root: the owner of any other could mislead root with it.
+//! A shared directory lets its users rename and replace what is in it at any time. So everything is
+//! opened relative to a descriptor, never through a link, and whoever has the lock makes sure that
+//! the lock is still the file of that name. Root uses a directory only if it belongs to root: the
+//! owner of any other could mislead root with it.
 //!
-//! The state has a folder of its own because DIR may be sticky, as /tmp is, where nobody may open another's file with the flags that
-//! LMDB uses (fs.protected_regular in proc(5)) nor remove a dead session's beacon.
+//! The state has a folder of its own because DIR may be sticky, as /tmp is, where nobody may open
+//! another's file with the flags that LMDB uses (fs.protected_regular in proc(5)) nor remove a dead
+//! session's beacon.
 
 use std::fmt::Display;
 use std::io;
@@ -33,7 +35,8 @@ use crate::words::reason;
 const RUN: &str = "/run";
 /// The name of root's directory there.
 const IN_RUN: &str = "rlock";
-/// Anybody may make a directory here, and a boot empties it. Root's is not here, since any user could make that one first.
+/// Anybody may make a directory here, and a boot empties it. Root's is not here, since any user
+/// could make that one first.
 const RUN_LOCK: &str = "/run/lock";
 /// Where it is below the home of a user whose machine has no such place.
 const BELOW_HOME: &str = ".local/state/rlock";
@@ -57,8 +60,9 @@ const TABLE: &str = "table";
 /// What a damaged table is renamed to, for whoever wants to know what happened to it.
 const DAMAGED_TABLE: &str = "table.damaged";
 
-/// File systems that other machines may share, so that a lock on this one means little; by `f_type` of statfs(2). FUSE is among them
-/// because sshfs and its like can't be told from the harmless ones.
+/// File systems that other machines may share, so that a lock on this one means little; by `f_type`
+/// of statfs(2). FUSE is among them because sshfs and its like can't be told from the harmless
+/// ones.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
@@ -86,7 +90,8 @@ pub(super) struct Directory {
     rights: Rights,
 }
 
-/// What the files of a store take over from its directory, so that whoever may write there may use the store.
+/// What the files of a store take over from its directory, so that whoever may write there may use
+/// the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rights {
     owner: u32,
@@ -156,7 +161,8 @@ impl Directory {
         unusable(&self.path, reason)
     }
 
-    /// The descriptor that is locked, by flock(2). The kernel takes the lock back from a process that dies.
+    /// The descriptor that is locked, by flock(2). The kernel takes the lock back from a process
+    /// that dies.
     pub(super) fn lock_file(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
@@ -172,21 +178,23 @@ impl Directory {
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 
-    /// Whether the lock is still the file that others find. If somebody has removed or replaced the file, or the folder that it is in,
-    /// others lock another one.
+    /// Whether the lock is still the file that others find. If somebody has removed or replaced the
+    /// file, or the folder that it is in, others lock another one.
     pub(super) fn is_in_place(&self) -> bool {
         let named = rustix::fs::statat(&self.dir, format!("{STATE}/{LOCK}"), AtFlags::SYMLINK_NOFOLLOW);
         same_file(named, fstat(&self.lock))
     }
 
-    /// Opens the directory anew, and makes it where it is missing: somebody has removed or replaced it.
+    /// Opens the directory anew, and makes it where it is missing: somebody has removed or replaced
+    /// it.
     pub(super) fn reopen(&mut self) -> Result<(), Error> {
         *self = Self::open_at(self.path.clone(), self.is_default)?;
         Ok(())
     }
 
-    /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is cleared away: no process of it
-    /// lives, and the table was written without waiting for the disk.
+    /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is
+    /// cleared away: no process of it lives, and the table was written without waiting for the
+    /// disk.
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> Result<(), Error> {
         let mut buffer = [0; LOCK_BYTES];
         let read = rustix::io::pread(&self.lock, &mut buffer, 0).map_err(|error| self.unusable(&error))?;
@@ -226,6 +234,12 @@ impl Directory {
         Ok(seal.map(str::to_owned))
     }
 
+    /// When a transaction changed the table last, as the lock file tells it.
+    pub(super) fn last_change(&self) -> Option<(i64, i64)> {
+        let stat = rustix::fs::fstat(&self.lock).ok()?;
+        Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
+    }
+
     /// Writes the seal of the table, a line that always has the same length.
     pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
         let mut buffer = [0; LOCK_BYTES];
@@ -241,8 +255,8 @@ impl Directory {
         self.rights.file(&self.state, TABLE).map_err(advised_inside)
     }
 
-    /// Makes a named pipe and opens it for reading and writing: opening it for reading alone would wait for a writer, and would see
-    /// the end of each.
+    /// Makes a named pipe and opens it for reading and writing: opening it for reading alone would
+    /// wait for a writer, and would see the end of each.
     pub(super) fn make_pipe(&self, name: &str) -> io::Result<(OwnedFd, Stat)> {
         regardless_of_umask(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -285,7 +299,8 @@ impl Directory {
         }
     }
 
-    /// Puts a damaged table aside, in the place of an earlier one, and removes all beacons. Nobody may live. Gives the table's new path.
+    /// Puts a damaged table aside, in the place of an earlier one, and removes all beacons. Nobody
+    /// may live. Gives the table's new path.
     pub(super) fn put_aside(&self, _: &Locked<'_>) -> io::Result<PathBuf> {
         self.remove_beacons()?;
         rustix::fs::renameat(&self.state, TABLE, &self.state, DAMAGED_TABLE)?;
@@ -364,8 +379,9 @@ impl Rights {
         self.owner != geteuid().as_raw() || self.file & 0o060 != 0
     }
 
-    /// Gives a thing to the directory's group, and from root to its owner, and says whether that was called for. Who may not do that
-    /// has other ways to share: a directory that hands its group on, or one that anybody may write.
+    /// Gives a thing to the directory's group, and from root to its owner, and says whether that
+    /// was called for. Who may not do that has other ways to share: a directory that hands its
+    /// group on, or one that anybody may write.
     fn hand_over(&self, made: &OwnedFd) -> bool {
         if self.differ_from_mine() {
             let owner = geteuid().is_root().then(|| Uid::from_raw(self.owner));
@@ -375,7 +391,8 @@ impl Rights {
     }
 }
 
-/// Makes something with just the permissions named: a umask could take them from others who share the directory, and from its owner.
+/// Makes something with just the permissions named: a umask could take them from others who share
+/// the directory, and from its owner.
 fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
     let umask = rustix::process::umask(Mode::empty());
     let made = make();
@@ -398,7 +415,8 @@ fn advised(error: io::Error) -> io::Error {
     }
 }
 
-/// What the system says of something in the directory that can't be opened or made. What is of another kind was not made by rlock.
+/// What the system says of something in the directory that can't be opened or made. What is of
+/// another kind was not made by rlock.
 fn advised_inside(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => io::Error::other(FOREIGN),
@@ -422,7 +440,8 @@ fn boot() -> String {
     String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
 }
 
-/// The directory that all processes of this user on this host meet in: host and uid alone decide, never the environment.
+/// The directory that all processes of this user on this host meet in: host and uid alone decide,
+/// never the environment.
 fn default_path() -> Result<PathBuf, Error> {
     let uid = geteuid();
     if uid.is_root() {
@@ -498,7 +517,8 @@ fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     Ok(())
 }
 
-/// Root does not use what belongs to another user, who could put other files in the place of the store's at any time.
+/// Root does not use what belongs to another user, who could put other files in the place of the
+/// store's at any time.
 fn check_owner(path: &Path, stat: &Stat) -> Result<(), Error> {
     if geteuid().is_root() && stat.st_uid != 0 {
         let owner = stat.st_uid;

@@ -1,12 +1,14 @@
 //! The last instants of a holder that was killed.
 //!
-//! Its guardian kills the command's process tree and keeps the beacon open until that is gone. If the guardian is killed too, or not yet
-//! there, the command itself dies by PR_SET_PDEATHSIG, which is a matter of instants:
+//! Its guardian kills the command's process tree and keeps the beacon open until that is gone. If
+//! the guardian is killed too, or not yet there, the command itself dies by PR_SET_PDEATHSIG, which
+//! is a matter of instants:
 //!
-//! The kernel closes the files of a dying process, and its beacon with them, a little before it lets the command die with it: in
-//! do_exit (kernel/exit.c) exit_files and exit_task_work come before exit_notify, which sends what PR_SET_PDEATHSIG asked for. On a busy
-//! machine others may run in between. So whoever reaps a holder waits until that is over, lest the next command starts beside one that
-//! has been condemned and does not know it yet.
+//! The kernel closes the files of a dying process, and its beacon with them, a little before it
+//! lets the command die with it: in do_exit (kernel/exit.c) exit_files and exit_task_work come
+//! before exit_notify, which sends what PR_SET_PDEATHSIG asked for. On a busy machine others may
+//! run in between. So whoever reaps a holder waits until that is over, lest the next command starts
+//! beside one that has been condemned and does not know it yet.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -16,9 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process may hang in its end, on a dead disk for one; it is not waited for any longer than this.
+/// A process may hang in its end, on a dead disk for one; it is not waited for any longer than
+/// this.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A guardian needs some milliseconds. After this time the holder counts as alive, for a process of its tree hangs in the kernel.
+/// A guardian needs some milliseconds. After this time the holder counts as alive, for a process of
+/// its tree hangs in the kernel.
 const TREE_LIMIT: Duration = Duration::from_millis(500);
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
@@ -35,15 +39,15 @@ pub(super) fn is_gone(number: u32) -> bool {
     }
 }
 
-/// Waits until the guardian of a killed holder has ended the command's process tree; says whether it
-/// has. `beacon` is the writing end of the pipe that the guardian keeps open until then.
+/// Waits until the guardian of a killed holder has ended the command's process tree; says whether
+/// it has. `beacon` is the writing end of the pipe that the guardian keeps open until then.
 pub(super) fn wait_for_tree(beacon: &OwnedFd) -> bool {
     let timeout = Timespec::try_from(TREE_LIMIT).ok();
     poll(&mut [PollFd::new(beacon, PollFlags::empty())], timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Waits until the process has ended, if it has begun to. The number is one of this process's own pid namespace, or means nothing here:
-/// then it costs at most the end of a stranger.
+/// Waits until the process has ended, if it has begun to. The number is one of this process's own
+/// pid namespace, or means nothing here: then it costs at most the end of a stranger.
 pub(super) fn wait_until_over(number: u32) {
     let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return };
     // Opened first, so that it is the same process whose end is then waited for.
@@ -56,7 +60,8 @@ pub(super) fn wait_until_over(number: u32) {
     }
 }
 
-/// Whether a line of /proc/PID/stat is that of a process that has begun to end and has not ended: see proc(5), fields 3 and 9.
+/// Whether a line of /proc/PID/stat is that of a process that has begun to end and has not ended:
+/// see proc(5), fields 3 and 9.
 fn is_ending(stat: &str) -> bool {
     // The name, which comes before, may have anything in it.
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
@@ -92,7 +97,8 @@ mod tests {
         child.kill().unwrap();
         let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
         poll(&mut ended, None).unwrap();
-        // The kernel has closed the pipe on the way to the end, as it does with a beacon; now that is waited out.
+        // The kernel has closed the pipe on the way to the end, as it does with a beacon; now that
+        // is waited out.
         wait_until_over(child.id());
         assert!(stat(child.id()).contains(") Z "), "{}", stat(child.id()));
         for pid in [0, u32::MAX, id(), child.id()] {

@@ -1,9 +1,11 @@
-//! The last line of defence around LMDB: a table that changes under its map ends rlock with a line and an exit code.
+//! The last line of defence around LMDB: a table that changes under its map ends rlock with a line
+//! and an exit code.
 //!
-//! [`super::verify`] reads a suspicious table before LMDB does. What is left is a file that is cut short or written to in the
-//! middle of a transaction. LMDB then reads beyond the end of its map, or follows what is no page, and the kernel sends a signal.
-//! Nothing can be given back at that point. The kernel ends the hold with the process, and the command of a holder is killed as it
-//! is when rlock is killed.
+//! [`super::verify`] reads a suspicious table before LMDB does. What is left is a file that is cut
+//! short or written to in the middle of a transaction. LMDB then reads beyond the end of its map,
+//! or follows what is no page, and the kernel sends a signal. Nothing can be given back at that
+//! point. The kernel ends the hold with the process, and the command of a holder is killed as it is
+//! when rlock is killed.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -12,8 +14,8 @@ use std::sync::Once;
 
 use crate::exit;
 
-/// What LMDB may die of: a page beyond the end, a wild pointer, a failed assertion or a damaged heap, a division by zero; and the
-/// timer that ends a loop.
+/// What LMDB may die of: a page beyond the end, a wild pointer, a failed assertion or a damaged
+/// heap, a division by zero; and the timer that ends a loop.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGVTALRM];
 
@@ -25,7 +27,8 @@ const LINE: &[u8] =
 starts with a new table\n";
 
 thread_local! {
-    /// Whether this thread is in a transaction: a fault anywhere else is a defect of rlock, and stays one.
+    /// Whether this thread is in a transaction: a fault anywhere else is a defect of rlock, and
+    /// stays one.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +43,8 @@ impl Guard {
         GUARDED.set(true);
         let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: limit };
-        // SAFETY: the timer is whole. Nothing else uses this one, and the command does not inherit it.
+        // SAFETY: the timer is whole. Nothing else uses this one, and the command does not inherit
+        // it.
         unsafe { libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, ptr::null_mut()) };
         Self(())
     }
@@ -60,7 +64,8 @@ fn install() {
         // SAFETY: the handler makes only calls that may be made in a handler.
         unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     }
-    // What the pages say may lead the model into a contradiction as well. A test wants to see its own panic.
+    // What the pages say may lead the model into a contradiction as well. A test wants to see its
+    // own panic.
     #[cfg(not(test))]
     {
         let usual = std::panic::take_hook();
@@ -84,7 +89,8 @@ extern "C" fn handle(signal: libc::c_int) {
     if signal == libc::SIGVTALRM {
         return;
     }
-    // SAFETY: both may be called in a handler. What faulted is repeated after this, without a handler.
+    // SAFETY: both may be called in a handler. What faulted is repeated after this, without a
+    // handler.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         if signal == libc::SIGABRT {

@@ -1,8 +1,8 @@
 //! The way to the lock on the state, without a call that blocks the loop.
 //!
-//! flock(2) either fails at once or blocks, and a descriptor never tells that a lock can be had. The lock is held for
-//! microseconds, so it is tried for a moment first. Who holds it longer is stopped or hangs: then a thread blocks, and an
-//! eventfd tells that the thread has the lock.
+//! flock(2) either fails at once or blocks, and a descriptor never tells that a lock can be had.
+//! The lock is held for microseconds, so it is tried for a moment first. Who holds it longer is
+//! stopped or hangs: then a thread blocks, and an eventfd tells that the thread has the lock.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// How often the lock is tried before a thread blocks: a few transactions of others long, and less than a thread costs.
+/// How often the lock is tried before a thread blocks: a few transactions of others long, and less
+/// than a thread costs.
 const TRIES: u32 = 16;
 /// A thread that makes two system calls needs no more.
 const STACK_BYTES: usize = 64 << 10;
@@ -34,8 +35,8 @@ pub(super) enum Patience {
 pub(super) struct Gate(Option<Blocked>);
 
 impl Gate {
-    /// Gets the lock, and says whether that came about in time. If not, it goes on in the background: see
-    /// [`descriptor`](Self::descriptor).
+    /// Gets the lock, and says whether that came about in time. If not, it goes on in the
+    /// background: see [`descriptor`](Self::descriptor).
     pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, patience: Patience) -> io::Result<bool> {
         if self.0.is_none() {
             for _ in 0..TRIES {
@@ -85,7 +86,8 @@ struct Blocked {
     shared: Arc<Shared>,
 }
 
-/// What both threads know. The lock belongs to the open file, so it is the process's, whichever thread gets it.
+/// What both threads know. The lock belongs to the open file, so it is the process's, whichever
+/// thread gets it.
 #[derive(Debug)]
 struct Shared {
     lock: OwnedFd,
@@ -140,10 +142,12 @@ impl Drop for Blocked {
     }
 }
 
-/// Makes `mask` the mask of signals of this thread, which a new thread inherits, and returns the one before.
+/// Makes `mask` the mask of signals of this thread, which a new thread inherits, and returns the
+/// one before.
 fn change_mask(mask: &libc::sigset_t) -> libc::sigset_t {
     let mut old = full_set();
-    // SAFETY: `mask` is a whole set, and `old` has room for one. It can only fail for a wrong `how`.
+    // SAFETY: `mask` is a whole set, and `old` has room for one. It can only fail for a wrong
+    // `how`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
     old
 }

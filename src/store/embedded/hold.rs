@@ -1,7 +1,7 @@
 //! A request in the embedded store, from the moment that it was made.
 //!
-//! Whoever holds the lock on the state may be stopped, so no call of the loop waits for that lock: while it can't be had,
-//! a check says how the request stood last.
+//! Whoever holds the lock on the state may be stopped, so no call of the loop waits for that lock:
+//! while it can't be had, a check says how the request stood last.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -21,7 +21,8 @@ use crate::store::{Hold, Obstruction, Released, Standing};
 const TROUBLE_AFTER: Duration = Duration::from_secs(1);
 /// How long a report on who is in the way waits for the lock.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
-/// How long a holder waits for the lock to give its hold back. The end of its process gives the hold back as well.
+/// How long a holder waits for the lock to give its hold back. The end of its process gives the
+/// hold back as well.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// The same for a waiter, whose place in the queue nobody misses.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
@@ -37,10 +38,13 @@ pub(super) struct EmbeddedHold {
     is_news: bool,
     /// The beacons of those whom it waits for.
     watched: Vec<OwnedFd>,
-    /// The beacons of holders that a line on the terminal may name: the line is to follow them, though others stand between.
+    /// The beacons of holders that a line on the terminal may name: the line is to follow them,
+    /// though others stand between.
     shown: Vec<OwnedFd>,
     /// Since when the lock can't be had, on the clock that runs through suspend.
     stuck_since: Option<Duration>,
+    /// When the lock file was changed last, as seen then: others may be served meanwhile.
+    progress: Option<(i64, i64)>,
 }
 
 enum Stage {
@@ -64,6 +68,7 @@ impl EmbeddedHold {
             watched: Vec::new(),
             shown: Vec::new(),
             stuck_since: None,
+            progress: None,
         };
         hold.advance()?;
         Ok(hold)
@@ -90,7 +95,12 @@ impl EmbeddedHold {
         };
         match done {
             None => {
-                self.stuck_since.get_or_insert_with(now);
+                // A crowd that is served one by one is no trouble.
+                let progress = self.store.directory.last_change();
+                if self.stuck_since.is_none() || self.progress != progress {
+                    self.stuck_since = Some(now());
+                    self.progress = progress;
+                }
             }
             Some((standing, watched)) => {
                 self.stuck_since = None;
@@ -111,7 +121,8 @@ impl EmbeddedHold {
         self.shown.clear();
     }
 
-    /// Whether somebody has put other files in the place of those that this process uses: then others may hold the same, there.
+    /// Whether somebody has put other files in the place of those that this process uses: then
+    /// others may hold the same, there.
     fn is_cut_off(&self) -> bool {
         !self.store.directory.is_in_place()
     }

@@ -1,7 +1,8 @@
 //! LMDB: the few calls that the table needs.
 //!
-//! The crate heed resolves the path of a file before LMDB opens that file, so whoever may rename files in the directory
-//! decides which file LMDB creates. Here LMDB opens a descriptor that the caller has checked, by its path below /proc.
+//! The crate heed resolves the path of a file before LMDB opens that file, so whoever may rename
+//! files in the directory decides which file LMDB creates. Here LMDB opens a descriptor that the
+//! caller has checked, by its path below /proc.
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::marker::PhantomData;
@@ -36,14 +37,16 @@ impl Env {
     /// Opens the file of a descriptor, which may grow to `bytes`.
     ///
     /// # Safety
-    /// Nobody else may read or write the file while a transaction runs, and its content must be what LMDB wrote.
+    /// Nobody else may read or write the file while a transaction runs, and its content must be
+    /// what LMDB wrote.
     pub(super) unsafe fn open(file: BorrowedFd<'_>, bytes: usize) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
         // SAFETY: it writes a new environment, or null, to the pointer.
         check(unsafe { ffi::mdb_env_create(&raw mut raw) })?;
         let env = Self(NonNull::new(raw).ok_or(Error::Damaged)?);
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Error::Damaged)?;
-        // SAFETY: the environment is new, and the path outlives the call; the rest is promised by the caller.
+        // SAFETY: the environment is new, and the path outlives the call; the rest is promised by
+        // the caller.
         let opened = unsafe {
             check(ffi::mdb_env_set_assert(raw, Some(assertion_failed)))
                 .and_then(|()| check(ffi::mdb_env_set_mapsize(raw, bytes)))
@@ -75,10 +78,12 @@ impl Env {
     /// Begins a transaction. A process has one at a time.
     pub(super) fn begin(&self) -> Result<Txn<'_>, Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the environment is open, and a new transaction, or null, is written to the pointer.
+        // SAFETY: the environment is open, and a new transaction, or null, is written to the
+        // pointer.
         check(unsafe { ffi::mdb_txn_begin(self.0.as_ptr(), ptr::null_mut(), 0, &raw mut raw) })?;
         let mut txn = Txn { raw: NonNull::new(raw).ok_or(Error::Damaged)?, database: 0, env: PhantomData };
-        // SAFETY: the transaction is running; no name stands for the one database that every file has.
+        // SAFETY: the transaction is running; no name stands for the one database that every file
+        // has.
         check(unsafe { ffi::mdb_dbi_open(raw, ptr::null(), 0, &raw mut txn.database) })?;
         Ok(txn)
     }
@@ -102,7 +107,8 @@ impl Txn<'_> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
         // SAFETY: the transaction is running. LMDB only reads the key.
         let code = unsafe { ffi::mdb_get(self.raw.as_ptr(), self.database, &raw mut key, &raw mut value) };
-        // SAFETY: LMDB found the value. Values stay until the next change, for which the transaction is borrowed mutably.
+        // SAFETY: LMDB found the value. Values stay until the next change, for which the
+        // transaction is borrowed mutably.
         found(code).map(|found| found.then(|| unsafe { bytes(value) }))
     }
 
@@ -116,7 +122,8 @@ impl Txn<'_> {
     /// Removes a key, which may be missing.
     pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
         let mut key = borrowed(key);
-        // SAFETY: the transaction is running. LMDB only reads the key; a null pointer stands for any value.
+        // SAFETY: the transaction is running. LMDB only reads the key; a null pointer stands for
+        // any value.
         let code = unsafe { ffi::mdb_del(self.raw.as_ptr(), self.database, &raw mut key, ptr::null_mut()) };
         found(code).map(drop)
     }
@@ -169,9 +176,11 @@ impl<'t> Cursor<'t> {
 
     fn step(&self, operation: ffi::MDB_cursor_op, key: &[u8]) -> Result<Option<Item<'t>>, Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
-        // SAFETY: the cursor is open, and its transaction is running. LMDB only reads the key, and writes where key and value are.
+        // SAFETY: the cursor is open, and its transaction is running. LMDB only reads the key, and
+        // writes where key and value are.
         let code = unsafe { ffi::mdb_cursor_get(self.raw.as_ptr(), &raw mut key, &raw mut value, operation) };
-        // SAFETY: LMDB found both. They stay until the next change, for which the transaction is borrowed mutably.
+        // SAFETY: LMDB found both. They stay until the next change, for which the transaction is
+        // borrowed mutably.
         found(code).map(|found| found.then(|| unsafe { (bytes(key), bytes(value)) }))
     }
 }
@@ -203,7 +212,8 @@ fn found(code: c_int) -> Result<bool, Error> {
     if code == ffi::MDB_NOTFOUND { Ok(false) } else { check(code).map(|()| true) }
 }
 
-/// LMDB's own codes are negative; the system's are positive. What is neither room nor the system's is damage: rlock's calls are valid.
+/// LMDB's own codes are negative; the system's are positive. What is neither room nor the system's
+/// is damage: rlock's calls are valid.
 fn check(code: c_int) -> Result<(), Error> {
     match code {
         0 => Ok(()),

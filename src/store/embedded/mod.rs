@@ -3,18 +3,24 @@
 //! - `directory`: where the files are and who may use them; the lock on the state.
 //! - `gate`: how to wait for that lock.
 //! - `file`: the table's file; `records`, `codec`: its records; `lmdb`: the calls into LMDB.
-//! - `verify`: reads a whole table that somebody may have damaged; `fault`: what happens if that is too late.
-//! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command is condemned, too.
-//! - `transaction`: one operation from lock to wake-up; `snapshot`: an answer that is built after the lock is given up.
+//! - `verify`: reads a whole table that somebody may have damaged; `fault`: what happens if that is
+//!   too late.
+//! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command
+//!   is condemned, too.
+//! - `transaction`: one operation from lock to wake-up; `snapshot`: an answer that is built after
+//!   the lock is given up.
 //! - `hold`: a request that is queued or granted.
 //!
-//! There is no daemon. Each process changes the table itself, under the lock of the directory, and wakes those whom it granted
-//! something. A hold lives as long as its process: nothing is renewed, and the death of a process is noticed by those it stood in the
-//! way of, each of whom watches whoever it waits for ([`LockTable::blockers`]). So for every waiter, at any time, one of these is
-//! true: it has been granted its request and was woken; or it watches a live session that is in its way; or it is awake and about to
-//! find out which. When a process dies between a grant and the wake-up, that holds as well, for the one it was to wake watches it.
-//! Where what is watched may stop being in the way without ending (shrink, downgrade, break), all who wait there are woken to look
-//! anew. Only a holder whose beacon somebody removed can't be watched; whoever waits for it is woken by its release.
+//! There is no daemon. Each process changes the table itself, under the lock of the directory, and
+//! wakes those whom it granted something. A hold lives as long as its process: nothing is renewed,
+//! and the death of a process is noticed by those it stood in the way of, each of whom watches
+//! whoever it waits for ([`LockTable::blockers`]). So for every waiter, at any time, one of these
+//! is true: it has been granted its request and was woken; or it watches a live session that is in
+//! its way; or it is awake and about to find out which. When a process dies between a grant and the
+//! wake-up, that holds as well, for the one it was to wake watches it. Where what is watched may
+//! stop being in the way without ending (shrink, downgrade, break), all who wait there are woken to
+//! look anew. Only a holder whose beacon somebody removed can't be watched; whoever waits for it is
+//! woken by its release.
 //!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
@@ -53,15 +59,16 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// How large the table may become, in bytes: some hundred thousand claims. It is a reservation of addresses; the file has the size of
-/// what is in it.
+/// How large the table may become, in bytes: some hundred thousand claims. It is a reservation of
+/// addresses; the file has the size of what is in it.
 pub const TABLE_BYTES_MAX: usize = 256 << 20;
 
 /// The embedded store.
 pub struct Embedded {
     directory: Directory,
-    /// Opened under the lock of the first transaction: were the lock given up in between, somebody who sees nobody alive could replace
-    /// a table that he takes for damaged, or for one of an earlier boot.
+    /// Opened under the lock of the first transaction: were the lock given up in between, somebody
+    /// who sees nobody alive could replace a table that he takes for damaged, or for one of an
+    /// earlier boot.
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
@@ -108,7 +115,8 @@ impl Embedded {
         }
     }
 
-    /// Who holds and who waits. Only the records are copied under the lock: an answer with many claims takes long to build.
+    /// Who holds and who waits. Only the records are copied under the lock: an answer with many
+    /// claims takes long to build.
     fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
         let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
             return Ok(None);
@@ -129,7 +137,8 @@ impl Embedded {
                 Reply::Unknown => Changed::Lost,
                 _ => {
                     work.wake_waiters_of(std::slice::from_ref(resource))?;
-                    // This process is not the one that they watch, so they are woken before the change can be lost with it.
+                    // This process is not the one that they watch, so they are woken before the
+                    // change can be lost with it.
                     work.wake_now();
                     Changed::Done
                 }
@@ -192,7 +201,8 @@ impl Store for Embedded {
             Ok(dead)
         })?;
         if !dry_run {
-            // One at a time: a table that is full has room for a small transaction, and others get their turn.
+            // One at a time: a table that is full has room for a small transaction, and others get
+            // their turn.
             for (id, _) in &dead {
                 self.transact(None, |work| work.reap_dead(&[*id]).map(drop))?;
             }

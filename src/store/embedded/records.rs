@@ -123,8 +123,9 @@ impl<'t> Transaction<'t> {
         self.txn.commit()
     }
 
-    /// The instant of an operation: `wall`, but later than every instant and every token before. So the clock never goes back, and a
-    /// token, which is at least the instant of its grant, rises even on a resource whose state was dropped meanwhile.
+    /// The instant of an operation: `wall`, but later than every instant and every token before. So
+    /// the clock never goes back, and a token, which is at least the instant of its grant, rises
+    /// even on a resource whose state was dropped meanwhile.
     pub(super) fn advance_clock(&mut self, wall: Micros) -> Result<Micros, Error> {
         let now = wall.max(self.clock()? + 1);
         self.put(CLOCK, &now)?;

@@ -30,7 +30,8 @@ pub(super) struct Answer {
     pub(super) dead: Vec<SessionId>,
 }
 
-/// Who holds and who waits, but for the dead: as the records say that were copied, and as the beacons say now.
+/// Who holds and who waits, but for the dead: as the records say that were copied, and as the
+/// beacons say now.
 pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();

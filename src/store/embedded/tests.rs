@@ -1,6 +1,7 @@
 //! What the store promises when processes die, files go missing and transactions end half-way.
 //!
-//! A live process is a lit beacon, a dead one a beacon that was dropped: nothing else tells them apart.
+//! A live process is a lit beacon, a dead one a beacon that was dropped: nothing else tells them
+//! apart.
 
 use std::fs;
 use std::path::PathBuf;

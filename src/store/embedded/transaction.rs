@@ -1,4 +1,5 @@
-//! One locked transaction on the table, and those whom it concerns: who is found dead in it, and who is to be woken when it lasts.
+//! One locked transaction on the table, and those whom it concerns: who is found dead in it, and
+//! who is to be woken when it lasts.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -27,7 +28,8 @@ pub(super) enum Fate {
     Alive(OwnedFd),
     /// It is dead, or never to be reached again and runs nothing.
     Dead,
-    /// It holds something and its beacon was removed or replaced by somebody, so it is taken to live.
+    /// It holds something and its beacon was removed or replaced by somebody, so it is taken to
+    /// live.
     Unknown,
 }
 
@@ -41,7 +43,8 @@ pub(super) struct Work<'t> {
     /// Who is to be woken, and lives.
     woken: Vec<(SessionId, Option<Identity>)>,
     reaped: Vec<SessionId>,
-    /// Whom the operations so far have granted something, and of whom it isn't known yet whether they live.
+    /// Whom the operations so far have granted something, and of whom it isn't known yet whether
+    /// they live.
     granted: VecDeque<SessionId>,
 }
 
@@ -51,8 +54,9 @@ const REPLACED: &str = "somebody has removed or replaced its files while it was 
 const OPENINGS: usize = 8;
 
 impl Embedded {
-    /// Runs `work` under the lock of the directory, whenever that can be had. If `work` changed anything, that lasts and is told to
-    /// those whom it concerns; after an error, nothing of it was.
+    /// Runs `work` under the lock of the directory, whenever that can be had. If `work` changed
+    /// anything, that lasts and is told to those whom it concerns; after an error, nothing of it
+    /// was.
     pub(super) fn transact<T>(
         &mut self,
         own: Option<SessionId>,
@@ -107,7 +111,8 @@ impl Embedded {
         Ok(Some(result))
     }
 
-    /// Gets the lock that others use as well. A directory that was replaced is opened anew, unless this process has used the old one.
+    /// Gets the lock that others use as well. A directory that was replaced is opened anew, unless
+    /// this process has used the old one.
     fn lock(&mut self, patience: Patience) -> Result<bool, Error> {
         for _ in 0..OPENINGS {
             let passed = self.gate.pass(self.directory.lock_file(), patience);
@@ -133,7 +138,8 @@ impl<'t> Work<'t> {
         let session = request.session;
         let mut ancestors = Vec::with_capacity(request.ancestors.len());
         for ancestor in request.ancestors {
-            // Anybody can read the id of a session and call it an ancestor, but the kernel says whose beacon it is.
+            // Anybody can read the id of a session and call it an ancestor, but the kernel says
+            // whose beacon it is.
             if self.foreign_owner(ancestor)?.is_none() {
                 ancestors.push(ancestor);
             }
@@ -147,8 +153,8 @@ impl<'t> Work<'t> {
         Ok((standing, watched, beacon))
     }
 
-    /// The user whose session it is, if this process may not act for that one. Root may act for all, and all may act for root, whose
-    /// command started them.
+    /// The user whose session it is, if this process may not act for that one. Root may act for
+    /// all, and all may act for root, whose command started them.
     pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, records::Error> {
         let own = geteuid();
         let owner = self.records().beacon(session)?.map(|beacon| beacon.owner);
@@ -160,7 +166,8 @@ impl<'t> Work<'t> {
         self.table.records()
     }
 
-    /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead, whereupon the next is granted it.
+    /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead,
+    /// whereupon the next is granted it.
     pub(super) fn apply(&mut self, op: Op) -> Result<Reply, records::Error> {
         let reply = self.apply_alone(op)?;
         self.wake_granted()?;
@@ -191,13 +198,15 @@ impl<'t> Work<'t> {
         Ok(())
     }
 
-    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are reaped.
+    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are
+    /// reaped.
     pub(super) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), records::Error> {
         self.granted.extend(sessions);
         self.wake_granted()
     }
 
-    /// Sees to it that all who wait for these resources look whom they wait for: what they watch may not be in their way any more.
+    /// Sees to it that all who wait for these resources look whom they wait for: what they watch
+    /// may not be in their way any more.
     pub(super) fn wake_waiters_of(&mut self, resources: &[Resource]) -> Result<(), records::Error> {
         for resource in resources {
             let waiters = self.waiters_of(resource)?;
@@ -206,7 +215,8 @@ impl<'t> Work<'t> {
         Ok(())
     }
 
-    /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has become of it.
+    /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has
+    /// become of it.
     pub(super) fn wake_now(&mut self) {
         let directory = self.directory;
         self.woken.drain(..).for_each(|(session, identity)| beacon::wake(directory, session, identity.as_ref()));
@@ -238,7 +248,8 @@ impl<'t> Work<'t> {
         self.apply_alone(Op::Reap(id)).map(drop)
     }
 
-    /// Reaps the dead among these sessions, as far as they hold or wait, and says whether there were any.
+    /// Reaps the dead among these sessions, as far as they hold or wait, and says whether there
+    /// were any.
     pub(super) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, records::Error> {
         let mut found = false;
         let own = self.own;
@@ -251,7 +262,8 @@ impl<'t> Work<'t> {
         Ok(found)
     }
 
-    /// How a session stands when nobody dead is in its way, and the beacons to watch while it waits.
+    /// How a session stands when nobody dead is in its way, and the beacons to watch while it
+    /// waits.
     pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
         loop {
             match self.records().session(id)? {

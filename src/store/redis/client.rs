@@ -1,4 +1,5 @@
-//! Questions that are asked once and waited for: what the subcommands beside `exec` need, and the release.
+//! Questions that are asked once and waited for: what the subcommands beside `exec` need, and the
+//! release.
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ impl<'r> Client<'r> {
         Self { insists: true, ..self }
     }
 
-    /// Whether the server may have done something before that it does not tell of in its last answer.
+    /// Whether the server may have done something before that it does not tell of in its last
+    /// answer.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
     }
@@ -71,7 +73,8 @@ impl<'r> Client<'r> {
         None
     }
 
-    /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to what was said before come first.
+    /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to
+    /// what was said before come first.
     pub(super) fn call(
         &mut self,
         call: &mut Call,
@@ -121,7 +124,8 @@ impl<'r> Client<'r> {
         self.judged(reply)
     }
 
-    /// Sends a command, and before it, in the same breath, a question that the server need not answer.
+    /// Sends a command, and before it, in the same breath, a question that the server need not
+    /// answer.
     pub(super) fn command_after(&mut self, question: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Trouble> {
         self.route.open()?;
         self.route.send(question);
@@ -193,7 +197,8 @@ impl<'r> Client<'r> {
         Ok(())
     }
 
-    /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what the last try met.
+    /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what
+    /// the last try met.
     fn again_after(&self, pause: Duration, trouble: Trouble, met: &mut Option<Trouble>) -> Result<(), Trouble> {
         let trouble = trouble.or_rather(met.take());
         let is_final = !trouble.is_passing() || !self.insists && self.route.is_the_wrong_place(&trouble);

@@ -1,7 +1,9 @@
-//! What is said to the server and what it answers, in the words of the model: a [`Call`] out, a [`Reply`] back.
+//! What is said to the server and what it answers, in the words of the model: a [`Call`] out, a
+//! [`Reply`] back.
 //!
-//! Nothing is sent here. Whoever sends a call sends it by its name first, [`Call::evalsha`], and with its text, [`Call::eval`], where
-//! the server doesn't know it; and asks again after [`Reply::Need`], by [`Call::extend`].
+//! Nothing is sent here. Whoever sends a call sends it by its name first, [`Call::evalsha`], and
+//! with its text, [`Call::eval`], where the server doesn't know it; and asks again after
+//! [`Reply::Need`], by [`Call::extend`].
 
 mod reply;
 
@@ -19,7 +21,8 @@ pub use reply::{Reply, ReplyError};
 /// How many resources a server may ask for. More are the work of a server that never ends.
 pub const NEEDED_MAX: usize = 100_000;
 
-/// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's numbers are exact. A century.
+/// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's
+/// numbers are exact. A century.
 const TIME_MAX: Micros = 1 << 52;
 
 /// How those are told whom a call grants something.
@@ -56,8 +59,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Asks for a request to be granted or queued. One that comes back after it was passed over names the place it had, else 0;
-    /// `listening` says that it hears of its grant already.
+    /// Asks for a request to be granted or queued. One that comes back after it was passed over
+    /// names the place it had, else 0; `listening` says that it hears of its grant already.
     pub fn acquire(request: &Request, place: u64, listening: bool) -> Self {
         let resources = distinct(request.claims.iter().map(|claim| &claim.resource));
         let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
@@ -103,8 +106,8 @@ impl Call {
         Self::new(&scripts::RELEASE, resources, vec![text(session)])
     }
 
-    /// Gives up the part of what is held of the first of the resources that lies outside a span. The others are those where the
-    /// session may have claims beside.
+    /// Gives up the part of what is held of the first of the resources that lies outside a span.
+    /// The others are those where the session may have claims beside.
     pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
         let arguments = std::iter::once(text(session)).chain(span(to)).collect();
         Self::new(&scripts::SHRINK, resources, arguments)
@@ -125,13 +128,15 @@ impl Call {
         Self::new(&scripts::BREAK, vec![resource], Vec::new())
     }
 
-    /// The same as an expiry or a breaking, that changes nothing: it answers with those that the other would.
+    /// The same as an expiry or a breaking, that changes nothing: it answers with those that the
+    /// other would.
     pub fn dry(mut self) -> Self {
         self.arguments.push("dry".into());
         self
     }
 
-    /// Tells who holds and who waits; of each resource no more than `limit` holders and as many waiters, where it isn't 0.
+    /// Tells who holds and who waits; of each resource no more than `limit` holders and as many
+    /// waiters, where it isn't 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
     }

@@ -1,8 +1,9 @@
-//! What a session and its server say to each other, from the request to the end of the grant: what to say, when, and what the
-//! answers mean.
+//! What a session and its server say to each other, from the request to the end of the grant: what
+//! to say, when, and what the answers mean.
 //!
-//! Pure: no socket, no clock. [`super::hold`] carries it over connections that come and go, which is why everything said here may
-//! be said twice: a request is known by its session, and an answer counts from the instant at which its question was sent.
+//! Pure: no socket, no clock. [`super::hold`] carries it over connections that come and go, which
+//! is why everything said here may be said twice: a request is known by its session, and an answer
+//! counts from the instant at which its question was sent.
 
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use crate::lock::op::Refusal;
 use crate::lock::request::Terms;
 use crate::store::{Grant, Obstruction, Standing};
 
-/// How long something is held before its holder subscribes to its own channel. A break reaches a subscriber at once, anybody else
-/// at the next renewal; and most commands have ended before either.
+/// How long something is held before its holder subscribes to its own channel. A break reaches a
+/// subscriber at once, anybody else at the next renewal; and most commands have ended before
+/// either.
 const LISTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// Between two waiters who look for an expired holder, so that the first in the queue finds it and the others find it done.
+/// Between two waiters who look for an expired holder, so that the first in the queue finds it and
+/// the others find it done.
 const STAGGER: Duration = Duration::from_millis(10);
 /// How late the last of a long queue looks.
 const STAGGER_MAX: Duration = Duration::from_secs(1);
@@ -178,7 +181,8 @@ impl Conversation {
     pub(super) fn patience(&self, connect_timeout: Duration) -> Duration {
         match self.state {
             State::Held(_) => self.lease.patience().min(connect_timeout),
-            // The server answers when the replicas have, or had the time for it, and has to be heard itself.
+            // The server answers when the replicas have, or had the time for it, and has to be
+            // heard itself.
             State::Replicating(_) => self.replicas_patience(connect_timeout).saturating_mul(2),
             _ => connect_timeout,
         }
@@ -285,7 +289,8 @@ impl Conversation {
 
     fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Say> {
         if self.grant().is_some_and(|grant| grant.tokens != tokens) {
-            // The server went back to an earlier state and granted what waited there anew: somebody may have held it in between.
+            // The server went back to an earlier state and granted what waited there anew: somebody
+            // may have held it in between.
             return self.end(State::Lost);
         }
         self.lease = lease;
@@ -302,7 +307,8 @@ impl Conversation {
 
     fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Duration) -> Vec<Say> {
         if self.grant().is_some() {
-            // The server has forgotten the grant and remembers the wait: it went back to an earlier state.
+            // The server has forgotten the grant and remembers the wait: it went back to an earlier
+            // state.
             return self.end(State::Lost);
         }
         self.state = State::Waiting;

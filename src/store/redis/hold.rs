@@ -1,7 +1,9 @@
-//! A request at a server, from the moment that it is made: carries the conversation about it over whatever connection there is.
+//! A request at a server, from the moment that it is made: carries the conversation about it over
+//! whatever connection there is.
 //!
-//! It decides when a connection is given up and when the next is tried; what is said over it is [`Conversation`]'s part. Nothing here
-//! blocks but the release and the look at who is in the way, which have their limits.
+//! It decides when a connection is given up and when the next is tried; what is said over it is
+//! [`Conversation`]'s part. Nothing here blocks but the release and the look at who is in the way,
+//! which have their limits.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -57,7 +59,8 @@ pub(super) struct RedisHold {
     /// When it is tried again, while there is no connection.
     retry_at: Option<Duration>,
     trouble: Option<Trouble>,
-    /// The server said that it does not take the request, or was not reached, and nothing was said to it before.
+    /// The server said that it does not take the request, or was not reached, and nothing was said
+    /// to it before.
     was_not_taken: bool,
 }
 
@@ -286,7 +289,8 @@ impl RedisHold {
         self.put_off = None;
     }
 
-    /// Some keys are on their way to another node, and until all are there no script gets them together.
+    /// Some keys are on their way to another node, and until all are there no script gets them
+    /// together.
     fn try_again(&mut self, say: Say, others: Vec<Resource>, now: Duration) {
         match say {
             Say::Renew { .. } if self.held().is_some() => {
@@ -348,13 +352,15 @@ impl RedisHold {
         trouble.naming(|| self.setting.keyspace.shown(&self.resources))
     }
 
-    /// The server could not be used: it is tried again over a fresh connection, as long as that can help.
+    /// The server could not be used: it is tried again over a fresh connection, as long as that can
+    /// help.
     fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
         let held = self.held().is_some();
         let is_final =
             !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
-            // A server that turns down the login may still have carried out the request behind it, as another user or in another place.
+            // A server that turns down the login may still have carried out the request behind it,
+            // as another user or in another place.
             let is_answered = self.unanswered.is_empty() || self.route.is_the_wrong_place(&trouble);
             self.was_not_taken = is_final && self.conversation.is_asking() && !self.has_failed && is_answered;
             return Err(trouble.or_rather(self.trouble.take()).into());
@@ -411,8 +417,9 @@ impl Hold for RedisHold {
             // Nothing has left yet.
             return Ok(Released::Done);
         }
-        // A server where nothing is held (any more) is hardly waited for: whoever waits there without a connection is passed over.
-        // But a little: one that finds the connection closed when it answers the request may not read the release behind it.
+        // A server where nothing is held (any more) is hardly waited for: whoever waits there
+        // without a connection is passed over. But a little: one that finds the connection closed
+        // when it answers the request may not read the release behind it.
         let began = now();
         let held = self.held();
         let deadline = held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default();
@@ -434,9 +441,11 @@ impl Hold for RedisHold {
             (reply, _) => reply,
         };
         let is_lost = match (reply, held) {
-            // A release before this one may have been carried out unseen, and after the deadline the lease may have ended as it should.
+            // A release before this one may have been carried out unseen, and after the deadline
+            // the lease may have ended as it should.
             (Reply::Unknown, Some(_)) => !client.is_in_doubt() && now() < deadline,
-            // The server went back to an earlier state, from which the session waits, or was granted anew.
+            // The server went back to an earlier state, from which the session waits, or was
+            // granted anew.
             (Reply::Released(tokens), Some(grant)) => tokens != grant.tokens,
             _ => false,
         };

@@ -1,8 +1,9 @@
 //! How the names of resources become keys, channels and hash slots, and keys become names again.
 //!
-//! A resource has five keys, all in the slot of its tag: that of its own name's `{tag}`, else the name. They are
-//! `NAMESPACE:1:{TAG}NAME:d` and so on, where NAME is left out if it is the tag, and each part is percent-encoded, so that neither
-//! braces nor colons nor the wildcards of SCAN are anything but ours. The 1 is the format of what lies under the keys.
+//! A resource has five keys, all in the slot of its tag: that of its own name's `{tag}`, else the
+//! name. They are `NAMESPACE:1:{TAG}NAME:d` and so on, where NAME is left out if it is the tag, and
+//! each part is percent-encoded, so that neither braces nor colons nor the wildcards of SCAN are
+//! anything but ours. The 1 is the format of what lies under the keys.
 
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -11,8 +12,8 @@ use crate::store::percent::{decode, encode};
 /// How many hash slots a Cluster has.
 const SLOTS: u16 = 16384;
 
-/// The kinds of keys of a resource, in the order in which scripts are given them: hash of records, expiries, queue, lower and upper
-/// ends.
+/// The kinds of keys of a resource, in the order in which scripts are given them: hash of records,
+/// expiries, queue, lower and upper ends.
 const KINDS: [char; 5] = ['d', 'e', 'q', 'l', 'u'];
 
 /// The keys of one namespace.
@@ -40,7 +41,8 @@ impl Keyspace {
         shown.join(", ")
     }
 
-    /// The channel on which a session hears of its grant; `first` is the first resource of its request.
+    /// The channel on which a session hears of its grant; `first` is the first resource of its
+    /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
         format!("{}:w:{session}", self.prefix(first))
     }
@@ -66,7 +68,8 @@ impl Keyspace {
     }
 }
 
-/// The hash slot of a resource: a Cluster carries out a request only where those of all its resources are the same.
+/// The hash slot of a resource: a Cluster carries out a request only where those of all its
+/// resources are the same.
 pub fn slot(resource: &Resource) -> u16 {
     crc16(encoded(tag(resource.as_str())).as_bytes()) % SLOTS
 }
@@ -75,7 +78,8 @@ fn tag(name: &str) -> &str {
     own_tag(name).unwrap_or(name)
 }
 
-/// What lies between the first `{` and the next `}`, unless it is nothing: the rule of Redis Cluster.
+/// What lies between the first `{` and the next `}`, unless it is nothing: the rule of Redis
+/// Cluster.
 pub(super) fn own_tag(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;

@@ -1,5 +1,5 @@
-//! One connection to a server for a loop that waits with `poll`: commands go out, replies and pushes come in, nothing
-//! blocks.
+//! One connection to a server for a loop that waits with `poll`: commands go out, replies and
+//! pushes come in, nothing blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -17,7 +17,8 @@ use super::target::{Kind, Login, Node, Target};
 use super::tls;
 use super::trouble::{Right, Stage, Trouble, What};
 
-/// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a part of a handshake.
+/// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a
+/// part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 /// The number of bytes that one reply or push has at most, for each resource that it is about. A
@@ -107,8 +108,8 @@ struct Inbox {
 }
 
 impl Link {
-    /// Begins to connect, and queues what a server is told first; the first write goes out as soon as the kernel lets
-    /// it.
+    /// Begins to connect, and queues what a server is told first; the first write goes out as soon
+    /// as the kernel lets it.
     pub(super) fn open(target: &Target, address: Address) -> Result<Self, Trouble> {
         if let Some(link) = address.open {
             return Ok(*link);
@@ -190,7 +191,8 @@ impl Link {
         self.stream.descriptor()
     }
 
-    /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued, in one write.
+    /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued,
+    /// in one write.
     pub(super) fn send(&mut self, command: &Cmd) {
         self.queue(command);
     }
@@ -209,7 +211,8 @@ impl Link {
                     return Ok(Some(incoming));
                 }
             }
-            // What was asked this instant has no answer yet, and what came by itself keeps the descriptor ready.
+            // What was asked this instant has no answer yet, and what came by itself keeps the
+            // descriptor ready.
             if std::mem::take(&mut self.has_read) || wrote {
                 return Ok(None);
             }
@@ -255,8 +258,8 @@ impl Link {
         }
     }
 
-    /// Asks one question on a connection on which nothing else was said, and waits for the reply, until `deadline` on the clock of
-    /// [`now`].
+    /// Asks one question on a connection on which nothing else was said, and waits for the reply,
+    /// until `deadline` on the clock of [`now`].
     pub(super) fn ask(&mut self, question: &Cmd, deadline: Duration) -> Result<Result<Value, ServerError>, Trouble> {
         self.send(question);
         loop {

@@ -1,7 +1,7 @@
 //! Finds a server: resolves its name, asks the Sentinels for it, or tries the nodes of a Cluster.
 //!
-//! Only what can't be done without waiting gets a thread, which tells by a pipe when it is done. A server that was
-//! spoken to in order to find it is handed over with its connection.
+//! Only what can't be done without waiting gets a thread, which tells by a pipe when it is done. A
+//! server that was spoken to in order to find it is handed over with its connection.
 
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -34,8 +34,9 @@ const SEARCHES_MAX: usize = 16;
 /// What to look for.
 #[derive(Clone, Debug)]
 pub(super) enum Seek {
-    /// The server that the URL means, or any node of the Cluster. The number is that of the attempt: each begins at
-    /// another of the Sentinels or nodes, so that one which is reached but of no use is left behind.
+    /// The server that the URL means, or any node of the Cluster. The number is that of the
+    /// attempt: each begins at another of the Sentinels or nodes, so that one which is reached but
+    /// of no use is left behind.
     Start(usize),
     /// Where an error of the Cluster leads.
     Node(Node),
@@ -57,8 +58,9 @@ pub(super) struct Locating {
     server: String,
 }
 
-/// Begins to look for a server. What takes several steps is given up at `deadline`, on the clock of [`now`]; each step
-/// has its share of the time that is left, so that one which never answers doesn't keep the others from being asked.
+/// Begins to look for a server. What takes several steps is given up at `deadline`, on the clock of
+/// [`now`]; each step has its share of the time that is left, so that one which never answers
+/// doesn't keep the others from being asked.
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
@@ -158,8 +160,8 @@ impl Locating {
     }
 }
 
-/// Tries the nodes of the URL, `first` before all others, until one leads to the server. If none does, what is told is
-/// what no trying can mend, else what came last.
+/// Tries the nodes of the URL, `first` before all others, until one leads to the server. If none
+/// does, what is told is what no trying can mend, else what came last.
 fn in_turn(
     target: &Target,
     first: &Node,
@@ -272,8 +274,8 @@ fn resolver_words(error: &io::Error) -> String {
 
 /// Has names resolved by /etc/hosts and DNS alone, whatever /etc/nsswitch.conf names besides.
 ///
-/// The other services are shared libraries of the glibc that is installed, and the binary is linked statically against
-/// another one that may not fit: loading them can crash. These two are built in.
+/// The other services are shared libraries of the glibc that is installed, and the binary is linked
+/// statically against another one that may not fit: loading them can crash. These two are built in.
 #[cfg(target_env = "gnu")]
 fn use_built_in_services() {
     use std::ffi::{c_char, c_int};
@@ -284,8 +286,8 @@ fn use_built_in_services() {
 
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: both are texts that end in NUL and that it only reads. No other thread resolves names before this is
-        // done.
+        // SAFETY: both are texts that end in NUL and that it only reads. No other thread resolves
+        // names before this is done.
         unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
     });
 }

@@ -1,10 +1,11 @@
-//! The store of many machines: the lock table in a Redis or Valkey, changed by scripts that do there what
-//! [`crate::lock::table::LockTable`] says.
+//! The store of many machines: the lock table in a Redis or Valkey, changed by scripts that do
+//! there what [`crate::lock::table::LockTable`] says.
 //!
-//! From the wire upwards: `target` says which server is meant, `trouble` why it could not be used; `stream`, `tls` and `link` are
-//! one connection, `locate` finds names and masters, `route` leads to whichever node has the resources. `keys` and `scripts` are the
-//! protocol, `codec` its words. Over these, `client` asks a question and waits, `survey` looks at a whole server, and `hold` keeps a
-//! request alive in the loop of `exec`, saying what `conversation` decides.
+//! From the wire upwards: `target` says which server is meant, `trouble` why it could not be used;
+//! `stream`, `tls` and `link` are one connection, `locate` finds names and masters, `route` leads
+//! to whichever node has the resources. `keys` and `scripts` are the protocol, `codec` its words.
+//! Over these, `client` asks a question and waits, `survey` looks at a whole server, and `hold`
+//! keeps a request alive in the loop of `exec`, saying what `conversation` decides.
 
 mod client;
 pub mod codec;
@@ -206,7 +207,8 @@ fn one_slot<'a>(mut resources: impl Iterator<Item = &'a Resource>) -> Result<(),
     match resources.find(|name| keys::slot(name) != keys::slot(first)) {
         None => Ok(()),
         Some(other) => {
-            // Where one has a tag the other can take it; who uses the name as it is goes on doing so.
+            // Where one has a tag the other can take it; who uses the name as it is goes on doing
+            // so.
             let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
                 (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
                 (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),

@@ -1,8 +1,10 @@
-//! A renewal resource by resource, while the slot of what is held migrates and no script gets all the keys together.
+//! A renewal resource by resource, while the slot of what is held migrates and no script gets all
+//! the keys together.
 //!
-//! What keeps a lease alive is one key in each resource, which is on either of two nodes. A node that doesn't have it yet, or any
-//! more, says that nothing is held there, which is no verdict: only the other one can tell. So the lease counts as renewed once each
-//! key has been, on whichever node, from the instant at which the first of them was sent.
+//! What keeps a lease alive is one key in each resource, which is on either of two nodes. A node
+//! that doesn't have it yet, or any more, says that nothing is held there, which is no verdict:
+//! only the other one can tell. So the lease counts as renewed once each key has been, on whichever
+//! node, from the instant at which the first of them was sent.
 //!
 //! Pure: [`super::hold`] sends and hears.
 

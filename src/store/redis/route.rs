@@ -1,8 +1,8 @@
-//! The way to the server that has the resources: finds it, connects, follows where it says that they are, and starts anew when the
-//! connection breaks.
+//! The way to the server that has the resources: finds it, connects, follows where it says that
+//! they are, and starts anew when the connection breaks.
 //!
-//! Nothing here blocks, and nothing is said twice of its own accord: what was said over a connection that broke is lost, and whoever
-//! said it asks again.
+//! Nothing here blocks, and nothing is said twice of its own accord: what was said over a
+//! connection that broke is lost, and whoever said it asks again.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,8 @@ use super::locate::{Located, Locating, Seek, locate};
 use super::target::{Kind, Node, Target};
 use super::trouble::{Stage, Trouble, What};
 
-/// How often in a row it is believed that the resources are elsewhere: nodes that agree need one or two.
+/// How often in a row it is believed that the resources are elsewhere: nodes that agree need one or
+/// two.
 const REDIRECTIONS: u32 = 8;
 
 /// A way to one server.
@@ -149,7 +150,8 @@ impl Route {
             Some(redirect) => Seek::Node(redirect.node.clone()),
             None => Seek::Start(self.turn),
         };
-        // A search that fails says more about why than whoever waits for it: it gets to say so first.
+        // A search that fails says more about why than whoever waits for it: it gets to say so
+        // first.
         match locate(&self.target, seek, now().saturating_add(self.limit / 10 * 9))? {
             Located::Ready(address) => self.connect(address),
             Located::Looking(locating) => {
@@ -258,8 +260,8 @@ impl Route {
         }
     }
 
-    /// Whether the trouble says that this is not the server that is meant, as far as a first look tells. Where there are several,
-    /// another one may be.
+    /// Whether the trouble says that this is not the server that is meant, as far as a first look
+    /// tells. Where there are several, another one may be.
     pub(super) fn is_the_wrong_place(&self, trouble: &Trouble) -> bool {
         let is_place = matches!(
             trouble.what(),
@@ -282,7 +284,8 @@ impl Route {
         }
     }
 
-    /// Gives up the connection. What was said is lost; the next one goes to another node where there are several.
+    /// Gives up the connection. What was said is lost; the next one goes to another node where
+    /// there are several.
     pub(super) fn close(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.redirect = None;

@@ -25,7 +25,8 @@ use super::trouble::{Stage, What};
 /// timers.
 const READ_MAX: usize = 16 * 1024;
 
-/// How long to wait where a listener's queue is full. The kernel tells nobody when it has room again.
+/// How long to wait where a listener's queue is full. The kernel tells nobody when it has room
+/// again.
 const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
 
 /// A connection that is made or being made.
@@ -55,7 +56,8 @@ pub(super) enum Received {
 }
 
 impl Stream {
-    /// Begins to connect: to the socket of a unix node, else to the first of `sockets` that can be connected to.
+    /// Begins to connect: to the socket of a unix node, else to the first of `sockets` that can be
+    /// connected to.
     pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, What> {
         let mut others: Vec<_> = sockets.iter().rev().copied().collect();
         let (socket, full) = match node {
@@ -113,7 +115,8 @@ impl Stream {
                 }
                 Err(Errno::AGAIN) => return Ok(wrote),
                 Err(Errno::INTR) => {}
-                // What the server said before it closed the connection is still to be read, and says why.
+                // What the server said before it closed the connection is still to be read, and
+                // says why.
                 Err(Errno::PIPE | Errno::CONNRESET) => {
                     self.outgoing.clear();
                     self.sent = 0;
@@ -232,7 +235,8 @@ fn arm(timer: &OwnedFd) -> Result<(), Errno> {
     timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map(drop)
 }
 
-/// Begins to connect to the last of the addresses that takes it, and takes it and those behind it away.
+/// Begins to connect to the last of the addresses that takes it, and takes it and those behind it
+/// away.
 fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, What> {
     let mut trouble = What::Unresolved("it has no address".to_owned());
     while let Some(address) = addresses.pop() {

@@ -1,6 +1,7 @@
 //! Who holds and who waits on a whole server, or on all the masters of a Cluster.
 //!
-//! The keys are found by SCAN, a step at a time: no step takes the server long, however many foreign keys it has.
+//! The keys are found by SCAN, a step at a time: no step takes the server long, however many
+//! foreign keys it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,8 +140,9 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Sends the first command to what should be a single server. A node of a Cluster would answer for itself alone, as if nothing
-    /// were held elsewhere; one that doesn't say what it is is believed to be single.
+    /// Sends the first command to what should be a single server. A node of a Cluster would answer
+    /// for itself alone, as if nothing were held elsewhere; one that doesn't say what it is is
+    /// believed to be single.
     fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Trouble> {
         let (about, value) = Client::new(route, self.until()).command_after(redis::cmd("HELLO"), command)?;
         let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
@@ -155,7 +157,8 @@ impl<'t> Survey<'t> {
         let ranges: Vec<Vec<Value>> = self.ask(route, slots)?;
         let mut masters = Vec::new();
         for range in &ranges {
-            // The first slot, the last slot, the master and its replicas, each as its address, its port and more.
+            // The first slot, the last slot, the master and its replicas, each as its address, its
+            // port and more.
             let Some(Value::Array(master)) = range.get(2) else { continue };
             let [host, port, ..] = master.as_slice() else { continue };
             let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));

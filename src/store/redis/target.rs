@@ -1,7 +1,7 @@
 //! What the URL of a server says: which servers, how to speak to them, and as whom.
 //!
-//! Nothing here looks at the network, the environment or a file. No message has a part of a URL in it that could be, or
-//! could be taken for, a part of a password.
+//! Nothing here looks at the network, the environment or a file. No message has a part of a URL in
+//! it that could be, or could be taken for, a part of a password.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -113,14 +113,15 @@ pub(in crate::store) struct Target {
 }
 
 impl Node {
-    /// Where a MOVED or ASK error of this node leads to: its text without the first word, such as `3999 10.0.0.1:6381`.
+    /// Where a MOVED or ASK error of this node leads to: its text without the first word, such as
+    /// `3999 10.0.0.1:6381`.
     pub(super) fn redirected(&self, details: &str) -> Option<Self> {
         let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
         self.sibling(host.trim_start_matches('[').trim_end_matches(']'), number(port)?)
     }
 
-    /// The node that this one calls by a host and a port. A node that does not know how it is reached leaves the host out and means
-    /// the one that it was reached by.
+    /// The node that this one calls by a host and a port. A node that does not know how it is
+    /// reached leaves the host out and means the one that it was reached by.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Option<Self> {
         let host = match (host, self) {
             ("" | "?", Self::Tcp { host, .. }) => host,
@@ -142,8 +143,8 @@ impl fmt::Display for Node {
 }
 
 impl Target {
-    /// Turns the files that the URL names relative to a directory into absolute ones, so that [`url`](Self::url) leads
-    /// to them from everywhere. `directory` is asked only where one is.
+    /// Turns the files that the URL names relative to a directory into absolute ones, so that
+    /// [`url`](Self::url) leads to them from everywhere. `directory` is asked only where one is.
     pub(in crate::store) fn anchor(&mut self, directory: impl FnOnce() -> io::Result<PathBuf>) -> Result<(), Error> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let files = tls.ca.iter_mut().chain(tls.identity.iter_mut().flat_map(|(certificate, key)| [certificate, key]));
@@ -187,8 +188,8 @@ impl Target {
 
     /// Adds a password where the URL has none.
     ///
-    /// A user without a password is most likely a password where the user should stand, and it would be shown as a user
-    /// is.
+    /// A user without a password is most likely a password where the user should stand, and it
+    /// would be shown as a user is.
     pub(in crate::store) fn with_password(mut self, password: Option<Password>) -> Result<Self, Error> {
         self.login.password = self.login.password.or(password);
         if self.login.username.is_some() && self.login.password.is_none() {

@@ -67,7 +67,8 @@ pub(super) enum What {
     WrongPassword,
     /// The server has no password, and was given one.
     NeedlessPassword,
-    /// The server did not take the password for another reason, which it may not be asked to repeat.
+    /// The server did not take the password for another reason, which it may not be asked to
+    /// repeat.
     LoginFailed,
     /// The user lacks a right.
     NoRight(Right),
@@ -330,7 +331,8 @@ impl Trouble {
         self.what.is_passing()
     }
 
-    /// What to tell of two that came one after the other: that there was no answer in time says less than what was met before.
+    /// What to tell of two that came one after the other: that there was no answer in time says
+    /// less than what was met before.
     pub(super) fn or_rather(self, earlier: Option<Self>) -> Self {
         match (&self.what, earlier) {
             (What::TimedOut(_), Some(earlier)) => earlier,

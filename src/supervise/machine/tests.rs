@@ -69,7 +69,8 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
     machine
 }
 
-/// Lets virtual time pass up to `end`, ticking when the machine asks for it; gives each action with its instant.
+/// Lets virtual time pass up to `end`, ticking when the machine asks for it; gives each action with
+/// its instant.
 fn pass_time(machine: &mut Machine, end: Duration) -> Vec<(Duration, Action)> {
     let mut done = Vec::new();
     while let Some(at) = machine.next_timeout().filter(|at| *at <= end) {
@@ -288,7 +289,8 @@ fn a_grant_that_is_lost_shortly_before_the_deadline_leaves_less_than_a_grace() {
     assert_eq!(pass_time(&mut machine, DEADLINE), [(GRACE + GRACE / 4, Action::Kill)], "the deadline comes first");
 }
 
-/// After a suspend there may be little left of the grace. What a late renewal brings is used, but the command was told.
+/// After a suspend there may be little left of the grace. What a late renewal brings is used, but
+/// the command was told.
 #[test]
 fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_more() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));

@@ -9,8 +9,8 @@ use super::super::event::Signal;
 use super::super::signals::one_test_at_a_time;
 use super::*;
 
-/// A store that says `first` how a request stands, and then what a test writes into a pipe: `w`aiting, `g`ranted,
-/// `l`ost; the end of the pipe is its failure.
+/// A store that says `first` how a request stands, and then what a test writes into a pipe:
+/// `w`aiting, `g`ranted, `l`ost; the end of the pipe is its failure.
 struct Fake {
     first: Option<Standing>,
     news: PipeReader,
@@ -112,7 +112,8 @@ fn granted() -> Standing {
     Standing::Granted { tokens: vec![7, 9], deadline: None }
 }
 
-/// The script that the supervised shell runs says that it got there by opening a FIFO; opening it here waits for that.
+/// The script that the supervised shell runs says that it got there by opening a FIFO; opening it
+/// here waits for that.
 fn fifo(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("ready");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
@@ -332,12 +333,14 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
 /// Standard error that nobody reads must not keep rlock from stopping the command.
 #[test]
 fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
-    /// Finds out whether the command is there when it is written to: it holds the other end of the pipe.
+    /// Finds out whether the command is there when it is written to: it holds the other end of the
+    /// pipe.
     struct Late(PipeReader, Vec<u8>);
 
     impl Write for Late {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            // A killed group's other processes may need a moment; a command that rlock has yet to kill stays.
+            // A killed group's other processes may need a moment; a command that rlock has yet to
+            // kill stays.
             let moment = Timespec { tv_sec: 10, tv_nsec: 0 };
             let mut alive = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             rustix::io::retry_on_intr(|| poll(&mut alive, Some(&moment)))?;

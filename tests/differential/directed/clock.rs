@@ -1,4 +1,5 @@
-//! The clock of a resource never goes back, and tokens rise by it also when all that was known of them is lost.
+//! The clock of a resource never goes back, and tokens rise by it also when all that was known of
+//! them is lost.
 
 use std::collections::BTreeSet;
 

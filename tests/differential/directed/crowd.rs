@@ -1,4 +1,5 @@
-//! Many of something: of expired sessions, of claims of one request, of waiters that somehow have the same place, of digits.
+//! Many of something: of expired sessions, of claims of one request, of waiters that somehow have
+//! the same place, of digits.
 
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::{Claim, Request};
@@ -138,7 +139,8 @@ fn waiters_of_one_place_are_all_seen(kind: Kind) {
     }
 }
 
-/// The quotient of neighbours among Fibonacci's numbers has the longest continued fraction for its digits.
+/// The quotient of neighbours among Fibonacci's numbers has the longest continued fraction for its
+/// digits.
 fn ends_of_many_digits_wait_and_are_granted(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = Party::new(&server, "digits", Wake::Publish);

@@ -1,4 +1,5 @@
-//! At maxmemory, as long as nothing may be evicted, whoever has something can keep it and give it up, and nobody gets anything new.
+//! At maxmemory, as long as nothing may be evicted, whoever has something can keep it and give it
+//! up, and nobody gets anything new.
 
 use rlock::lock::mode::Mode::{Prewrite, Read, Write};
 use rlock::lock::span::Span;

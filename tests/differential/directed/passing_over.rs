@@ -1,4 +1,5 @@
-//! A waiter who listens is asked for by the message that tells him of his grant: one who can't hear is passed over.
+//! A waiter who listens is asked for by the message that tells him of his grant: one who can't hear
+//! is passed over.
 
 use redis::Connection;
 use rlock::lock::mode::Mode::Slot;

@@ -1,7 +1,8 @@
 //! A proxy between a server and its clients, which delays and loses what the test tells it to.
 //!
-//! It knows nothing of the protocol: a request is what a client wrote at once, and what the server then writes is its reply. rlock
-//! writes each of its requests at once and waits for the reply, so the count of requests tells them apart.
+//! It knows nothing of the protocol: a request is what a client wrote at once, and what the server
+//! then writes is its reply. rlock writes each of its requests at once and waits for the reply, so
+//! the count of requests tells them apart.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -67,7 +68,8 @@ impl Proxy {
                 }
                 if !state.refuses {
                     drop(state);
-                    // A client that went away while it waited, or a server that is down: the client's end is closed either way.
+                    // A client that went away while it waited, or a server that is down: the
+                    // client's end is closed either way.
                     let _ = client.and_then(|client| shared.connect(client));
                 }
             }
@@ -89,7 +91,8 @@ impl Proxy {
         self.shared.state().requests
     }
 
-    /// Loses the reply to a request, after the server carried it out, and closes the connection; the first request has the number 1.
+    /// Loses the reply to a request, after the server carried it out, and closes the connection;
+    /// the first request has the number 1.
     pub(crate) fn lose_reply(&self, request: u64) {
         self.shared.state().lose_replies.push(request);
     }
@@ -104,7 +107,8 @@ impl Proxy {
         self.shared.state().delay = delay;
     }
 
-    /// Lets nothing pass, either way, until [`Proxy::pass`]: the connections stay, and nobody is told.
+    /// Lets nothing pass, either way, until [`Proxy::pass`]: the connections stay, and nobody is
+    /// told.
     pub(crate) fn hold(&self) {
         self.shared.state().held = true;
     }

@@ -1,4 +1,5 @@
-//! The pages of a file of LMDB 0.9.7x, as its structs MDB_page, MDB_node, MDB_db and MDB_meta describe them.
+//! The pages of a file of LMDB 0.9.7x, as its structs MDB_page, MDB_node, MDB_db and MDB_meta
+//! describe them.
 //!
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
@@ -8,7 +9,8 @@ use super::super::lmdb::Item;
 
 /// How wide page numbers and sizes are.
 const WORD: usize = size_of::<usize>();
-/// The header of a page: its number, padding, flags, and the two ends of the free space or the number of overflow pages.
+/// The header of a page: its number, padding, flags, and the two ends of the free space or the
+/// number of overflow pages.
 const PAGE_HEADER: usize = WORD + 8;
 /// The header of a node: size or page number, flags, and the size of the key.
 const NODE_HEADER: usize = 8;
@@ -28,7 +30,8 @@ const BIG: u16 = 0x01;
 
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
-/// What the flags of the list of free pages are in a file without subfolder and with integer keys: no others are ever written.
+/// What the flags of the list of free pages are in a file without subfolder and with integer keys:
+/// no others are ever written.
 const FREE_FLAGS: u16 = 0x4008;
 /// No page: the root of an empty tree.
 const NONE: usize = usize::MAX;

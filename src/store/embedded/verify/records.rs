@@ -10,7 +10,8 @@ use crate::lock::mode::Mode;
 use crate::lock::records::{ResourceState, Session};
 use crate::lock::resource::Resource;
 
-/// Names of sessions, resources and nodes are told apart by the bytes of their keys, without the first.
+/// Names of sessions, resources and nodes are told apart by the bytes of their keys, without the
+/// first.
 #[derive(Default)]
 struct Table<'b> {
     sessions: HashMap<&'b [u8], Session>,

@@ -25,7 +25,8 @@ pub enum Reply {
     },
     /// The session is a waiter.
     Waiting {
-        /// The number of its request, by which it keeps its place where it is passed over and comes back.
+        /// The number of its request, by which it keeps its place where it is passed over and comes
+        /// back.
         seq: u64,
         /// Its place in the queue of its first resource; the first is 1.
         position: u32,
@@ -36,12 +37,13 @@ pub enum Reply {
     Busy(Vec<Obstruction>),
     /// It can never be granted.
     Refused(Refusal),
-    /// It is to be asked again, with these resources named too: without them nothing was done. None are named where more had
-    /// expired than are dropped at once.
+    /// It is to be asked again, with these resources named too: without them nothing was done. None
+    /// are named where more had expired than are dropped at once.
     Need(Vec<Resource>),
     /// It is done.
     Done,
-    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim, each 0 for one who waited.
+    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim,
+    /// each 0 for one who waited.
     Released(Vec<u64>),
     /// The lease is renewed for this long.
     Renewed(Micros),
@@ -57,7 +59,8 @@ pub enum Reply {
         now: Micros,
         /// Resource by resource, as they were named.
         resources: Vec<Obstruction>,
-        /// The sessions listed, in order of their ids; of their claims those on the resources that were named.
+        /// The sessions listed, in order of their ids; of their claims those on the resources that
+        /// were named.
         sessions: Vec<(SessionId, Session)>,
     },
 }

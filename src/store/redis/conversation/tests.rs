@@ -71,7 +71,8 @@ fn an_uncontended_request_is_one_question() {
     assert_eq!(conversation.due(), Some(START + LISTEN_AFTER));
 }
 
-/// Section 6.1: the deadline counts from the instant the renewing request was sent; a late reply never extends it.
+/// Section 6.1: the deadline counts from the instant the renewing request was sent; a late reply
+/// never extends it.
 #[test]
 fn a_late_answer_does_not_move_the_deadline() {
     let mut conversation = conversation(0);
@@ -103,7 +104,8 @@ fn a_grant_from_the_queue_is_claimed_before_it_counts() {
     assert_eq!(deadline(&conversation), Lease::new(TTL).deadline(START + secs(9)));
 }
 
-/// Pitfall A1: the reply was lost, so nobody knows when the request was carried out, nor whether it was granted from the queue since.
+/// Pitfall A1: the reply was lost, so nobody knows when the request was carried out, nor whether it
+/// was granted from the queue since.
 #[test]
 fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
     for lease in [secs(0), secs(3), TTL - secs(8)] {

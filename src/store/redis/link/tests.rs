@@ -28,7 +28,8 @@ impl Server {
         Self { dir, listener }
     }
 
-    /// A link to it, and its end of the connection. What the URL has besides the path stands in `userinfo` and `query`.
+    /// A link to it, and its end of the connection. What the URL has besides the path stands in
+    /// `userinfo` and `query`.
     fn link(&self, userinfo: &str, query: &str) -> (Link, UnixStream) {
         let target = target(&format!("redis+unix://{userinfo}{}/socket{query}", self.dir.path().display()));
         let link = Link::open(&target, address(&target)).unwrap();
@@ -116,7 +117,8 @@ fn values() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// However the network cuts them, replies come out whole, in order, and as soon as their last byte is there.
+    /// However the network cuts them, replies come out whole, in order, and as soon as their last
+    /// byte is there.
     #[test]
     fn replies_in_pieces_come_out_whole(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
         let server = Server::new();
@@ -311,7 +313,8 @@ fn other_protocols_are_told_apart() {
     }
 }
 
-/// More than the buffers of the kernel take: what is left goes out when there is room, and nothing blocks until then.
+/// More than the buffers of the kernel take: what is left goes out when there is room, and nothing
+/// blocks until then.
 #[test]
 fn a_slow_reader_holds_nothing_up() {
     let server = Server::new();
@@ -448,7 +451,8 @@ fn a_socket_that_is_not_there_is_told() {
     assert_eq!(Link::open(&target, address(&target)).err().unwrap().what(), &What::NoSocket);
 }
 
-/// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it has room again.
+/// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it
+/// has room again.
 #[test]
 fn a_full_queue_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();

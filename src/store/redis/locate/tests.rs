@@ -32,7 +32,8 @@ fn wait(locating: &Locating) -> Result<Address, Trouble> {
     locating.result().expect("the pipe ends when there is a result")
 }
 
-/// A server that answers each connection by what `replies` says of its first line that is no length.
+/// A server that answers each connection by what `replies` says of its first line that is no
+/// length.
 fn server(replies: &'static [(&'static str, &'static str)]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

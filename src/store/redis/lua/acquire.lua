@@ -1,4 +1,5 @@
--- acquire: session | ancestors | channel | wait | place | listening | ttl | claim | heartbeat | process,
+-- acquire: session | ancestors | channel | wait | place | listening | ttl | claim | heartbeat |
+-- process,
 --   then for each claim: number of its resource | mode | slots | lower | upper | text
 --
 -- Asks for a request to be granted or queued. Asked again, it says how the request stands.
@@ -113,7 +114,8 @@ for i = 1, #claims do
   end
 end
 
--- One that comes back keeps its place, unless the numbers began anew meanwhile and somebody else has it.
+-- One that comes back keeps its place, unless the numbers began anew meanwhile and somebody else
+-- has it.
 for i = 1, place > 0 and #at or 0 do
   for nested = 0, 1 do
     local score = place - nested * AHEAD
@@ -131,8 +133,9 @@ for i = 1, #claims do
   end
 end
 
--- Who is in the way on a resource, some of them: holders, then waiters, and how many wait. What is held may lie around the span without
--- an end inside it; of such the nearest on either side and the first of all are looked at, which are all where few are held.
+-- Who is in the way on a resource, some of them: holders, then waiters, and how many wait. What is
+-- held may lie around the span without an end inside it; of such the nearest on either side and the
+-- first of all are looked at, which are all where few are held.
 local function listing(r)
   local reply, seen, left = { r.name, r.count.waiters or 0 }, {}, 16
   local function tell(id, expiry, place_of)

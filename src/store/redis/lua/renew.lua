@@ -5,7 +5,8 @@
 local session, listening = argument(1), tonumber(argument(2))
 begin(session)
 
--- Most renewals are those of a holder of one resource where no lease is over, and they need nothing of the rest.
+-- Most renewals are those of a holder of one resource where no lease is over, and they need nothing
+-- of the rest.
 local own = resources[1]
 local held = n == 1 and own.records[session]
 if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and #own.page == 2 then

@@ -1,6 +1,7 @@
 -- renew_alone: KEYS: the e of one resource. ARGV: now or '' | session | ttl
 --
--- Renews a holder while the slot of its resource migrates, where nothing with several keys can be called.
+-- Renews a holder while the slot of its resource migrates, where nothing with several keys can be
+-- called.
 
 local now = tonumber(ARGV[1])
 if not now then

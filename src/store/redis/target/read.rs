@@ -280,7 +280,8 @@ fn unknown_option(name: &str, rest: &str) -> Error {
             "has a password or user as an option: write it as in redis://user:password@host, or set RLOCK_PASSWORD",
         );
     }
-    // Behind an '@', or in one with odd characters, this may be the end of a password that has a '?' in it.
+    // Behind an '@', or in one with odd characters, this may be the end of a password that has a
+    // '?' in it.
     let is_a_word = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let shown = if is_a_word && !rest.contains('@') { format!(" '{name}'") } else { String::new() };
     usage(&format!("has an unknown option{shown}: the options are {}", OPTIONS.join(", ")))

@@ -1,4 +1,5 @@
-//! TLS against servers that the tests play themselves, with certificates that openssl makes for each run.
+//! TLS against servers that the tests play themselves, with certificates that openssl makes for
+//! each run.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +22,8 @@ use super::*;
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Certificates that are their own authority, each in a file named after its host, with its key beside it.
+/// Certificates that are their own authority, each in a file named after its host, with its key
+/// beside it.
 struct Certificates(TempDir);
 
 impl Certificates {
@@ -135,7 +137,8 @@ fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
     assert_eq!(made.asked("elsewhere", false, &named), pong());
 }
 
-/// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed where its very certificate is named.
+/// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed
+/// where its very certificate is named.
 #[test]
 fn an_authority_is_believed_as_a_server_that_is_named_itself() {
     let made = Certificates::new();

@@ -1,8 +1,8 @@
 //! What the errors that servers reply mean.
 //!
-//! Servers say it in many ways, which differ between versions and between a command and the same command in a script.
-//! Some repeat the arguments of a command, which may be a password: what is not known is shown only where that can't
-//! be.
+//! Servers say it in many ways, which differ between versions and between a command and the same
+//! command in a script. Some repeat the arguments of a command, which may be a password: what is
+//! not known is shown only where that can't be.
 
 use redis::ServerError;
 
@@ -47,7 +47,8 @@ impl What {
         } else if has("invalid password") {
             Self::WrongPassword
         } else if has("unauthenticated multibulk length") || has("unauthenticated bulk length") {
-            // What is longer than a login is turned away before it is read, and the connection with it.
+            // What is longer than a login is turned away before it is read, and the connection with
+            // it.
             Self::NoPassword
         } else if has("called without any password configured") || has("AUTH, but no password is set") {
             Self::NeedlessPassword
@@ -64,7 +65,8 @@ impl What {
             || text.starts_with("syntax error")
             || text.starts_with("value is not an integer or out of range")
         {
-            // The last two are how a server says it that knows the commands, but not what newer ones can do.
+            // The last two are how a server says it that knows the commands, but not what newer
+            // ones can do.
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
@@ -92,8 +94,8 @@ impl Right {
 
 /// The error of a command in a script as it would be outside of one.
 ///
-/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -` before it, all newer
-/// ones and Valkey put ` script: …, on @user_script:1.` behind it.
+/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
+/// before it, all newer ones and Valkey put ` script: …, on @user_script:1.` behind it.
 fn outside_of_script(text: &str) -> &str {
     let text = match text.strip_prefix("ERR Error running script (call to ") {
         None => text,

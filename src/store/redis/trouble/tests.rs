@@ -1,4 +1,5 @@
-//! What servers say, word for word as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 said it, and what is made of it.
+//! What servers say, word for word as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 said it, and what is
+//! made of it.
 
 use redis::{ServerError, Value};
 

@@ -45,8 +45,8 @@ fn every_event() -> Vec<Event> {
     events
 }
 
-/// One row of the table: what each column answers while no time presses. The match makes the compiler ask for a row for
-/// every event.
+/// One row of the table: what each column answers while no time presses. The match makes the
+/// compiler ask for a row for every event.
 #[rustfmt::skip]
 fn expected(event: Event, leased: bool) -> [String; 14] {
     let row = |cells: [&str; 14]| cells.map(str::to_owned);
@@ -116,8 +116,8 @@ fn cancel(signal: Signal, sender: Sender) -> String {
     if by_key { "Release, ExitBy(Int)".into() } else { format!("Release, Exit({})", 128 + signal.kernel().as_raw()) }
 }
 
-/// The columns of the second table, each at the instant at which it is asked. Overdue is between a grace before the
-/// deadline and the deadline.
+/// The columns of the second table, each at the instant at which it is asked. Overdue is between a
+/// grace before the deadline and the deadline.
 fn pressed() -> [(&'static str, Machine, Duration); 7] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
@@ -196,8 +196,8 @@ fn every_state_whose_time_is_over_answers_every_event_as_the_table_says() {
     }
 }
 
-/// Of two events in a row, whatever they are: at most one exit, nothing after it, each thing at most once where twice
-/// would be wrong, and nothing passed on to who was killed.
+/// Of two events in a row, whatever they are: at most one exit, nothing after it, each thing at
+/// most once where twice would be wrong, and nothing passed on to who was killed.
 #[test]
 fn every_pair_of_events_ends_at_most_once() {
     let plain = || COLUMNS.map(|column| (format!("{column:?}"), machine(column, None), START + NOTICE_AFTER));

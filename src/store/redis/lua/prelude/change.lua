@@ -36,7 +36,8 @@ local function grant(id, at, kin, lease, waited)
     end
     known[HELD], known[SINCE] = 1, now
     put(r, id, pack(known), known[NAMES])
-    -- In this order, or l and u might be gone in between, and where their slot migrates be looked for elsewhere.
+    -- In this order, or l and u might be gone in between, and where their slot migrates be looked
+    -- for elsewhere.
     change('ZADD', r.l, los)
     change('ZADD', r.u, his)
     if waited then
@@ -47,7 +48,8 @@ local function grant(id, at, kin, lease, waited)
   return tokens
 end
 
--- Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of their own.
+-- Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of
+-- their own.
 local function unshare(r)
   for class = 1, 2 do
     class = sub('Hh', class, class)
@@ -91,7 +93,8 @@ end
 -- The modes of the waiters in whose way a claim of a mode may be.
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
--- Removes sessions, and adds to `freed` what they held or waited for, in the order of sessions and claims.
+-- Removes sessions, and adds to `freed` what they held or waited for, in the order of sessions and
+-- claims.
 local function leave(ids, hint, freed)
   local slots = {}
   for i = 1, #ids do

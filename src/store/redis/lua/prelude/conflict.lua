@@ -1,6 +1,7 @@
 -- The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
 
--- The modes that clash with a mode. Slots clash when all are taken, which is counted; a share takes none.
+-- The modes that clash with a mode. Slots clash when all are taken, which is counted; a share takes
+-- none.
 local CLASH = { r = 'w', p = 'pw', w = 'rpwsh', s = 'w', h = 'w' }
 
 -- How many claims of a class overlap a span and are neither the session's own nor an ancestor's.
@@ -19,8 +20,9 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
--- How many waiting claims of some modes are ahead of a score, overlap a claim and are strangers', up to `enough`. The queue is walked
--- only where any waits but the claim itself, or letting in many past a long queue would take as long as both multiplied.
+-- How many waiting claims of some modes are ahead of a score, overlap a claim and are strangers',
+-- up to `enough`. The queue is walked only where any waits but the claim itself, or letting in many
+-- past a long queue would take as long as both multiplied.
 local function ahead(r, score, modes, claim, kin, enough)
   local lo, hi, some = claim[LO], claim[HI], false
   for i = 1, #modes do
@@ -46,8 +48,8 @@ local function ahead(r, score, modes, claim, kin, enough)
   return found
 end
 
--- Whether something stands in the way of a claim: what is held and, for an ordinary one, what waits ahead of `score`; all that
--- waits where there is none.
+-- Whether something stands in the way of a claim: what is held and, for an ordinary one, what waits
+-- ahead of `score`; all that waits where there is none.
 local function blocked(r, claim, kin, score)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local modes, waits = CLASH[mode], claim[NESTED] == 0

@@ -1,5 +1,5 @@
--- The course of an operation: what has expired is dropped first; what more has to be declared is asked for before anything is
--- changed; and what people are told.
+-- The course of an operation: what has expired is dropped first; what more has to be declared is
+-- asked for before anything is changed; and what people are told.
 
 -- The sessions whose leases are over, in the order in which they ended, and when each did.
 local due, ended = {}, {}
@@ -40,8 +40,8 @@ local function look_for_expired(all)
   end
 end
 
--- The reply that asks for the other resources of the expired, of the sessions in `ids`, and, where something will be freed, of
--- whoever waits with several claims; or nil where all are declared.
+-- The reply that asks for the other resources of the expired, of the sessions in `ids`, and, where
+-- something will be freed, of whoever waits with several claims; or nil where all are declared.
 local function needed(ids, frees)
   local reply, asked = { 'need' }, {}
   local function want(name)
@@ -80,9 +80,10 @@ local function needed(ids, frees)
   return #reply > 1 and reply or nil
 end
 
--- Does, where it changes nothing, all that some script may have to do, so that a user who lacks a right learns it before anything
--- is half done. ZADD comes first: at maxmemory it is refused, as long as nothing was written. HSET comes last, for it moves the
--- clock on; where nothing is known of any resource there is nothing yet that could be half done.
+-- Does, where it changes nothing, all that some script may have to do, so that a user who lacks a
+-- right learns it before anything is half done. ZADD comes first: at maxmemory it is refused, as
+-- long as nothing was written. HSET comes last, for it moves the clock on; where nothing is known
+-- of any resource there is nothing yet that could be half done.
 local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
@@ -105,8 +106,8 @@ local function check(channel)
   end
 end
 
--- Begins to write at a server that may be at maxmemory: what follows a write that takes no memory is let through. This one
--- changes nothing, for q never has a TTL.
+-- Begins to write at a server that may be at maxmemory: what follows a write that takes no memory
+-- is let through. This one changes nothing, for q never has a TTL.
 local function make_way()
   call('PERSIST', resources[1].q)
 end
@@ -182,7 +183,8 @@ local function finish(reply)
   return reply
 end
 
--- Begins to change what a session holds of the first resource. Gives the reply with which that ends already, or nil.
+-- Begins to change what a session holds of the first resource. Gives the reply with which that ends
+-- already, or nil.
 local function begin_change(session)
   begin(session)
   look_for_expired()
@@ -207,8 +209,10 @@ local function begin_change(session)
   return #places(session) == 0 and finish({ 'unknown' }) or nil
 end
 
--- How a session stands: granted with what is left of its lease and its tokens, waiting with its number, its place and how long until a lease ends; or unknown.
--- `left` is what is left of its lease where that is known already. Where it waits and more are expired, it is told that nothing more is needed than to ask again.
+-- How a session stands: granted with what is left of its lease and its tokens, waiting with its
+-- number, its place and how long until a lease ends; or unknown. `left` is what is left of its
+-- lease where that is known already. Where it waits and more are expired, it is told that nothing
+-- more is needed than to ask again.
 local function stands(id, left)
   local at = places(id)
   if #at == 0 then
@@ -250,7 +254,8 @@ local function stands(id, left)
   return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
 end
 
--- A session as it is told: of its claims those on the resources in `at`, with their places in the queue where these are known.
+-- A session as it is told: of its claims those on the resources in `at`, with their places in the
+-- queue where these are known.
 local function told(id, at, expiry, place)
   local known = at[1].records[id]
   local reply = {
@@ -281,7 +286,8 @@ local function told_all(ids)
   return reply
 end
 
--- The places in a queue: by session and 0 or 1 for ordinary and nested claims. Calls `visit` with each waiter until it says no.
+-- The places in a queue: by session and 0 or 1 for ordinary and nested claims. Calls `visit` with
+-- each waiter until it says no.
 local function number_waiters(r, visit)
   local place, number, last, at = {}, 0, nil, 1
   while r.count.waiters do

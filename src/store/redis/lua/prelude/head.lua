@@ -1,6 +1,7 @@
 -- The head of every script but renew_alone: arguments, resources, the clock, records, counters.
 --
--- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | what the operation takes
+-- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | what
+-- the operation takes
 --
 -- All scripts together use these commands, each of which a user of the lock needs the right to:
 --   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a Cluster SPUBLISH)
@@ -15,7 +16,8 @@
 -- all members of l and u. The counters in d say how many members each set has. So a key that was
 -- lost or replaced is noticed by whichever script comes next, which drops them all (`mend`).
 --
--- A number may be given to redis.call as it is, which writes it with 17 digits; `..` would write 14.
+-- A number may be given to redis.call as it is, which writes it with 17 digits; `..` would write
+-- 14.
 
 local call, pack, unpack_record = redis.call, cmsgpack.pack, cmsgpack.unpack
 local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
@@ -24,10 +26,12 @@ local KEYS, ARGV = KEYS, ARGV
 -- A record, as each resource keeps one of every session that has claims on it.
 local HELD, SINCE, TTL, LEASE, HEARTBEAT, SEQ, LISTENING = 1, 2, 3, 4, 5, 6, 7
 local CHANNEL, ANCESTORS, PROCESS, NAMES, CLAIMS = 8, 9, 10, 11, 12
--- A claim in a record. Its mode is r, p, w, s or h: a slot that is a share of one that an ancestor holds.
+-- A claim in a record. Its mode is r, p, w, s or h: a slot that is a share of one that an ancestor
+-- holds.
 local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
 
--- How long the last token and the clock of a resource are kept that nobody holds or waits for, in ms.
+-- How long the last token and the clock of a resource are kept that nobody holds or waits for, in
+-- ms.
 local IDLE = 604800000
 
 local publish, n = ARGV[2], tonumber(ARGV[3])
@@ -152,7 +156,8 @@ local function places(id, hint)
   return {}, false, false
 end
 
--- The claims of a session in their order, and the resource of each. Some are missing where the keys of a resource were lost.
+-- The claims of a session in their order, and the resource of each. Some are missing where the keys
+-- of a resource were lost.
 local function claims_of(id, at)
   local found, claims, where = {}, {}, {}
   for i = 1, #at do

@@ -25,7 +25,8 @@ local function queued(id, known)
   return found
 end
 
--- Takes a session out of the queue. Its record goes or changes later, so that no place is ever left without one.
+-- Takes a session out of the queue. Its record goes or changes later, so that no place is ever left
+-- without one.
 local function unqueue(r, id, known)
   local members = queued(id, known)
   for i = 2, #members, 2 do
@@ -60,9 +61,10 @@ local function read_member(member, score)
   return entry
 end
 
--- The waiter in a place of the queue as it was when it was first looked at, or nil behind the last. Those that left since are in
--- `left`. It is read in batches that grow, so that the first costs little and all together few calls. Each begins with the last score
--- of the one before: should two have the same number, neither is left out.
+-- The waiter in a place of the queue as it was when it was first looked at, or nil behind the last.
+-- Those that left since are in `left`. It is read in batches that grow, so that the first costs
+-- little and all together few calls. Each begins with the last score of the one before: should two
+-- have the same number, neither is left out.
 local function waiter(r, at)
   while not r.view[at] and not r.all do
     local page = call('ZRANGE', r.q, r.after or '(-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')

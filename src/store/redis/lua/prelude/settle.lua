@@ -43,8 +43,9 @@ local function try(id, hint, freed)
   return 'granted'
 end
 
--- Grants to the waiters that something freed lets in, first come, first served. Whoever it lets in overlaps it in one of the modes.
--- The walk ends when all of those were seen, or at a claim that covers it in a mode that no later one goes with.
+-- Grants to the waiters that something freed lets in, first come, first served. Whoever it lets in
+-- overlaps it in one of the modes. The walk ends when all of those were seen, or at a claim that
+-- covers it in a mode that no later one goes with.
 local function settle_one(r, lo, hi, modes, freed)
   local left, open = 0, 0
   local closed = {}

@@ -1,0 +1,233 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::super::signals::one_test_at_a_time;
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn spec(words: &[&str]) -> CommandSpec {
+    CommandSpec { argv: words.iter().map(OsString::from).collect(), session: "5e55".to_owned() }
+}
+
+fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signals: &Signals) -> Child {
+    Child::start(&spec(words), variables, group, signals, &[], LIMIT).unwrap()
+}
+
+/// Waits for what happens to the command next.
+fn next(child: &mut Child, signals: &mut Signals) -> Change {
+    loop {
+        if let Some(change) = child.look(signals).unwrap() {
+            return change;
+        }
+        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+        while signals.next().is_some() {}
+    }
+}
+
+/// Starts a command, lets `meanwhile` act when it has stopped, and waits for its end.
+fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)) -> Ended {
+    let mut signals = Signals::install().unwrap();
+    let mut child = start(words, &[], group, &signals);
+    let ended = loop {
+        match next(&mut child, &mut signals) {
+            Change::Ended(ended) => break ended,
+            Change::Stopped(stop) => meanwhile(&mut child, stop),
+            change => panic!("{change:?}"),
+        }
+    };
+    child.reap().unwrap();
+    child.dismiss_guardian();
+    child.reap_guardian().unwrap();
+    assert_eq!(child.look(&signals).unwrap(), None);
+    ended
+}
+
+fn failure(words: &[&str]) -> (u8, String) {
+    let signals = Signals::install().unwrap();
+    let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT);
+    let error = started.expect_err("it must not start");
+    (error.code, error.text)
+}
+
+fn nothing(_: &mut Child, stop: Stop) {
+    panic!("stopped by {stop:?}");
+}
+
+/// Kills the guardian and waits until another one stands in its place.
+fn kill_guardian(child: &mut Child, signals: &mut Signals) {
+    let first = child.family.guardian.unwrap();
+    kill_process(first, Kernel::KILL).unwrap();
+    while child.family.guardian == Some(first) {
+        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+        while signals.next().is_some() {}
+        assert_eq!(child.look(signals).unwrap(), None);
+    }
+}
+
+/// Whether the process is gone, or a zombie.
+fn has_ended(pid: Pid) -> bool {
+    processes::stat(pid).map_or(true, |stat| stat.ended)
+}
+
+#[test]
+fn the_exit_code_and_the_signal_are_the_commands_own() {
+    let _one = one_test_at_a_time();
+    assert_eq!(run(&["sh", "-c", "exit 0"], Group::Own, nothing), Ended::Code(0));
+    assert_eq!(run(&["sh", "-c", "exit 255"], Group::Shared, nothing), Ended::Code(255));
+    assert_eq!(run(&["sh", "-c", "kill -KILL $$"], Group::Own, nothing), Ended::Signal(9));
+}
+
+#[test]
+fn arguments_and_variables_arrive_as_they_are() {
+    let _one = one_test_at_a_time();
+    let mut signals = Signals::install().unwrap();
+    let words = ["sh", "-c", r#"[ "$1" = "a  b" ] && [ "$RLOCK_TOKEN" = 7 ]"#, "sh", "a  b"];
+    let variables = vec![(OsString::from("RLOCK_TOKEN"), OsString::from("7"))];
+    let mut child = start(&words, &variables, Group::Own, &signals);
+    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(0)));
+    child.reap().unwrap();
+}
+
+#[test]
+fn a_stop_is_seen_and_a_continue_ends_it() {
+    let _one = one_test_at_a_time();
+    let mut stops = Vec::new();
+    let ended = run(&["sh", "-c", "kill -STOP $$; kill -TSTP $$; exit 4"], Group::Own, |child, stop| {
+        stops.push(stop);
+        child.pass(Signal::Cont);
+    });
+    assert_eq!(ended, Ended::Code(4));
+    assert_eq!(stops, [Stop::Stop, Stop::Tstp]);
+}
+
+#[test]
+fn the_command_is_signalled_alone_and_with_its_group() {
+    let _one = one_test_at_a_time();
+    // Stopping tells that the command has got so far.
+    let two = ["sh", "-c", "sleep 1000 & kill -STOP $$; wait"];
+    let ended = run(&two, Group::Own, |child, _| {
+        child.terminate();
+        child.pass(Signal::Cont);
+    });
+    assert_eq!(ended, Ended::Signal(15));
+    let trap = ["sh", "-c", "trap 'exit 9' USR1; kill -STOP $$; while :; do :; done"];
+    let ended = run(&trap, Group::Shared, |child, _| {
+        child.pass(Signal::Usr1);
+        child.pass(Signal::Cont);
+    });
+    assert_eq!(ended, Ended::Code(9));
+    let stubborn = ["sh", "-c", "trap '' TERM; kill -STOP $$; while :; do :; done"];
+    assert_eq!(run(&stubborn, Group::Own, |child, _| child.kill()), Ended::Signal(9));
+}
+
+/// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
+#[test]
+fn command_leads_no_group_and_has_that_of_rlock_where_it_is_shared() {
+    let _one = one_test_at_a_time();
+    let ask = |what: &str| format!("set -- $(cat /proc/$$/stat); [ $5 {what} ]");
+    assert_eq!(run(&["sh", "-c", &ask("!= $$")], Group::Own, nothing), Ended::Code(0));
+    assert_eq!(run(&["setsid", "sh", "-c", &ask("= $$")], Group::Own, nothing), Ended::Code(0));
+    let group = rustix::process::getpgrp().as_raw_nonzero();
+    assert_eq!(run(&["sh", "-c", &ask(&format!("!= {group}"))], Group::Own, nothing), Ended::Code(0));
+    assert_eq!(run(&["sh", "-c", &ask(&format!("= {group}"))], Group::Shared, nothing), Ended::Code(0));
+}
+
+#[test]
+fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
+    let _one = one_test_at_a_time();
+    let mut signals = Signals::install().unwrap();
+    let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
+    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+    for _ in 0..3 {
+        kill_guardian(&mut child, &mut signals);
+    }
+    child.pass(Signal::Cont);
+    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(3)));
+    child.reap().unwrap();
+    child.dismiss_guardian();
+    child.reap_guardian().unwrap();
+}
+
+/// The end of a guardian's stream is the end of rlock.
+#[test]
+fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
+    let _one = one_test_at_a_time();
+    for (group, is_replaced) in [(Group::Own, false), (Group::Shared, false), (Group::Own, true)] {
+        let mut signals = Signals::install().unwrap();
+        let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
+        let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
+        let mut child = start(&["sh", "-c", job], &variables, group, &signals);
+        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+        if is_replaced {
+            kill_guardian(&mut child, &mut signals);
+        }
+        let tree = child.members();
+        assert!(tree.len() >= 4, "{tree:?}");
+        // As the kernel does with a process that ends.
+        child.guardian.as_mut().unwrap().forget_life();
+        assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
+        for process in tree {
+            while !has_ended(process.pid) {
+                std::thread::yield_now();
+            }
+        }
+        child.reap().unwrap();
+        child.dismiss_guardian();
+        child.reap_guardian().unwrap();
+    }
+}
+
+/// A member of the tree stays one although it is in a session of its own and its parent has
+/// ended.
+#[test]
+fn rest_is_awaited_until_nothing_of_it_is_left() {
+    let _one = one_test_at_a_time();
+    let mut signals = Signals::install().unwrap();
+    let job =
+        "(trap '' TERM; exec setsid sleep 1000) & while [ $(ps -o comm= $!) != sleep ]; do :; done; kill -STOP $$";
+    let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
+    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+    child.terminate();
+    child.pass(Signal::Cont);
+    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(15)));
+    child.reap().unwrap();
+    child.await_rest();
+    assert_eq!(child.look(&signals).unwrap(), None, "the job ignores SIGTERM");
+    child.kill();
+    assert_eq!(next(&mut child, &mut signals), Change::RestEnded);
+    child.dismiss_guardian();
+    child.reap_guardian().unwrap();
+}
+
+/// "It starts with the dispositions and the mask that rlock was started with": no handler,
+/// nothing blocked or ignored.
+#[test]
+fn the_command_inherits_nothing_of_our_signals() {
+    let _one = one_test_at_a_time();
+    let ask = "grep -q '^SigBlk:.0*$' /proc/self/status && grep -q '^SigIgn:.0*$' /proc/self/status";
+    let without = Command::new("sh").args(["-c", ask]).status().unwrap().code().unwrap();
+    assert_eq!(run(&["sh", "-c", ask], Group::Own, nothing), Ended::Code(u8::try_from(without).unwrap()));
+}
+
+#[test]
+fn what_cannot_run_is_told_as_a_shell_would() {
+    let _one = one_test_at_a_time();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str, mode| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    assert_eq!(failure(&["rlock-no-such-program"]), (127, "cannot run 'rlock-no-such-program': not found".to_owned()));
+    assert_eq!(failure(&[""]), (127, "cannot run '': not found".to_owned()));
+    assert_eq!(failure(&[]), (127, "cannot run '': not found".to_owned()));
+    let lost = file("lost", "#!/no/such/interpreter\n", 0o755);
+    assert_eq!(failure(&[&lost]), (127, format!("cannot run '{lost}': its interpreter was not found")));
+    let plain = file("plain", "true\n", 0o644);
+    assert_eq!(failure(&[&plain]), (126, format!("cannot run '{plain}': permission denied")));
+    let folder = dir.path().to_str().unwrap();
+    assert_eq!(failure(&[folder]), (126, format!("cannot run '{folder}': permission denied")));
+}
