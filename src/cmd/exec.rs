@@ -25,6 +25,9 @@ use crate::words::without_passwords;
 /// How many bytes of the command are kept at the store, for others to see.
 const COMMAND_BYTES: usize = 2048;
 
+/// How many resources a message names.
+const NAMES_MAX: usize = 8;
+
 /// Runs the command under its claims and gives the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     // Opening a store reads files. As long as their file system does not answer, signals end rlock
@@ -212,7 +215,9 @@ impl run::Hold for Supervised {
 }
 
 fn names(claims: &[Claim]) -> String {
-    claims.iter().map(|claim| format!("'{}'", claim.resource)).collect::<Vec<_>>().join(", ")
+    let shown = claims.iter().take(NAMES_MAX).map(|claim| format!("'{}'", claim.resource));
+    let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
+    shown.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn random_id() -> anyhow::Result<SessionId> {

@@ -30,6 +30,8 @@ use crate::words::reason;
 /// How often the tree is searched for processes that were started while the others were killed. A
 /// process with a pending SIGKILL starts no other.
 const ROUNDS: usize = 100;
+/// How many rounds in a row find nothing before the tree counts as killed.
+const EMPTY_ROUNDS: usize = 2;
 /// How long killed processes are waited for; one that hangs in the kernel may take for ever.
 const KILLED_LIMIT: Duration = Duration::from_millis(100);
 /// How many guardians in a row may die before rlock goes on without one.
@@ -101,6 +103,7 @@ impl Child {
     ) -> Result<Self, StartError> {
         let ward = Ward { session: command.session.clone(), group: None, is_first: true };
         let started = || -> io::Result<Self> {
+            let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
             let mut family = expect_orphans();
             let _blocked = signals.hold_back()?;
             let guardian = Guardian::start(&ward, kept)?;
@@ -118,7 +121,7 @@ impl Child {
                 pid,
                 reaped: false,
                 group,
-                kept: kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?,
+                kept: owned,
                 guardian: Some(guardian),
                 ward: Ward { group: leader, is_first: false, ..ward.clone() },
                 guardians_left: GUARDIANS_MAX,
@@ -173,9 +176,10 @@ impl Child {
                     self.guardians_left -= 1;
                     let _blocked = signals.hold_back()?;
                     let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
-                    let guardian = Guardian::start(&self.ward, &kept)?;
-                    self.family.guardian = Some(guardian.pid());
-                    self.guardian = Some(guardian);
+                    // Without memory or processes left the command goes on unguarded, as it does
+                    // where too many guardians have died.
+                    self.guardian = Guardian::start(&self.ward, &kept).ok();
+                    self.family.guardian = self.guardian.as_ref().map(Guardian::pid);
                 }
             }
         }
@@ -248,14 +252,21 @@ impl Child {
     pub fn kill(&mut self) {
         let mut killed: Vec<Process> = Vec::new();
         let mut ending = Vec::new();
+        let mut empty_rounds = 0;
         for _ in 0..ROUNDS {
             let mut new = self.members();
             new.retain(|process| !killed.contains(process));
-            if new.is_empty() {
-                break;
-            }
             ending.extend(new.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()));
             self.send(&new, Kernel::KILL);
+            // At one stroke, or a process that forks and ends at once could get away between two
+            // rounds. The guardian of the group is not needed any more.
+            if let Some(group) = self.ward.group {
+                let _ = kill_process_group(group, Kernel::KILL);
+            }
+            empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
+            if empty_rounds == EMPTY_ROUNDS {
+                break;
+            }
             killed.append(&mut new);
         }
         if killed.is_empty() {

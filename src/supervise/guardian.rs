@@ -29,7 +29,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal as Kernel, getpid, getppid, kill_process, pidfd_open, setpgid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, pidfd_open, setpgid, waitpid,
+};
 
 use super::processes::{self, Process, Stat, own_group};
 use super::tree;
@@ -69,15 +71,21 @@ impl Guardian {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
+                // At once, or the end of rlock would be that of the group that rlock is in.
+                let _ = move_to_group(None, ward.group);
                 guard(&end_of_life, ward, kept);
                 signal_hook::low_level::exit(0)
             }
             pid => {
                 let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
-                // A guardian in the command's group keeps the group's number from another use. The
-                // group may be gone by now.
-                setpgid(Some(pid), ward.group.or(Some(pid))).or_else(|_| setpgid(Some(pid), Some(pid)))?;
-                Ok(Self { pid, _life: life })
+                let guardian = Self { pid, _life: life };
+                // Here too, for the command is about to join the group.
+                if let Err(error) = move_to_group(Some(pid), ward.group) {
+                    guardian.dismiss();
+                    waitpid(Some(pid), WaitOptions::empty())?;
+                    return Err(error.into());
+                }
+                Ok(guardian)
             }
         }
     }
@@ -97,6 +105,12 @@ impl Guardian {
     pub(super) fn forget_life(&mut self) {
         self._life = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
     }
+}
+
+/// Moves a guardian into a process group, or into one of its own if that group is gone. A guardian
+/// in the command's group keeps the group's number from another use.
+fn move_to_group(guardian: Option<Pid>, group: Option<Pid>) -> Result<(), Errno> {
+    setpgid(guardian, group.or(guardian)).or_else(|_| setpgid(guardian, guardian))
 }
 
 /// Waits for the end of rlock, then ends the tree.
@@ -136,17 +150,21 @@ fn end_tree(ward: &Ward) {
     // No process of the tree is older than the first guardian; no other one knows how old they are.
     let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
     let since = if ward.is_first { own_start() } else { 0 };
+    let number = |pid: Pid| pid.as_raw_nonzero().get();
+    let has_group = own_group() == number(getpid()) || ward.group.map(number) == Some(own_group());
     loop {
         let all = processes::all();
         if all.is_empty() {
             // Without /proc there is the group, which includes this process.
-            let _ = rustix::process::kill_current_process_group(Kernel::KILL);
+            if has_group {
+                let _ = rustix::process::kill_current_process_group(Kernel::KILL);
+            }
             return;
         }
         // The orphans of rlock have the same new parent as this process, which is one of them.
         let reaper = getppid();
         let is_of_tree = |stat: &Stat| {
-            stat.group == own_group()
+            has_group && stat.group == own_group()
                 || stat.parent == reaper
                     && stat.process.started >= since
                     && processes::names_session(stat.process.pid, &ward.session)

@@ -91,7 +91,8 @@ fn is_killed(pid: Pid) -> io::Result<bool> {
 extern "C" fn in_child(plan: *mut c_void) -> c_int {
     // SAFETY: it is the plan of `spawn`, which stands still and does not look at it.
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
-    let error = match set_limit(plan.limit).and_then(|()| (plan.prepare)()) {
+    set_limit(plan.limit);
+    let error = match (plan.prepare)() {
         Ok(()) => {
             // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
             // first has a word.
@@ -107,7 +108,7 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
 
 /// Has the kernel kill this process after a time, unless it executes a program before, which
 /// deletes its timers (timer_create(2)).
-fn set_limit(limit: Duration) -> io::Result<()> {
+fn set_limit(limit: Duration) {
     // SAFETY: of all zeros it is a sigevent without a value.
     let mut event: libc::sigevent = unsafe { zeroed() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
@@ -121,11 +122,11 @@ fn set_limit(limit: Duration) -> io::Result<()> {
     let mut timer: c_int = 0;
     // SAFETY: the kernel reads `event` and `time` and writes `timer`. The calls of the C library
     // are not used, for they may allocate memory.
-    let failed = unsafe {
-        libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw const event, &raw mut timer) != 0
-            || libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const time, ptr::null::<libc::itimerspec>()) != 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+    unsafe {
+        if libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw const event, &raw mut timer) == 0 {
+            libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const time, ptr::null::<libc::itimerspec>());
+        }
+    }
 }
 
 /// This process's environment, with `variables` in the place of those of the same name.

@@ -61,8 +61,15 @@ fn install() {
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
     for signal in SIGNALS {
+        // SAFETY: of all zeros it is an action, to be overwritten.
+        let mut before: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the handler makes only calls that may be made in a handler.
-        unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+        unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
+        // The command is to inherit what rlock was started with, and no handler is inherited.
+        if before.sa_sigaction == libc::SIG_IGN {
+            // SAFETY: the action comes from the kernel.
+            unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
+        }
     }
     // What the pages say may lead the model into a contradiction as well. A test wants to see its
     // own panic.

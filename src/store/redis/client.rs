@@ -98,6 +98,7 @@ impl<'r> Client<'r> {
                     Ok(Reply::Need(names)) if names.len() > NEEDED_MAX => {
                         return Err(self.route.trouble(What::Strange));
                     }
+                    Ok(Reply::Need(_)) if now() >= self.until => return Err(self.route.timed_out()),
                     Ok(Reply::Need(names)) => call.extend(names),
                     Ok(reply) => return Ok(reply),
                     Err(_) => return Err(self.route.trouble(What::Strange)),

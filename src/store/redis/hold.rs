@@ -430,9 +430,13 @@ impl Hold for RedisHold {
         let until = if self.route.is_closed() { began } else { old_until }.saturating_add(limit);
         let mut client = Client::new(&mut self.route, until).insisting().old_connection_until(old_until);
         let reply = match client.call(&mut call, &self.setting, passed_over) {
-            Err(_) if left.is_zero() => return Ok(Released::Done),
-            Err(trouble) => return Err(self.named(trouble).into()),
             Ok(reply) => reply,
+            Err(trouble) => match client.late_reply() {
+                // The old connection may have carried it out after all.
+                Some(reply) if !matches!(reply, Reply::Need(_)) => reply,
+                _ if left.is_zero() => return Ok(Released::Done),
+                _ => return Err(self.named(trouble).into()),
+            },
         };
         // Where nothing is known of the session any more, the release before this one may say what
         // it found.

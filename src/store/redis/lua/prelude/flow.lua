@@ -44,8 +44,9 @@ end
 -- something will be freed, of whoever waits with several claims; or nil where all are declared.
 local function needed(ids, frees)
   local reply, asked = { 'need' }, {}
+  -- Not more than a client takes in one reply; it asks again for the others.
   local function want(name)
-    if not by_name[name] and not asked[name] then
+    if #reply <= 1000 and not by_name[name] and not asked[name] then
       reply[#reply + 1], asked[name] = name, true
     end
   end
@@ -145,8 +146,8 @@ local function mend(channel)
       call('PEXPIRE', r.q, 0)
       call('PEXPIRE', r.l, 0)
       call('PEXPIRE', r.u, 0)
+      call('PEXPIRE', r.d, 0)
       if r.known then
-        call('PEXPIRE', r.d, 0)
         call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token)
         call('PEXPIRE', r.d, IDLE)
       end
