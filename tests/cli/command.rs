@@ -167,3 +167,12 @@ fn the_command_gets_sigpipe_as_rlock_was_given_it() {
     }
     assert_ne!(ignored("-", ""), ignored("''", ""), "the shell can ignore it");
 }
+
+/// The limit for the start is a timer, and a user may have none left.
+#[test]
+fn command_starts_although_the_user_has_no_timers_left() {
+    let lab = Lab::new();
+    let mut shell = Command::new("bash");
+    lab.settle(&mut shell);
+    Ran::of(shell.args(["-c", "ulimit -i 0; exec \"$0\" exec k -- echo started", RLOCK])).printed("started\n");
+}

@@ -271,3 +271,22 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
     let json: Value = serde_json::from_str(&json).expect("inspect --json prints JSON");
     assert_eq!(json["store"], bare);
 }
+
+/// A release has to name all resources of those who wait with several claims, however long they are.
+#[test]
+fn holder_is_released_although_its_waiters_have_many_long_names() {
+    let lab = Lab::on(Kind::Redis7);
+    let holder = lab.hold("hot");
+    let waiter = |number: usize| {
+        let names = (0..250).map(|name| format!("{number}-{name}-{}", "p".repeat(490)));
+        let claims = std::iter::once("hot".to_owned()).chain(names).flat_map(|name| ["--write".to_owned(), name]);
+        lab.wait_by(std::iter::once("exec".to_owned()).chain(claims))
+    };
+    let mut waiters: Vec<_> = (0..9).map(waiter).collect();
+    lab.until_waiting("hot", waiters.len());
+    holder.end().silently(0);
+    waiters.iter_mut().for_each(|waiter| waiter.close());
+    for waiter in waiters {
+        waiter.end().printed("held\n");
+    }
+}
