@@ -144,7 +144,9 @@ pub(crate) fn nobody_was_overtaken(people: &People, before: &[Line], after: &[Li
     for new in after.iter().filter(|line| line.is_held() && !held(before, line) && !is_nested(people, line)) {
         let behind = |other: &&Line| !other.is_held() && other.session != new.session;
         let place = before.iter().position(|line| {
-            !line.is_held() && line.session == new.session && line.resource == new.resource && line.span == new.span
+            // An expiry can grant what the same step then shrinks.
+            let is_new = line.session == new.session && line.resource == new.resource && line.span.covers(&new.span);
+            !line.is_held() && is_new
         });
         for earlier in before[..place.unwrap_or(before.len())].iter().filter(behind) {
             let passed = conflict(people, new, earlier) && waits(after, earlier.session);
