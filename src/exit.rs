@@ -4,7 +4,7 @@
 //! run, so that cron, CI and scripts can tell "busy" from "broken". The code of a command that ran
 //! is passed on as it is and has no constant here.
 
-/// `cleanup --break` found nobody who held any of the resources.
+/// `cleanup --break` found no holder of any of the resources.
 pub const NOT_HELD: u8 = 1;
 
 /// The command line is wrong.

@@ -34,7 +34,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     }
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
     let unusable = store.take_unusable();
-    // What cannot be used is told below, and nobody knows who holds it.
+    // A resource that cannot be used is reported below; its holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|line| line.starts_with(&format!("'{name}' ")));
     for resource in free.iter().filter(|name| is_usable(name)) {
         super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));

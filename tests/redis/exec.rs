@@ -272,7 +272,7 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
     assert_eq!(json["store"], bare);
 }
 
-/// A release has to name all resources of those who wait with several claims, however long they are.
+/// A release declares all resources of the waiters with several claims, however long the names.
 #[test]
 fn holder_is_released_although_its_waiters_have_many_long_names() {
     let lab = Lab::on(Kind::Redis7);

@@ -121,7 +121,7 @@ fn several_claims_outlive_those_in_their_way_one_by_one() {
     lab.assert_idle();
 }
 
-/// "If rlock is SIGKILLed, the tree dies": the nested rlocks below it as well, and their holds end with them.
+/// "If rlock is SIGKILLed, the tree dies": nested rlocks die as well, and their holds end.
 #[test]
 fn nested_hold_ends_with_a_killed_ancestor() {
     let lab = Lab::new();
