@@ -11,7 +11,11 @@ use std::ffi::{c_char, c_int};
 // SAFETY: there is no other `main` in the program.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+    let mut words = std::env::args_os().peekable();
+    if let Some(name) = words.peek() {
+        rlock::supervise::guardian::program::run_if_called(name);
+    }
     rlock::start::prepare();
-    let code = rlock::cmd::main(std::env::args_os());
+    let code = rlock::cmd::main(words);
     std::process::exit(c_int::from(code))
 }

@@ -101,7 +101,7 @@ impl Child {
         kept: &[BorrowedFd<'_>],
         limit: Duration,
     ) -> Result<Self, StartError> {
-        let ward = Ward { session: command.session.clone(), group: None, is_first: true };
+        let ward = Ward { rlock: getpid(), session: command.session.clone(), group: None, is_first: true };
         let started = || -> io::Result<Self> {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
             let mut family = expect_orphans();

@@ -1,56 +1,66 @@
 //! The guardian: a child of rlock that ends the command's whole process tree when rlock is killed.
 //!
 //! ```text
-//!   rlock ──fork──▶ guardian
-//!     │                │
-//!     │                └── end of the pipe: KILL, to the command and all that it started,
-//!     │                                     until none is left
-//!     └──clone──▶ command
+//!   rlock ──clone──▶ guardian ──after a second, or at the end of rlock──▶ exec of its program
+//!     │
+//!     └────clone──▶ command
 //! ```
 //!
-//! rlock forks the guardian just before the command, and kills the guardian when the command has
-//! ended. Where there is no terminal the guardian leads the command's process group, so that the
-//! command leads none and setsid(1) does not fork. If both are killed, PR_SET_PDEATHSIG still ends
-//! the command itself.
+//! rlock starts the guardian just before the command, and kills it when the command has ended.
+//! Where there is no terminal the guardian leads the command's process group, so that the command
+//! leads none and setsid(1) does not fork. If both are killed, PR_SET_PDEATHSIG still ends the
+//! command itself.
 //!
-//! The guardian has memory of its own, for the OOM killer ends all processes that share memory. It
-//! blocks all signals, and it is not in rlock's process group, so that a SIGKILL to that group
-//! misses it. It keeps the beacon of an embedded store open, so that the lock is not granted to
-//! another request before the tree is gone.
+//! A guardian starts as a process that shares rlock's memory and descriptors, because copying them
+//! costs more than everything else that rlock adds to a command's start. While they are shared, the
+//! guardian makes only system calls. When rlock has ended or after [`SHARED_LIMIT`], the guardian
+//! executes rlock's program again, as [`program`]. It then has memory of its own, and the OOM
+//! killer, which ends all processes that share memory, can end rlock without its guardian.
 //!
-//! After rlock's end its orphans belong to another process. The guardian finds the tree by the
-//! command's process group, by descent, and by the session id in the environment of processes. A
-//! daemon cannot be told any more from a process whose parent was killed with rlock, so both are
-//! ended.
+//! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
+//! group misses it. It keeps the beacon of an embedded store open, so that the lock is not granted
+//! to another request before the tree is gone.
 
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, pidfd_open, setpgid, waitpid,
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Access;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, Signal as Kernel, WaitOptions, kill_process, pidfd_open, setpgid, waitpid};
+use rustix::thread::UnshareFlags;
 
-use super::processes::{self, Process, Stat, own_group};
-use super::tree;
+use super::spawn::{pointers, stack};
 
-/// Descriptors below this number are closed one by one where the kernel lacks close_range(2), which
-/// came with Linux 5.9.
-const DESCRIPTORS: RawFd = 1024;
+pub mod program;
+
+/// How long a guardian shares the memory of rlock. A shorter command does not pay for more.
+const SHARED_LIMIT: Duration = Duration::from_secs(1);
+
+/// The size of the guardian's stack while it shares rlock's memory.
+const STACK_BYTES: usize = 64 << 10;
+
+/// The guardian's name for ps(1), and the first word of its command line.
+const NAME: &CStr = c"rlock-guardian";
+
+/// rlock's own executable file.
+const EXECUTABLE: &CStr = c"/proc/self/exe";
 
 /// The guardian as rlock sees it.
 #[derive(Debug)]
 pub(super) struct Guardian {
     pid: Pid,
-    /// The end of this pipe tells the guardian of rlock's end.
-    _life: OwnedFd,
+    /// By this pidfd the guardian sees the end of rlock. They share the descriptor.
+    _life: Option<OwnedFd>,
 }
 
 /// What a guardian watches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ward {
+    /// The process whose end is the end of the tree: rlock.
+    pub(super) rlock: Pid,
     /// The session id in the environment of the command.
     pub(super) session: String,
     /// The process group of the command, for a guardian that is to join that group.
@@ -59,35 +69,46 @@ pub(super) struct Ward {
     pub(super) is_first: bool,
 }
 
+/// What the guardian reads while it shares rlock's memory. It is never freed.
+struct Plan {
+    group: Option<Pid>,
+    /// A pidfd of rlock, which Linux has since 5.3. Without it the guardian executes its program at
+    /// once.
+    life: Option<RawFd>,
+    /// The descriptors that the guardian keeps open.
+    kept: Vec<RawFd>,
+    /// The arguments and the environment of the program, and the texts that they point to.
+    argv: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    _texts: [Vec<CString>; 2],
+}
+
 impl Guardian {
-    /// Forks a guardian, which keeps these descriptors open. All signals have to be blocked.
+    /// Starts a guardian, which keeps these descriptors open. All signals have to be blocked.
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
-        let (end_of_life, life) = pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: the child has one thread, blocks all signals, and ends without a return. It
-        // allocates, which the C library allows after a fork from a process with threads.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                // At once, or the end of rlock would be that of the group that rlock is in.
-                let _ = move_to_group(None, ward.group);
-                guard(&end_of_life, ward, kept);
-                signal_hook::low_level::exit(0)
-            }
-            pid => {
-                let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
-                let guardian = Self { pid, _life: life };
-                // Here too, for the command is about to join the group.
-                if let Err(error) = move_to_group(Some(pid), ward.group) {
-                    guardian.dismiss();
-                    waitpid(Some(pid), WaitOptions::empty())?;
-                    return Err(error.into());
-                }
-                Ok(guardian)
-            }
+        let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
+        let number = life.as_ref().map(AsRawFd::as_raw_fd);
+        let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+        let texts = [program::words(), vec![program::variable(ward, number, &kept)]];
+        let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
+        let plan = Plan { group: ward.group, life: number, kept, argv, environment, _texts: texts };
+        let plan: *const Plan = Box::leak(Box::new(plan));
+        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::SIGCHLD;
+        // SAFETY: the stack and the plan are never freed. The child makes only system calls on
+        // them, none of which uses the C library's variables, and ends without a return.
+        let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
+        let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
+        let guardian = Self { pid, _life: life };
+        // Here too, for the command is about to join the group.
+        if let Err(error) = move_to_group(Some(pid), ward.group) {
+            guardian.dismiss();
+            waitpid(Some(pid), WaitOptions::empty())?;
+            return Err(error.into());
         }
+        Ok(guardian)
     }
 
     /// The guardian's process id.
@@ -99,12 +120,6 @@ impl Guardian {
     pub(super) fn dismiss(&self) {
         let _ = kill_process(self.pid, Kernel::KILL);
     }
-
-    /// Closes the pipe as the end of this process would.
-    #[cfg(test)]
-    pub(super) fn forget_life(&mut self) {
-        self._life = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
-    }
 }
 
 /// Moves a guardian into a process group, or into one of its own if that group is gone. A guardian
@@ -113,85 +128,54 @@ fn move_to_group(guardian: Option<Pid>, group: Option<Pid>) -> Result<(), Errno>
     setpgid(guardian, group.or(guardian)).or_else(|_| setpgid(guardian, guardian))
 }
 
-/// Waits for the end of rlock, then ends the tree.
-fn guard(end_of_life: &OwnedFd, ward: &Ward, kept: &[BorrowedFd<'_>]) {
-    let mut open: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-    open.push(end_of_life.as_raw_fd());
-    close_all_but(open);
-    let _ = rustix::thread::set_name(c"rlock-guardian");
-    // A file system that rlock was started in must not be kept busy.
-    let _ = rustix::process::chdir("/");
-    // rlock never writes into the pipe, so only its end makes it ready.
-    while !poll(&mut [PollFd::new(end_of_life, PollFlags::IN)], None).is_ok_and(|ready| ready > 0) {}
-    end_tree(ward);
+/// What the guardian does in the memory of rlock. It must not allocate, nor call anything that sets
+/// `errno`, which is rlock's.
+extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
+    // SAFETY: it is the plan of `Guardian::start`, which nobody writes to.
+    let plan = unsafe { &*plan.cast_const().cast::<Plan>() };
+    // At once, or the end of rlock would be that of the group that rlock is in.
+    let _ = move_to_group(None, plan.group);
+    let _ = rustix::thread::set_name(NAME);
+    let Some(life) = plan.life else {
+        plan.execute();
+        signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+    };
+    // SAFETY: rlock keeps the pidfd open until it has dismissed this process.
+    let life = unsafe { BorrowedFd::borrow_raw(life) };
+    await_end(life, Some(SHARED_LIMIT));
+    plan.execute();
+    // There is no /proc, or too little memory.
+    await_end(life, None);
+    plan.execute();
+    // What is left to kill without the program is the group, which includes this process.
+    let _ = rustix::process::kill_current_process_group(Kernel::KILL);
+    signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
 }
 
-/// Closes all descriptors but these. rlock's peers would otherwise take rlock's end for a pause.
-fn close_all_but(mut kept: Vec<RawFd>) {
-    kept.sort_unstable();
-    let mut next = 0;
-    for descriptor in kept.into_iter().chain([RawFd::MAX]) {
-        if next < descriptor {
-            // SAFETY: nothing in this process uses a descriptor that is not kept.
-            let closed = unsafe { libc::syscall(libc::SYS_close_range, next, descriptor - 1, 0) };
-            for old_kernel in (next..descriptor.min(DESCRIPTORS)).filter(|_| closed != 0) {
-                // SAFETY: as above.
-                unsafe { libc::close(old_kernel) };
-            }
-        }
-        next = descriptor.saturating_add(1);
-    }
+/// Waits for the end of the process of this pidfd, for at most this time if there is a limit.
+fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    while poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()).is_err() {}
 }
 
-/// Kills the tree, with what it starts meanwhile, and returns when none of it is left. A process
-/// that may not be signalled is left alone.
-fn end_tree(ward: &Ward) {
-    let mut beyond: Vec<Process> = Vec::new();
-    // No process of the tree is older than the first guardian; no other one knows how old they are.
-    let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
-    let since = if ward.is_first { own_start() } else { 0 };
-    let number = |pid: Pid| pid.as_raw_nonzero().get();
-    let has_group = own_group() == number(getpid()) || ward.group.map(number) == Some(own_group());
-    loop {
-        let all = processes::all();
-        if all.is_empty() {
-            // Without /proc there is the group, which includes this process.
-            if has_group {
-                let _ = rustix::process::kill_current_process_group(Kernel::KILL);
-            }
+impl Plan {
+    /// Executes the guardian's program. It returns only if that fails.
+    fn execute(&self) {
+        // A failed execve would set `errno`; it has no other likely reason than this one.
+        if rustix::fs::access(EXECUTABLE, Access::EXEC_OK).is_err() {
             return;
         }
-        // The orphans of rlock have the same new parent as this process, which is one of them.
-        let reaper = getppid();
-        let is_of_tree = |stat: &Stat| {
-            has_group && stat.group == own_group()
-                || stat.parent == reaper
-                    && stat.process.started >= since
-                    && processes::names_session(stat.process.pid, &ward.session)
-        };
-        let mut left = tree::seeded(&all, getpid(), is_of_tree);
-        left.retain(|process| !beyond.contains(process));
-        if left.is_empty() {
+        // Else rlock's descriptors would change with those of this process.
+        // SAFETY: nothing in this process owns a descriptor.
+        if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }.is_err() {
             return;
         }
-        beyond.extend(kill(&left));
-    }
-}
-
-/// Kills these and waits for their end; gives those that may not be signalled.
-fn kill(processes: &[Process]) -> Vec<Process> {
-    let mut beyond = Vec::new();
-    let mut ending = Vec::new();
-    for process in processes {
-        let pidfd = pidfd_open(process.pid, PidfdFlags::empty());
-        match kill_process(process.pid, Kernel::KILL) {
-            Ok(()) => ending.extend(pidfd.ok()),
-            Err(Errno::SRCH) => {}
-            Err(_) => beyond.push(*process),
+        for descriptor in self.kept.iter().chain(&self.life) {
+            // SAFETY: rlock had it open, and this process has not closed it.
+            let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*descriptor) }, FdFlags::empty());
         }
+        // SAFETY: the path is a C string, both others are lists of C strings that end with a null
+        // pointer.
+        unsafe { libc::execve(EXECUTABLE.as_ptr(), self.argv.as_ptr(), self.environment.as_ptr()) };
     }
-    for pidfd in ending {
-        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
-    }
-    beyond
 }

@@ -316,7 +316,7 @@ fn full_set() -> libc::sigset_t {
 }
 
 /// The set of these signals.
-fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
+pub(super) fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset writes a whole set to the pointer that it is given, and sigaddset changes
     // it.

@@ -58,18 +58,14 @@ pub(super) fn spawn(
     let environment = environment(variables)?;
     let (argv, environment) = (pointers(&words), pointers(&environment));
     let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, limit, error: None };
-    // Never freed: unmapping what a process on another processor has used interrupts that one, and
-    // rlock starts one command.
-    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(STACK_BYTES + size_of_val(argv.as_slice())));
-    let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
-    let top = top.wrapping_sub(top.addr() % STACK_ALIGNMENT);
+    let top = stack(STACK_BYTES + size_of_val(argv.as_slice()));
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let begun = Instant::now();
     // SAFETY: `top` is the aligned end of a stack that nothing else uses. With `plan` and all that
     // `plan` points to it outlives the child's use of this memory, for this thread stands still
     // until the child has executed the program or ended. The child does no more than `in_child`
     // says.
-    let pid = unsafe { libc::clone(in_child, top.cast(), flags, (&raw mut plan).cast()) };
+    let pid = unsafe { libc::clone(in_child, top, flags, (&raw mut plan).cast()) };
     let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
     let error = match plan.error {
         Some(error) => io::Error::from_raw_os_error(error),
@@ -78,6 +74,16 @@ pub(super) fn spawn(
     };
     waitpid(Some(pid), WaitOptions::empty())?;
     Err(error)
+}
+
+/// Gives the upper end of a new stack of this size.
+///
+/// The stack is never freed: unmapping what a process on another processor has used interrupts that
+/// processor, and rlock starts one command.
+pub(super) fn stack(bytes: usize) -> *mut c_void {
+    let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(bytes));
+    let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
+    top.wrapping_sub(top.addr() % STACK_ALIGNMENT).cast()
 }
 
 /// Whether a child was killed by SIGKILL and is not reaped.
@@ -142,6 +148,7 @@ fn c_string(parts: &[&OsStr]) -> io::Result<CString> {
     CString::new(bytes.concat()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
-fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+/// A list as the C library takes it: pointers to the texts, then a null pointer.
+pub(super) fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }

@@ -150,23 +150,28 @@ fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
     child.reap_guardian().unwrap();
 }
 
-/// The end of a guardian's stream is the end of rlock.
+/// Another process stands in for rlock, which is the process of these tests.
 #[test]
 fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     let _one = one_test_at_a_time();
-    for (group, is_replaced) in [(Group::Own, false), (Group::Shared, false), (Group::Own, true)] {
+    for (group, has_own_memory) in [(Group::Own, false), (Group::Shared, false), (Group::Own, true)] {
         let mut signals = Signals::install().unwrap();
         let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
         let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
         let mut child = start(&["sh", "-c", job], &variables, group, &signals);
         assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
-        if is_replaced {
-            kill_guardian(&mut child, &mut signals);
+        let mut rlock = Command::new("sleep").arg("1000").spawn().unwrap();
+        child.ward.rlock = Pid::from_child(&rlock);
+        kill_guardian(&mut child, &mut signals);
+        let line = format!("/proc/{}/cmdline", child.family.guardian.unwrap().as_raw_nonzero());
+        while has_own_memory && !fs::read(&line).unwrap().starts_with(b"rlock-guardian") {
+            std::thread::yield_now();
         }
-        let tree = child.members();
+        let mut tree = child.members();
+        tree.retain(|process| process.pid != child.ward.rlock);
         assert!(tree.len() >= 4, "{tree:?}");
-        // As the kernel does with a process that ends.
-        child.guardian.as_mut().unwrap().forget_life();
+        rlock.kill().unwrap();
+        rlock.wait().unwrap();
         assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
         for process in tree {
             while !has_ended(process.pid) {
