@@ -1,11 +1,8 @@
 //! Random histories of the lock table: it must say what a naive model of the design says, and its listings must show that nobody
 //! holds against another, waits in vain, is overtaken, or has a token that does not rise.
 
-#[path = "properties/checks.rs"]
 mod checks;
-#[path = "properties/oracle.rs"]
 mod oracle;
-#[path = "properties/world.rs"]
 mod world;
 
 use proptest::prelude::*;

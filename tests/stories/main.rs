@@ -26,14 +26,15 @@
 //!
 //! `REWRITE=1 cargo test --test stories on_the_model` writes what the model answers into the files: read the difference.
 
-mod stories_support;
+mod engine;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stories_support::{model, program};
+use engine::{model, program};
 use support::servers::Kind;
 
 /// Makes a test of each story on each engine.
@@ -100,7 +101,8 @@ fn path(name: &str) -> PathBuf {
 #[test]
 fn every_story_is_listed() {
     let files = fs::read_dir(folder()).expect("the package has its stories");
-    let found: BTreeSet<_> = files.map(|file| file.expect("the folder can be read").path()).collect();
+    let paths = files.map(|file| file.expect("the folder can be read").path());
+    let found: BTreeSet<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "story")).collect();
     let listed: BTreeSet<_> = NAMES.iter().map(|name| path(name)).collect();
-    assert_eq!(found, listed, "the files of tests/stories against the list in tests/stories.rs");
+    assert_eq!(found, listed, "the files of tests/stories against the list in tests/stories/main.rs");
 }

@@ -11,35 +11,22 @@
 //! time), RLOCK_SECONDS says how long each is to last, and RLOCK_LOGS names a folder to keep the
 //! logs in.
 
+#[path = "../support/mod.rs"]
 mod support;
 
-#[path = "faults/checkers.rs"]
 mod checkers;
-#[path = "faults/claims.rs"]
 mod claims;
-#[path = "faults/command.rs"]
 mod command;
-#[path = "faults/embedded.rs"]
 mod embedded;
-#[path = "faults/log.rs"]
 mod log;
-#[path = "faults/long.rs"]
 mod long;
-#[path = "faults/nemesis.rs"]
 mod nemesis;
-#[path = "faults/plan.rs"]
 mod plan;
-#[path = "faults/scenario.rs"]
 mod scenario;
-#[path = "faults/server_faults.rs"]
 mod server_faults;
-#[path = "faults/servers.rs"]
 mod servers;
-#[path = "faults/site.rs"]
 mod site;
-#[path = "faults/stage.rs"]
 mod stage;
-#[path = "faults/workloads.rs"]
 mod workloads;
 
 use std::time::Duration;

@@ -6,36 +6,21 @@
 //! asserts that anything is quick, but for the one thing that has to be: the command is gone before
 //! its lease ends.
 
-#[path = "redis/acl.rs"]
 mod acl;
-#[path = "redis/bad_servers.rs"]
 mod bad_servers;
-#[path = "redis/cluster.rs"]
 mod cluster;
-#[path = "redis/earlier_state.rs"]
 mod earlier_state;
-#[path = "redis/exec.rs"]
 mod exec;
-#[path = "redis/fakes.rs"]
 mod fakes;
-#[path = "redis/floods.rs"]
 mod floods;
-#[path = "redis/foreign_values.rs"]
 mod foreign_values;
-#[path = "redis/forgotten_connections.rs"]
 mod forgotten_connections;
-#[path = "redis/inspect_cleanup.rs"]
 mod inspect_cleanup;
-#[path = "redis/kinds.rs"]
 mod kinds;
-#[path = "redis/leases.rs"]
 mod leases;
-#[path = "redis/pitfalls.rs"]
 mod pitfalls;
-#[path = "redis/sentinel.rs"]
 mod sentinel;
-#[path = "redis/stalled_files.rs"]
 mod stalled_files;
+#[path = "../support/mod.rs"]
 mod support;
-#[path = "redis/world.rs"]
 mod world;
