@@ -15,13 +15,15 @@ pub(crate) fn prepare() {
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);
 }
 
-/// Opens /dev/null in the place of a standard descriptor that is closed. Else the next file that is
-/// opened would have its number, and be written to by whoever prints.
+/// Opens /dev/null in the place of a standard descriptor that is closed. Otherwise the next file
+/// would get its number, and messages would be written into that file. The command gets the
+/// descriptor closed, as it was.
 fn fill(standard: BorrowedFd<'_>) {
     if rustix::io::fcntl_getfd(standard) == Err(Errno::BADF)
-        && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())
+        && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
     {
-        // The lowest number that is free is the one that was closed; it is to stay open to the end.
+        // The kernel gives the lowest free number, which is the one that was closed. It stays open
+        // to the end.
         let _ = null.into_raw_fd();
     }
 }

@@ -1,13 +1,8 @@
-//! The definitions of subcommands and options: what clap parses by, and what help, man pages and
-//! completions are made from.
-//!
-//! Starting must be quick, so the arguments of a subcommand are defined only when it is asked for,
-//! and [`command`] leaves out the other subcommands where the words name one.
+//! The arguments of each subcommand: what clap parses by, and what help, man pages and completions
+//! are made from.
 
-use std::ffi::OsString;
-
-use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _, ValueParser};
-use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::values;
 
@@ -46,156 +41,13 @@ pub(super) mod id {
     pub(crate) const DIR: &str = "dir";
 }
 
-/// One subcommand, before its arguments are defined.
-pub(super) struct Subcommand {
-    /// The word that asks for it.
-    pub(super) name: &'static str,
-    /// The name of its man page.
-    pub(super) page: &'static str,
-    /// What it does, in one line.
-    about: &'static str,
-    /// Whether numbers stand among its words, which may start with a minus sign.
-    pub(super) has_numbers: bool,
-    /// Adds its arguments.
-    define: fn(Command) -> Command,
-}
-
-impl Subcommand {
-    /// Whether a command follows its words, after `--`.
-    pub(super) fn runs_command(&self) -> bool {
-        self.name == "exec" || self.name.starts_with("range-")
-    }
-}
-
-/// Every subcommand, in the order of the help.
-pub(super) const SUBCOMMANDS: [Subcommand; 10] = [
-    Subcommand {
-        name: "exec",
-        page: "rlock-exec",
-        about: "Run a command while holding locks on whole resources",
-        has_numbers: false,
-        define: exec,
-    },
-    Subcommand {
-        name: "range-read",
-        page: "rlock-range-read",
-        about: "Run a command while holding a read lock on an interval",
-        has_numbers: true,
-        define: range,
-    },
-    Subcommand {
-        name: "range-prewrite",
-        page: "rlock-range-prewrite",
-        about: "Run a command while holding a prewrite lock on an interval",
-        has_numbers: true,
-        define: range,
-    },
-    Subcommand {
-        name: "range-write",
-        page: "rlock-range-write",
-        about: "Run a command while holding a write lock on an interval",
-        has_numbers: true,
-        define: range,
-    },
-    Subcommand {
-        name: "inspect",
-        page: "rlock-inspect",
-        about: "Show who holds what and who waits",
-        has_numbers: false,
-        define: inspect,
-    },
-    Subcommand {
-        name: "cleanup",
-        page: "rlock-cleanup",
-        about: "Remove what is expired or dead, or break locks",
-        has_numbers: false,
-        define: cleanup,
-    },
-    Subcommand {
-        name: "shrink",
-        page: "rlock-shrink",
-        about: "Inside a hold: give up part of the interval",
-        has_numbers: true,
-        define: shrink,
-    },
-    Subcommand {
-        name: "downgrade",
-        page: "rlock-downgrade",
-        about: "Inside a hold: lower its mode",
-        has_numbers: false,
-        define: downgrade,
-    },
-    Subcommand {
-        name: "completions",
-        page: "rlock-completions",
-        about: "Print a completion script for a shell",
-        has_numbers: false,
-        define: completions,
-    },
-    Subcommand {
-        name: "man",
-        page: "rlock-man",
-        about: "Print a man page, or write them all",
-        has_numbers: false,
-        define: man,
-    },
-];
-
-/// What has a man page and is no subcommand.
-pub(super) struct Topic {
-    /// The word that asks for the page.
-    pub(super) name: &'static str,
-    /// The name of the page.
-    pub(super) page: &'static str,
-    /// What it is about, in one line.
-    pub(super) about: &'static str,
-}
-
-/// Every topic.
-pub(super) const TOPICS: [Topic; 1] =
-    [Topic { name: "redis", page: "rlock-redis", about: "Locks across machines, on Redis and Valkey servers" }];
-
-/// The subcommand that the words ask for, if it is one of ours: the first word that is neither an
-/// option nor the value of one.
-pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
-    let mut words = words.iter();
-    let name = loop {
-        let word = words.next()?;
-        if word == "--store" || word == "--namespace" {
-            words.next()?;
-        } else if !word.as_encoded_bytes().starts_with(b"-") {
-            break word;
-        }
-    };
-    SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name)
-}
-
-/// The whole definition, or what is enough to parse words that ask for `only` this subcommand.
-pub(super) fn command(only: Option<&Subcommand>) -> Command {
-    let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
-    Command::new("rlock")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Hold a lock while a command runs")
-        .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
-        .after_help(
-            "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
-             'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
-        )
-        // The words that follow are all that is parsed; messages name the program the same wherever
-        // it is installed.
-        .no_binary_name(true)
-        .bin_name("rlock")
-        .subcommand_required(true)
-        .subcommand_value_name("SUBCOMMAND")
-        .subcommand_help_heading("Subcommands")
-        .args(store_options())
-        .subcommands(wanted.map(|subcommand| {
-            Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(subcommand.define)
-        }))
-}
-
 /// An option with one value.
-fn option(id: &'static str, value_name: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
+pub(super) fn option(
+    id: &'static str,
+    value_name: &'static str,
+    parser: impl Into<ValueParser>,
+    help: &'static str,
+) -> Arg {
     Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).help(help)
 }
 
@@ -205,12 +57,12 @@ fn switch(id: &'static str, help: &'static str) -> Arg {
 }
 
 /// A word without an option.
-fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
+pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
     Arg::new(id).value_parser(parser.into()).help(help)
 }
 
 /// Where the lock table lives: accepted before and after the subcommand.
-fn store_options() -> [Arg; 2] {
+pub(super) fn store_options() -> [Arg; 2] {
     let store = "The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
@@ -220,7 +72,7 @@ fn store_options() -> [Arg; 2] {
     .map(|arg| arg.global(true).help_heading("Store options"))
 }
 
-fn exec(command: Command) -> Command {
+pub(super) fn exec(command: Command) -> Command {
     let claim = |id, short_name, help| {
         option(id, short_name, values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other)
     };
@@ -259,7 +111,7 @@ fn stray_words() -> Arg {
         .value_hint(ValueHint::CommandName)
 }
 
-fn range(command: Command) -> Command {
+pub(super) fn range(command: Command) -> Command {
     let name = command.get_name();
     let usage = format!(
         "rlock {name} KEY LO HI [OPTIONS] -- COMMAND [ARG]...\n       \
@@ -315,14 +167,14 @@ fn command_words() -> Arg {
         .help("The command and its arguments, run as they are, without a shell")
 }
 
-fn inspect(command: Command) -> Command {
+pub(super) fn inspect(command: Command) -> Command {
     command
         .override_usage("rlock inspect [KEY]... [OPTIONS]")
         .arg(keys("What to show [default: all that is held or waited for]"))
         .arg(switch(id::JSON, "Print JSON"))
 }
 
-fn cleanup(command: Command) -> Command {
+pub(super) fn cleanup(command: Command) -> Command {
     command
         .override_usage("rlock cleanup [KEY]... [--dry-run]\n       rlock cleanup --break KEY... [--dry-run]")
         .arg(keys("What to clean [default: all]"))
@@ -335,7 +187,7 @@ fn keys(help: &'static str) -> Arg {
     word(id::KEY, values::resource, help).action(ArgAction::Append).num_args(1..).value_hint(ValueHint::Other)
 }
 
-fn shrink(command: Command) -> Command {
+pub(super) fn shrink(command: Command) -> Command {
     command
         .override_usage("rlock shrink LO HI [--resource KEY]\n       rlock shrink '[LO,HI)' [--resource KEY]")
         .arg(
@@ -347,7 +199,7 @@ fn shrink(command: Command) -> Command {
         .arg(which())
 }
 
-fn downgrade(command: Command) -> Command {
+pub(super) fn downgrade(command: Command) -> Command {
     command
         .override_usage("rlock downgrade MODE [--resource KEY]")
         .arg(word(id::MODE, PossibleValuesParser::new(["read", "prewrite"]), "The new mode").required(true))
@@ -360,71 +212,8 @@ fn which() -> Arg {
         .value_hint(ValueHint::Other)
 }
 
-fn completions(command: Command) -> Command {
+pub(super) fn completions(command: Command) -> Command {
     command
         .override_usage("rlock completions SHELL")
         .arg(word(id::SHELL, PossibleValuesParser::new(["bash", "zsh", "fish"]), "The shell").required(true))
-}
-
-fn man(command: Command) -> Command {
-    let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.page, subcommand.name));
-    let topics = TOPICS.iter().map(|topic| (topic.page, topic.name));
-    let pages = subcommands.chain(topics).map(|(page, word)| PossibleValue::new(page).alias(word));
-    let pages = PossibleValuesParser::new([PossibleValue::new("rlock")].into_iter().chain(pages));
-    command
-        .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
-        .arg(
-            word(id::PAGE, pages, "The page: rlock, exec, redis and so on")
-                .conflicts_with(id::DIR)
-                .hide_possible_values(true),
-        )
-        .arg(
-            option(id::DIR, "DIR", value_parser!(std::path::PathBuf), "Write all pages below DIR, in man1 and man7")
-                .value_hint(ValueHint::DirPath),
-        )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::{SUBCOMMANDS, command, named_in};
-
-    #[test]
-    fn the_definitions_are_sound() {
-        command(None).debug_assert();
-        for subcommand in &SUBCOMMANDS {
-            command(Some(subcommand)).debug_assert();
-        }
-    }
-
-    #[test]
-    fn a_subcommand_is_found_behind_the_options_of_the_store() {
-        for (line, name) in [
-            ("exec k -- inspect", Some("exec")),
-            ("--store exec inspect", Some("inspect")),
-            ("--store=exec --namespace man shrink 1 2", Some("shrink")),
-            ("-x exec", Some("exec")),
-            ("help exec", None),
-            ("k exec", None),
-            ("--store", None),
-            ("--help", None),
-        ] {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(named_in(&words).map(|subcommand| subcommand.name), name, "{line}");
-        }
-    }
-
-    #[test]
-    fn only_what_is_asked_for_is_defined() {
-        let exec = named_in(&["exec".into()]).expect("there is an exec");
-        let command = command(Some(exec));
-        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, ["exec"]);
-        assert_eq!(
-            command.get_subcommands().flat_map(clap::Command::get_arguments).count(),
-            0,
-            "not before it is needed"
-        );
-    }
 }

@@ -1,7 +1,7 @@
 //! The completion scripts, made from the definitions that parse.
 
-use super::args;
 use super::invocation::Shell;
+use super::table;
 
 /// The script for one shell.
 #[must_use]
@@ -12,7 +12,7 @@ pub fn script(shell: Shell) -> Vec<u8> {
         Shell::Fish => clap_complete::Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(generator, &mut args::command(None), "rlock", &mut script);
+    clap_complete::generate(generator, &mut table::command(None), "rlock", &mut script);
     script
 }
 

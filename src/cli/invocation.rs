@@ -149,7 +149,7 @@ impl Shell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Man {
     /// Print this page to standard output.
-    Print(&'static Page),
+    Print(Page),
     /// Write all pages below this directory.
     WriteAll(PathBuf),
 }

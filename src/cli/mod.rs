@@ -5,7 +5,8 @@
 //! `RLOCK_STORE` adds, and whether a store can do what was asked, is decided by the subcommands.
 //!
 //! - [`invocation`]: the typed result, plain data.
-//! - `args`: the definitions that clap parses by and that everything printed is made from.
+//! - `table`: one entry for each subcommand.
+//! - `args`: the arguments that clap parses by and that everything printed is made from.
 //! - `numbers`: lets `-3` and `-inf` stand unquoted.
 //! - `values`: the text of one word into its type. `claims` and `read`: matched words into an
 //!   [`Invocation`].
@@ -20,6 +21,7 @@ mod numbers;
 pub mod pages;
 mod read;
 pub mod stdout;
+mod table;
 mod usage;
 mod values;
 
@@ -36,19 +38,19 @@ pub use usage::Usage;
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
     if words.is_empty() {
-        return Err(Usage::Bare(args::command(None).render_help().to_string()));
+        return Err(Usage::Bare(table::command(None).render_help().to_string()));
     }
-    let subcommand = args::named_in(&words);
+    let subcommand = table::named_in(&words);
     if subcommand.is_some_and(|subcommand| subcommand.has_numbers) {
         numbers::mark(&mut words);
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
     let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
-    let matches = args::command(subcommand).try_get_matches_from(words).map_err(|error| {
-        let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command());
+    let matches = table::command(subcommand).try_get_matches_from(words).map_err(|error| {
+        let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
         Usage::of(&error, &page, wants_command)
     })?;
-    read::invocation(matches).map_err(|mistake| mistake.on(&page))
+    table::invocation(matches).map_err(|mistake| mistake.on(&page))
 }
 
 #[cfg(test)]
@@ -89,7 +91,7 @@ pub(crate) mod tests {
 
     #[test]
     fn help_is_the_same_text_whichever_way_it_is_asked_for() {
-        for name in super::args::SUBCOMMANDS.map(|subcommand| subcommand.name) {
+        for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
             let texts =
                 [format!("{name} --help"), format!("help {name}")].map(|line| parsed(&line).unwrap_err().to_string());
             assert_eq!(texts[0], texts[1], "{name}");
@@ -98,7 +100,7 @@ pub(crate) mod tests {
 
     #[test]
     fn help_fits_a_terminal() {
-        for name in super::args::SUBCOMMANDS.map(|subcommand| subcommand.name) {
+        for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
             let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
             let wide = text.lines().find(|line| line.chars().count() > 100);
             assert_eq!(wide, None, "help of {name}");

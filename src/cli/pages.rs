@@ -1,99 +1,63 @@
-//! The man pages: those of subcommands have name, synopsis and options from the definitions that parse, the rest from the texts in
-//! pages/; those of topics have all but the name from there.
+//! The manual pages.
 //!
-//! A page is the same bytes wherever and whenever it is made: it has the version, and no date.
+//! The page of a subcommand takes its name, synopsis and options from the definitions that parse,
+//! and the rest from the texts in pages/. The page of a topic takes all but its name from there. A
+//! page holds the version and no date, so it has the same bytes wherever it is made.
 
 mod prose;
 
-use std::io;
+use std::{fmt, io};
 
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
 use self::Subject::{Program, Subcommand, Topic};
-use super::args;
+use super::table;
 
 /// One man page.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Its name, such as `rlock-exec`.
-    name: &'static str,
-    /// What it is about.
-    subject: Subject,
-    /// Its text in the markup of [`prose`], to be read one after the other.
-    texts: &'static [&'static str],
-}
+#[derive(Clone, Copy)]
+pub struct Page(Subject);
 
 /// What a page is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Subject {
-    /// rlock itself.
     Program,
-    /// The subcommand of this name.
-    Subcommand(&'static str),
-    /// The topic of this name: nothing to run.
-    Topic(&'static str),
+    Subcommand(&'static table::Subcommand),
+    Topic(&'static table::Topic),
 }
 
 /// What the crate roff puts before whatever it writes, so that an apostrophe stays one.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
-pub static ALL: [Page; 12] = [
-    Page { name: "rlock", subject: Program, texts: &[include_str!("pages/rlock.txt")] },
-    Page { name: "rlock-exec", subject: Subcommand("exec"), texts: &[include_str!("pages/exec.txt")] },
-    Page {
-        name: "rlock-range-read",
-        subject: Subcommand("range-read"),
-        texts: &[
-            include_str!("pages/range-read.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-read-examples.txt"),
-        ],
-    },
-    Page {
-        name: "rlock-range-prewrite",
-        subject: Subcommand("range-prewrite"),
-        texts: &[
-            include_str!("pages/range-prewrite.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-prewrite-examples.txt"),
-        ],
-    },
-    Page {
-        name: "rlock-range-write",
-        subject: Subcommand("range-write"),
-        texts: &[
-            include_str!("pages/range-write.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-write-examples.txt"),
-        ],
-    },
-    Page { name: "rlock-inspect", subject: Subcommand("inspect"), texts: &[include_str!("pages/inspect.txt")] },
-    Page { name: "rlock-cleanup", subject: Subcommand("cleanup"), texts: &[include_str!("pages/cleanup.txt")] },
-    Page { name: "rlock-shrink", subject: Subcommand("shrink"), texts: &[include_str!("pages/shrink.txt")] },
-    Page { name: "rlock-downgrade", subject: Subcommand("downgrade"), texts: &[include_str!("pages/downgrade.txt")] },
-    Page {
-        name: "rlock-completions",
-        subject: Subcommand("completions"),
-        texts: &[include_str!("pages/completions.txt")],
-    },
-    Page { name: "rlock-man", subject: Subcommand("man"), texts: &[include_str!("pages/man.txt")] },
-    Page { name: "rlock-redis", subject: Topic("redis"), texts: &[include_str!("pages/redis.txt")] },
-];
+pub fn all() -> impl Iterator<Item = Page> {
+    let subcommands = table::SUBCOMMANDS.iter().map(Subject::Subcommand);
+    let topics = table::TOPICS.iter().map(Subject::Topic);
+    std::iter::once(Subject::Program).chain(subcommands).chain(topics).map(Page)
+}
 
 impl Page {
     /// The page of this name, such as `rlock-exec`, or of the subcommand or topic of this name, such as `exec`.
     #[must_use]
-    pub fn find(name: &str) -> Option<&'static Self> {
-        ALL.iter().find(|page| page.name == name || page.subject.word() == Some(name))
+    pub fn find(name: &str) -> Option<Self> {
+        all().find(|page| page.name() == name || page.0.word() == Some(name))
+    }
+
+    /// Its name, such as `rlock-exec`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Program => "rlock",
+            Subcommand(subcommand) => subcommand.page,
+            Topic(topic) => topic.page,
+        }
     }
 
     /// The section of the manual that it belongs to.
     #[must_use]
-    pub fn section(&self) -> u8 {
-        match self.subject {
+    pub fn section(self) -> u8 {
+        match self.0 {
             Program | Subcommand(_) => 1,
             Topic(_) => 7,
         }
@@ -101,13 +65,13 @@ impl Page {
 
     /// The name of the file in which man(1) looks for the page.
     #[must_use]
-    pub fn file_name(&self) -> String {
-        format!("{}.{}", self.name, self.section())
+    pub fn file_name(self) -> String {
+        format!("{}.{}", self.name(), self.section())
     }
 
     /// The page in the format that man(1) reads.
     #[must_use]
-    pub fn roff(&self) -> Vec<u8> {
+    pub fn roff(self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out).expect("writing to memory does not fail");
         let page = String::from_utf8(out).expect("a page is text");
@@ -115,15 +79,15 @@ impl Page {
         [PREAMBLE, &page.replace(PREAMBLE, "")].concat().into_bytes()
     }
 
-    fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
+    fn write(self, out: &mut Vec<u8>) -> io::Result<()> {
         let command = self.command();
         let has_subcommands = command.has_subcommands();
-        let (is_topic, manual) = match self.subject {
+        let (is_topic, manual) = match self.0 {
             Program | Subcommand(_) => (false, "User Commands"),
             Topic(_) => (true, "Miscellaneous Information"),
         };
         let man = Man::new(command)
-            .title(self.name.to_uppercase())
+            .title(self.name().to_uppercase())
             .section(self.section().to_string())
             // A date would change the page with no change in it, and an empty one would let the next field take its place.
             .date(" ")
@@ -147,36 +111,33 @@ impl Page {
     }
 
     /// The definition that the page is about, with all that clap adds to it.
-    fn command(&self) -> Command {
+    fn command(self) -> Command {
         // The subcommand `help` has no page, so it is not in the list of pages either.
-        let mut root = args::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
+        let mut root = table::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
         root.build();
-        match self.subject {
+        match self.0 {
             Program => root,
-            Subcommand(name) => {
-                root.find_subcommand(name).expect("every page is about a subcommand that there is").clone()
+            Subcommand(subcommand) => {
+                root.find_subcommand(subcommand.name).expect("the root has every subcommand of the table").clone()
             }
-            Topic(name) => {
-                let topic = args::TOPICS.into_iter().find(|topic| topic.name == name);
-                Command::new(self.name).about(topic.expect("every page is about a topic that there is").about)
-            }
+            Topic(topic) => Command::new(self.name()).about(topic.about),
         }
     }
 
     /// The text of the DESCRIPTION, and that of the sections after it, between which the options stand.
-    fn sections(&self) -> (String, String) {
-        let mut description = self.texts.concat();
+    fn sections(self) -> (String, String) {
+        let mut description = self.0.texts().concat();
         let end = description.find("\n# ").map_or(description.len(), |newline| newline + 1);
         let rest = description.split_off(end);
         (description, rest)
     }
 
     /// The last section: all other pages on the main one, and the main one on the others.
-    fn see_also(&self) -> Roff {
+    fn see_also(self) -> Roff {
         let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
-        let own: Vec<&Self> = match self.subject {
-            Program => ALL.iter().skip(1).collect(),
-            Subcommand("exec") => found(&["rlock", "redis"]),
+        let own: Vec<Self> = match self.0 {
+            Program => all().skip(1).collect(),
+            Subcommand(table::Subcommand { name: "exec", .. }) => found(&["rlock", "redis"]),
             Subcommand(_) => found(&["rlock", "exec", "redis"]),
             Topic(_) => found(&["rlock", "exec", "inspect", "cleanup"]),
         };
@@ -188,8 +149,8 @@ impl Page {
     }
 
     /// The page as others refer to it.
-    fn reference(&self) -> String {
-        format!("{}({})", self.name, self.section())
+    fn reference(self) -> String {
+        format!("{}({})", self.name(), self.section())
     }
 }
 
@@ -198,26 +159,45 @@ impl Subject {
     fn word(self) -> Option<&'static str> {
         match self {
             Program => None,
-            Subcommand(word) | Topic(word) => Some(word),
+            Subcommand(subcommand) => Some(subcommand.name),
+            Topic(topic) => Some(topic.name),
         }
+    }
+
+    /// The text in the markup of [`prose`].
+    fn texts(self) -> &'static [&'static str] {
+        match self {
+            Program => &[include_str!("pages/rlock.txt")],
+            Subcommand(subcommand) => subcommand.texts,
+            Topic(topic) => topic.texts,
+        }
+    }
+}
+
+impl PartialEq for Page {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Page {}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reference())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{SUBCOMMANDS, TOPICS};
-    use super::{ALL, PREAMBLE, Page};
+    use super::{PREAMBLE, Page, all};
 
-    fn text(page: &Page) -> String {
+    fn text(page: Page) -> String {
         String::from_utf8(page.roff()).unwrap()
     }
 
     #[test]
-    fn every_subcommand_and_topic_has_its_page_and_no_other_has_one() {
-        let pages: Vec<_> = ALL.iter().filter_map(|page| Some((page.subject.word()?, page.name))).collect();
-        let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.name, subcommand.page));
-        let topics = TOPICS.iter().map(|topic| (topic.name, topic.page));
-        assert_eq!(pages, subcommands.chain(topics).collect::<Vec<_>>());
+    fn page_is_found_by_its_name_and_by_the_word_of_its_subject() {
         for (name, file) in
             [("rlock", "rlock.1"), ("rlock-exec", "rlock-exec.1"), ("exec", "rlock-exec.1"), ("redis", "rlock-redis.7")]
         {
@@ -228,7 +208,7 @@ mod tests {
 
     #[test]
     fn sections_come_in_the_order_that_readers_expect() {
-        let page = text(&ALL[0]);
+        let page = text(Page::find("rlock").unwrap());
         let titles: Vec<_> =
             page.lines().filter_map(|line| line.strip_prefix(".SH ")).map(|title| title.trim_matches('"')).collect();
         let start = [
@@ -249,23 +229,23 @@ mod tests {
 
     #[test]
     fn every_page_is_plain_ascii_with_its_own_name() {
-        for page in &ALL {
+        for page in all() {
             let text = text(page);
-            assert!(text.is_ascii(), "{}", page.name);
-            let title = format!(".TH {} {} \" \" \"rlock ", page.name.to_uppercase(), page.section());
-            assert!(text.contains(&title), "{}", page.name);
-            assert!(!text.contains('`'), "{}: a mark was left open", page.name);
-            assert_eq!(text.matches(PREAMBLE).count(), 1, "{}", page.name);
+            assert!(text.is_ascii(), "{page:?}");
+            let title = format!(".TH {} {} \" \" \"rlock ", page.name().to_uppercase(), page.section());
+            assert!(text.contains(&title), "{page:?}");
+            assert!(!text.contains('`'), "{page:?}: a mark was left open");
+            assert_eq!(text.matches(PREAMBLE).count(), 1, "{page:?}");
         }
     }
 
     #[test]
     fn every_option_of_a_page_is_on_it() {
-        for page in &ALL {
+        for page in all() {
             let text = text(page);
             for option in page.command().get_arguments().filter_map(clap::Arg::get_long) {
                 let option = format!("\\-\\-{}", option.replace('-', "\\-"));
-                assert!(text.contains(&option), "{}: {option}", page.name);
+                assert!(text.contains(&option), "{page:?}: {option}");
             }
         }
     }

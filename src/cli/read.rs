@@ -19,27 +19,16 @@ use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shel
 use super::pages::Page;
 use super::usage::Mistake;
 
-/// The invocation that was matched.
-pub(super) fn invocation(matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let mut matches = matches;
-    let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
-    match name.as_str() {
-        "exec" => exec(claims::of_exec(&matches)?, matches),
-        "range-read" => exec(vec![claims::of_range(&matches, Mode::Read)?], matches),
-        "range-prewrite" => exec(vec![claims::of_range(&matches, Mode::Prewrite)?], matches),
-        "range-write" => exec(vec![claims::of_range(&matches, Mode::Write)?], matches),
-        "inspect" => Ok(inspect(matches)),
-        "cleanup" => cleanup(matches),
-        "shrink" => shrink(matches),
-        "downgrade" => Ok(downgrade(matches)),
-        "completions" => Ok(Invocation::Completions(shell(matches))),
-        "man" => Ok(Invocation::Man(man(matches))),
-        other => unreachable!("clap knows no subcommand '{other}'"),
-    }
+pub(super) fn exec(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    run(claims::of_exec(&matches)?, matches)
+}
+
+pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mistake> {
+    run(vec![claims::of_range(&matches, mode)?], matches)
 }
 
 /// What `exec` and `range-*` share.
-fn exec(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
     let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
     Ok(Invocation::Exec(Exec {
@@ -94,15 +83,15 @@ fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
     }
 }
 
-fn inspect(mut matches: ArgMatches) -> Invocation {
-    Invocation::Inspect(Inspect {
+pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Inspect(Inspect {
         resources: resources(&mut matches),
         json: matches.get_flag(id::JSON),
         store: store(&mut matches),
-    })
+    }))
 }
 
-fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let cleanup = Cleanup {
         resources: resources(&mut matches),
         dry_run: matches.get_flag(id::DRY_RUN),
@@ -115,7 +104,7 @@ fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Cleanup(cleanup))
 }
 
-fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+pub(super) fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Shrink(Shrink {
         span: claims::span(&matches)?,
         resource: matches.remove_one(id::RESOURCE),
@@ -123,26 +112,27 @@ fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     }))
 }
 
-fn downgrade(mut matches: ArgMatches) -> Invocation {
+pub(super) fn downgrade(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
-    Invocation::Downgrade(Downgrade {
+    Ok(Invocation::Downgrade(Downgrade {
         mode: if mode == Mode::Read.as_str() { Mode::Read } else { Mode::Prewrite },
         resource: matches.remove_one(id::RESOURCE),
         store: store(&mut matches),
-    })
+    }))
 }
 
-fn shell(mut matches: ArgMatches) -> Shell {
+pub(super) fn completions(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let name: String = matches.remove_one(id::SHELL).expect("clap requires a shell");
-    Shell::ALL.into_iter().find(|shell| shell.as_str() == name).expect("clap takes only shells that there are")
+    let shell = Shell::ALL.into_iter().find(|shell| shell.as_str() == name);
+    Ok(Invocation::Completions(shell.expect("clap takes only the shells of the list")))
 }
 
-fn man(mut matches: ArgMatches) -> Man {
+pub(super) fn man(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     if let Some(dir) = matches.remove_one::<PathBuf>(id::DIR) {
-        return Man::WriteAll(dir);
+        return Ok(Invocation::Man(Man::WriteAll(dir)));
     }
     let name: String = matches.remove_one(id::PAGE).unwrap_or_else(|| "rlock".to_owned());
-    Man::Print(Page::find(&name).expect("clap takes only pages that there are"))
+    Ok(Invocation::Man(Man::Print(Page::find(&name).expect("clap takes only the pages of the table"))))
 }
 
 /// The options of the store.

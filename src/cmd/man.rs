@@ -22,7 +22,7 @@ pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
 
 /// Writes every page to the file where man(1) looks for it, below a directory such as /usr/share/man.
 fn write_all(dir: &Path) -> anyhow::Result<()> {
-    for page in &pages::ALL {
+    for page in pages::all() {
         let section = dir.join(format!("man{}", page.section()));
         fs::create_dir_all(&section).with_context(|| format!("cannot create '{}'", section.display()))?;
         let path = section.join(page.file_name());
@@ -45,7 +45,7 @@ mod tests {
         let man = dir.path().join("share/man");
         assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
         let count = |section| fs::read_dir(man.join(section)).unwrap().count();
-        assert_eq!(count("man1") + count("man7"), pages::ALL.len());
+        assert_eq!(count("man1") + count("man7"), pages::all().count());
         for (file, word) in [("man1/rlock-exec.1", "exec"), ("man7/rlock-redis.7", "redis")] {
             assert_eq!(fs::read(man.join(file)).unwrap(), pages::Page::find(word).unwrap().roff());
         }

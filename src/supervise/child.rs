@@ -250,8 +250,13 @@ impl Child {
 
     /// Ends the whole tree, with what is started meanwhile, and waits a little until it is gone.
     pub(crate) fn kill(&mut self) {
-        let mut killed: Vec<Process> = Vec::new();
-        let mut ending = Vec::new();
+        let mut killed = self.stop_all();
+        let mut ending: Vec<OwnedFd> =
+            killed.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()).collect();
+        // Children go before their parents: an rlock in the tree must not end, and its lock be
+        // free, before its command has ended.
+        killed.reverse();
+        self.send(&killed, Kernel::KILL);
         let mut empty_rounds = 0;
         for _ in 0..ROUNDS {
             let mut new = self.members();
@@ -273,6 +278,22 @@ impl Child {
             self.send_tree(Kernel::KILL);
         }
         wait_for_end(&ending);
+    }
+
+    /// Stops the tree, so that no process of it starts another one; gives its processes, parents
+    /// before their children.
+    fn stop_all(&mut self) -> Vec<Process> {
+        let mut stopped: Vec<Process> = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut new = self.members();
+            new.retain(|process| !stopped.contains(process));
+            if new.is_empty() {
+                break;
+            }
+            self.send(&new, Kernel::STOP);
+            stopped.append(&mut new);
+        }
+        stopped
     }
 
     /// From here on [`look`](Self::look) tells when nothing of the tree is left.

@@ -8,6 +8,9 @@ use std::path::Path;
 
 use rustix::process::{Pid, getpid};
 
+/// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
+const EXITING: u64 = 4;
+
 /// How often the parent of a process is looked up again. A parent that ends meanwhile hands its
 /// children over to another process.
 const ATTEMPTS: usize = 4;
@@ -28,6 +31,9 @@ pub(super) struct Stat {
     pub(super) parent: Option<Pid>,
     pub(super) group: i32,
     pub(super) session: i32,
+    /// Whether the process has begun to end. It has no memory any more, but it may still have
+    /// children.
+    pub(super) ending: bool,
     /// Whether the process is a zombie.
     pub(super) ended: bool,
 }
@@ -72,16 +78,17 @@ pub(super) fn stat(pid: Pid) -> io::Result<Stat> {
     parse(pid, &String::from_utf8_lossy(&text)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// See proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the session, 22 the start. The
-/// name before them may have any characters in it.
+/// See proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the session, 9 the flags, 22 the
+/// start. The name before them may have any characters in it.
 fn parse(pid: Pid, text: &str) -> Option<Stat> {
     let mut fields = text.rsplit_once(") ")?.1.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     let parent = Pid::from_raw(fields.next()?.parse().ok()?);
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    let started = fields.nth(15)?.parse().ok()?;
-    Some(Stat { process: Process { pid, started }, parent, group, session, ended })
+    let ending = fields.nth(2)?.parse::<u64>().ok()? & EXITING != 0;
+    let started = fields.nth(12)?.parse().ok()?;
+    Some(Stat { process: Process { pid, started }, parent, group, session, ending, ended })
 }
 
 /// The process group of this process. It is 0, which rustix cannot express, if the group is from
@@ -98,12 +105,18 @@ pub(super) fn own_session() -> i32 {
 }
 
 /// Whether the environment that a process was started with has a variable `RLOCK_…` that names the
-/// session. It cannot be read of another user's process, but by root.
-pub(super) fn names_session(pid: Pid, session: &str) -> bool {
+/// session. The environment of another user's process can be read by root only, and counts as one
+/// that does not name the session. `None` for a process that has lost its environment because it
+/// has begun to end.
+pub(super) fn names_session(process: Process, session: &str) -> Option<bool> {
     let mut environment = Vec::new();
-    let read = fs::File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()))
+    let read = fs::File::open(format!("/proc/{}/environ", process.pid.as_raw_nonzero()))
         .and_then(|mut file| file.read_to_end(&mut environment));
-    read.is_ok() && names(&environment, session)
+    if read.is_ok() && !environment.is_empty() {
+        return Some(names(&environment, session));
+    }
+    let lives = stat(process.pid).is_ok_and(|stat| stat.process == process && !stat.ending && !stat.ended);
+    lives.then_some(false)
 }
 
 fn names(environment: &[u8], session: &str) -> bool {
@@ -123,7 +136,8 @@ mod tests {
         let line = "7 (a) S 1 (b)) Z 41 5 6 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n";
         let read = parse(getpid(), line).unwrap();
         assert_eq!((read.parent, read.group, read.session), (Pid::from_raw(41), 5, 6));
-        assert_eq!((read.process.started, read.ended), (12345, true));
+        assert_eq!((read.process.started, read.ending, read.ended), (12345, false, true));
+        assert!(parse(getpid(), &line.replace("4194304", "4194308")).unwrap().ending);
         assert!(parse(getpid(), "7 (a) S").is_none());
         let orphan = parse(getpid(), &line.replace("Z 41", "S 0")).unwrap();
         assert_eq!((orphan.parent, orphan.ended), (None, false));

@@ -59,10 +59,22 @@ impl Family {
     }
 }
 
-/// The living processes that match `is_seed`, and all their descendants, but for `this`. It serves
-/// where rlock is gone, and with it the link from orphans to the tree.
-pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat) -> bool) -> Vec<Process> {
-    let seeds = all.iter().filter(|stat| stat.process.pid != this && !stat.ended && is_seed(stat)).collect();
+/// The living processes that match `is_seed`, and all their descendants, parents before their
+/// children, but for `this`. It serves where rlock is gone, and with it the link from orphans to
+/// the tree.
+///
+/// `is_seed` gets a process with its parent, or with the parent that it is about to get: the
+/// nearest ancestor that has not begun to end.
+pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat, Option<Pid>) -> bool) -> Vec<Process> {
+    let ending: HashMap<Pid, Option<Pid>> =
+        all.iter().filter(|stat| stat.ending).map(|stat| (stat.process.pid, stat.parent)).collect();
+    let next_parent = |stat: &Stat| {
+        // A snapshot is not taken at one instant, so it may show a circle.
+        let ancestors = std::iter::successors(stat.parent, |pid| ending.get(pid).copied().flatten());
+        ancestors.take(ending.len() + 1).last()
+    };
+    let is_seed = |stat: &&Stat| stat.process.pid != this && !stat.ended && is_seed(stat, next_parent(stat));
+    let seeds = all.iter().filter(is_seed).collect();
     let mut seen = HashSet::new();
     let reached = descend(seeds, &children(all)).into_iter();
     let living = reached.filter(|stat| !stat.ended && stat.process.pid != this);
@@ -111,7 +123,7 @@ mod tests {
 
     fn process(number: i32, parent: i32, session: i32) -> Stat {
         let process = Process { pid: pid(number), started: 1 };
-        Stat { process, parent: Pid::from_raw(parent), group: number, session, ended: false }
+        Stat { process, parent: Pid::from_raw(parent), group: number, session, ending: false, ended: false }
     }
 
     fn family() -> Family {
@@ -186,7 +198,18 @@ mod tests {
     fn seeds_bring_their_descendants_once_and_never_this_process() {
         let all = [process(5, 1, 5), process(6, 5, 5), process(7, 6, 5), process(8, 1, 5), process(9, 6, 9)];
         let seeds = [pid(5), pid(6), pid(9)];
-        let found = seeded(&all, pid(9), |stat| seeds.contains(&stat.process.pid));
+        let found = seeded(&all, pid(9), |stat, _| seeds.contains(&stat.process.pid));
         assert_eq!(numbers(&found), [5, 6, 7]);
+    }
+
+    /// As when PR_SET_PDEATHSIG has killed timeout(1), whose child is about to become an orphan.
+    #[test]
+    fn child_of_an_ending_process_counts_as_an_orphan() {
+        let dying = |number, parent| Stat { ending: true, ..process(number, parent, number) };
+        let all = [dying(5, 1), dying(6, 5), process(7, 6, 7), process(8, 7, 8), process(9, 2, 9)];
+        let found = seeded(&all, pid(20), |stat, parent| !stat.ending && parent == Some(pid(1)));
+        assert_eq!(numbers(&found), [7, 8]);
+        let circle = [dying(5, 6), dying(6, 5), process(7, 6, 7)];
+        assert!(seeded(&circle, pid(20), |_, parent| parent == Some(pid(1))).is_empty());
     }
 }

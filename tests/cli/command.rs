@@ -148,6 +148,20 @@ fn closed_standard_descriptors_do_no_harm() {
     }
 }
 
+/// As below flock(1).
+#[test]
+fn standard_descriptor_that_was_closed_is_closed_for_the_command() {
+    let lab = Lab::new();
+    for (closed, number) in [("<&-", 0), (">&-", 1), ("2>&-", 2)] {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        let script = format!("\"$0\" exec k -- test -e /proc/self/fd/{number} {closed}");
+        assert_eq!(Ran::of(shell.args(["-c", &script, RLOCK])).code(), Some(1), "{closed}");
+        let script = script.replace(closed, "");
+        assert_eq!(Ran::of(Command::new("sh").args(["-c", &script, RLOCK])).code(), Some(0), "{number}");
+    }
+}
+
 /// "rlock is transparent": the command gets SIGPIPE as rlock was given it, ignored or not, though
 /// rlock itself ignores it.
 #[test]

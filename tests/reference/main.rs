@@ -20,7 +20,7 @@ fn completions_are_current() {
 
 #[test]
 fn man_pages_are_current() {
-    compare("man", pages::ALL.iter().map(|page| (page.file_name(), page.roff())).collect());
+    compare("man", pages::all().map(|page| (page.file_name(), page.roff())).collect());
 }
 
 /// Fails where a directory of the package holds anything else than these files, or writes them if that is asked for.

@@ -6,6 +6,7 @@
 //! processes. A daemon cannot be told any more from a process whose parent was killed with rlock,
 //! so both are ended.
 
+use std::cell::Cell;
 use std::env;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -121,15 +122,17 @@ fn close_all_but(mut kept: Vec<RawFd>) {
     }
 }
 
-/// Kills the tree, with what it starts meanwhile, and returns when none of it is left. A process
-/// that may not be signalled is left alone.
+/// Kills the tree, with the processes that it starts meanwhile, and returns when none of it is
+/// left. A process that may not be signalled is left alone.
 fn end_tree(ward: &Ward) {
-    let mut beyond: Vec<Process> = Vec::new();
-    // No process of the tree is older than the first guardian; no other one knows how old they are.
+    // No process of the tree is older than the first guardian. A later guardian does not know the
+    // start of the tree.
     let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
     let since = if ward.is_first { own_start() } else { 0 };
     let number = |pid: Pid| pid.as_raw_nonzero().get();
     let has_group = own_group() == number(getpid()) || ward.group.map(number) == Some(own_group());
+    let mut stopped: Vec<Process> = Vec::new();
+    let mut beyond: Vec<Process> = Vec::new();
     loop {
         let all = processes::all();
         if all.is_empty() {
@@ -141,37 +144,52 @@ fn end_tree(ward: &Ward) {
         }
         // The orphans of rlock have the same new parent as this process, which is one of them.
         let reaper = getppid();
-        let is_of_tree = |stat: &Stat| {
-            has_group && stat.group == own_group()
-                || stat.parent == reaper
-                    && stat.process.started >= since
-                    && processes::names_session(stat.process.pid, &ward.session)
+        let has_changed = Cell::new(false);
+        let is_of_tree = |stat: &Stat, parent: Option<Pid>| {
+            if has_group && stat.group == own_group() {
+                return true;
+            }
+            if parent != reaper || stat.process.started < since {
+                return false;
+            }
+            processes::names_session(stat.process, &ward.session).unwrap_or_else(|| {
+                // The children of this process may belong to the tree. The next snapshot shows the
+                // process as one that is ending, and them as orphans.
+                has_changed.set(has_changed.get() || !stat.ending);
+                false
+            })
         };
-        let mut left = tree::seeded(&all, getpid(), is_of_tree);
-        left.retain(|process| !beyond.contains(process));
-        if left.is_empty() {
+        let mut new = tree::seeded(&all, getpid(), is_of_tree);
+        new.retain(|process| !stopped.contains(process) && !beyond.contains(process));
+        if !new.is_empty() {
+            // A stopped process starts no other one.
+            let (signalled, refused) = new
+                .into_iter()
+                .partition::<Vec<_>, _>(|process| !matches!(kill_process(process.pid, Kernel::STOP), Err(Errno::PERM)));
+            stopped.extend(signalled);
+            beyond.extend(refused);
+        } else if !stopped.is_empty() {
+            kill(&stopped);
+            stopped.clear();
+        } else if !has_changed.get() {
             return;
         }
-        beyond.extend(kill(&left));
     }
 }
 
-/// Kills these and waits for their end; gives those that may not be signalled.
-fn kill(processes: &[Process]) -> Vec<Process> {
-    let mut beyond = Vec::new();
+/// Kills these and waits for their end. Children go before their parents: an rlock in the tree must
+/// not end, and its lock be free, before its command has ended.
+fn kill(processes: &[Process]) {
     let mut ending = Vec::new();
-    for process in processes {
+    for process in processes.iter().rev() {
         let pidfd = pidfd_open(process.pid, PidfdFlags::empty());
-        match kill_process(process.pid, Kernel::KILL) {
-            Ok(()) => ending.extend(pidfd.ok()),
-            Err(Errno::SRCH) => {}
-            Err(_) => beyond.push(*process),
+        if kill_process(process.pid, Kernel::KILL).is_ok() {
+            ending.extend(pidfd.ok());
         }
     }
     for pidfd in ending {
         let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
     }
-    beyond
 }
 
 #[cfg(test)]

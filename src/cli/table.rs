@@ -1,0 +1,293 @@
+//! The table of subcommands: for each one its definition, its reader and its manual page.
+//!
+//! Starting must be quick, so the arguments of a subcommand are defined only when it is asked for,
+//! and [`command`] leaves out the other subcommands where the words name one. The function of a
+//! subcommand follows from the [`Invocation`] that it reads.
+
+use std::ffi::OsString;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{ArgMatches, Command, ValueHint, value_parser};
+
+use super::args::{self, id};
+use super::invocation::Invocation;
+use super::read;
+use super::usage::Mistake;
+use crate::lock::mode::Mode;
+
+/// One subcommand.
+pub(super) struct Subcommand {
+    /// The word that asks for it.
+    pub(super) name: &'static str,
+    /// The name of its manual page.
+    pub(super) page: &'static str,
+    /// What it does, in one line.
+    about: &'static str,
+    /// The texts of its manual page, to be read one after the other.
+    pub(super) texts: &'static [&'static str],
+    /// Adds its arguments.
+    define: fn(Command) -> Command,
+    /// Reads its matched words.
+    read: fn(ArgMatches) -> Result<Invocation, Mistake>,
+    /// Whether numbers stand among its words, which may start with a minus sign.
+    pub(super) has_numbers: bool,
+    /// Whether a command follows its words, after `--`.
+    pub(super) runs_command: bool,
+}
+
+/// Every subcommand, in the order of the help.
+pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
+    Subcommand {
+        name: "exec",
+        page: "rlock-exec",
+        about: "Run a command while holding locks on whole resources",
+        texts: &[include_str!("pages/exec.txt")],
+        define: args::exec,
+        read: read::exec,
+        has_numbers: false,
+        runs_command: true,
+    },
+    Subcommand {
+        name: "range-read",
+        page: "rlock-range-read",
+        about: "Run a command while holding a read lock on an interval",
+        texts: &[
+            include_str!("pages/range-read.txt"),
+            include_str!("pages/range.txt"),
+            include_str!("pages/range-read-examples.txt"),
+        ],
+        define: args::range,
+        read: |matches| read::range(Mode::Read, matches),
+        has_numbers: true,
+        runs_command: true,
+    },
+    Subcommand {
+        name: "range-prewrite",
+        page: "rlock-range-prewrite",
+        about: "Run a command while holding a prewrite lock on an interval",
+        texts: &[
+            include_str!("pages/range-prewrite.txt"),
+            include_str!("pages/range.txt"),
+            include_str!("pages/range-prewrite-examples.txt"),
+        ],
+        define: args::range,
+        read: |matches| read::range(Mode::Prewrite, matches),
+        has_numbers: true,
+        runs_command: true,
+    },
+    Subcommand {
+        name: "range-write",
+        page: "rlock-range-write",
+        about: "Run a command while holding a write lock on an interval",
+        texts: &[
+            include_str!("pages/range-write.txt"),
+            include_str!("pages/range.txt"),
+            include_str!("pages/range-write-examples.txt"),
+        ],
+        define: args::range,
+        read: |matches| read::range(Mode::Write, matches),
+        has_numbers: true,
+        runs_command: true,
+    },
+    Subcommand {
+        name: "inspect",
+        page: "rlock-inspect",
+        about: "Show who holds what and who waits",
+        texts: &[include_str!("pages/inspect.txt")],
+        define: args::inspect,
+        read: read::inspect,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "cleanup",
+        page: "rlock-cleanup",
+        about: "Remove what is expired or dead, or break locks",
+        texts: &[include_str!("pages/cleanup.txt")],
+        define: args::cleanup,
+        read: read::cleanup,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "shrink",
+        page: "rlock-shrink",
+        about: "Inside a hold: give up part of the interval",
+        texts: &[include_str!("pages/shrink.txt")],
+        define: args::shrink,
+        read: read::shrink,
+        has_numbers: true,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "downgrade",
+        page: "rlock-downgrade",
+        about: "Inside a hold: lower its mode",
+        texts: &[include_str!("pages/downgrade.txt")],
+        define: args::downgrade,
+        read: read::downgrade,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "completions",
+        page: "rlock-completions",
+        about: "Print a completion script for a shell",
+        texts: &[include_str!("pages/completions.txt")],
+        define: args::completions,
+        read: read::completions,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "man",
+        page: "rlock-man",
+        about: "Print a man page, or write them all",
+        texts: &[include_str!("pages/man.txt")],
+        define: man,
+        read: read::man,
+        has_numbers: false,
+        runs_command: false,
+    },
+];
+
+/// A manual page that is about no subcommand.
+pub(super) struct Topic {
+    /// The word that asks for the page.
+    pub(super) name: &'static str,
+    /// The name of the page.
+    pub(super) page: &'static str,
+    /// What it is about, in one line.
+    pub(super) about: &'static str,
+    /// Its text.
+    pub(super) texts: &'static [&'static str],
+}
+
+/// Every topic.
+pub(super) static TOPICS: [Topic; 1] = [Topic {
+    name: "redis",
+    page: "rlock-redis",
+    about: "Locks across machines, on Redis and Valkey servers",
+    texts: &[include_str!("pages/redis.txt")],
+}];
+
+impl Subcommand {
+    /// The subcommand of this name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name)
+    }
+}
+
+/// The subcommand that the words ask for, if there is one of this name: the first word that is
+/// neither an option nor the value of an option.
+pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
+    let mut words = words.iter();
+    let name = loop {
+        let word = words.next()?;
+        if word == "--store" || word == "--namespace" {
+            words.next()?;
+        } else if !word.as_encoded_bytes().starts_with(b"-") {
+            break word;
+        }
+    };
+    Subcommand::named(name.to_str()?)
+}
+
+/// The whole definition, or what is enough to parse words that ask for `only` this subcommand.
+pub(super) fn command(only: Option<&Subcommand>) -> Command {
+    let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
+    Command::new("rlock")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Hold a lock while a command runs")
+        .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
+        .after_help(
+            "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
+             'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
+        )
+        // The words that follow are all that is parsed; messages name the program the same wherever
+        // it is installed.
+        .no_binary_name(true)
+        .bin_name("rlock")
+        .subcommand_required(true)
+        .subcommand_value_name("SUBCOMMAND")
+        .subcommand_help_heading("Subcommands")
+        .args(args::store_options())
+        .subcommands(wanted.map(|subcommand| {
+            Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(subcommand.define)
+        }))
+}
+
+/// Reads the words that [`command`] has matched.
+pub(super) fn invocation(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
+    let subcommand = Subcommand::named(&name).expect("clap takes only subcommands of the table");
+    (subcommand.read)(matches)
+}
+
+fn man(command: Command) -> Command {
+    let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.page, subcommand.name));
+    let topics = TOPICS.iter().map(|topic| (topic.page, topic.name));
+    let pages = subcommands.chain(topics).map(|(page, word)| PossibleValue::new(page).alias(word));
+    let pages = PossibleValuesParser::new([PossibleValue::new("rlock")].into_iter().chain(pages));
+    command
+        .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
+        .arg(
+            args::word(id::PAGE, pages, "The page: rlock, exec, redis and so on")
+                .conflicts_with(id::DIR)
+                .hide_possible_values(true),
+        )
+        .arg(
+            args::option(
+                id::DIR,
+                "DIR",
+                value_parser!(std::path::PathBuf),
+                "Write all pages below DIR, in man1 and man7",
+            )
+            .value_hint(ValueHint::DirPath),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::{SUBCOMMANDS, command, named_in};
+
+    #[test]
+    fn the_definitions_are_sound() {
+        command(None).debug_assert();
+        for subcommand in &SUBCOMMANDS {
+            command(Some(subcommand)).debug_assert();
+        }
+    }
+
+    #[test]
+    fn a_subcommand_is_found_behind_the_options_of_the_store() {
+        for (line, name) in [
+            ("exec k -- inspect", Some("exec")),
+            ("--store exec inspect", Some("inspect")),
+            ("--store=exec --namespace man shrink 1 2", Some("shrink")),
+            ("-x exec", Some("exec")),
+            ("help exec", None),
+            ("k exec", None),
+            ("--store", None),
+            ("--help", None),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(named_in(&words).map(|subcommand| subcommand.name), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_defined() {
+        let exec = named_in(&["exec".into()]).expect("there is an exec");
+        let command = command(Some(exec));
+        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names, ["exec"]);
+        assert_eq!(
+            command.get_subcommands().flat_map(clap::Command::get_arguments).count(),
+            0,
+            "not before it is needed"
+        );
+    }
+}
