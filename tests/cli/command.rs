@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// "argv is executed as it is, no shell unless `-c`"
+/// The command is executed as it is, without a shell unless `-c` asks for one.
 #[test]
 fn words_reach_the_command_as_they_are() {
     let lab = Lab::new();
@@ -20,7 +20,7 @@ fn words_reach_the_command_as_they_are() {
     Ran::of(rlock.arg(OsStr::from_bytes(b"\xff\x01\xfe"))).printed(" ff 01 fe\n");
 }
 
-/// "-c/--shell STRING in place of -- COMMAND"
+/// `-c STRING` and `--shell STRING` stand in the place of `-- COMMAND`.
 #[test]
 fn a_string_goes_to_the_shell() {
     let lab = Lab::new();
@@ -35,7 +35,7 @@ impl Ran {
     }
 }
 
-/// "stdin, stdout, stderr are the command's own, untouched and unbuffered"
+/// stdin, stdout, stderr are the command's own, untouched and unbuffered.
 #[test]
 fn the_streams_are_the_users_own() {
     let lab = Lab::new();
@@ -100,8 +100,7 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     waiter.end().printed(&plain);
 }
 
-/// What the command leaves behind holds nothing: "Background processes that outlive the command
-/// hold nothing"
+/// Background processes that outlive the command hold nothing.
 #[test]
 fn what_outlives_the_command_holds_nothing() {
     let lab = Lab::new();
@@ -115,7 +114,7 @@ fn what_outlives_the_command_holds_nothing() {
     drop(File::options().write(true).open(&fifo).expect("somebody reads it"));
 }
 
-/// "the command's working directory, umask and group stay the user's own"
+/// The command's working directory, umask and group stay the user's own.
 #[test]
 fn the_surroundings_are_the_users_own() {
     let lab = Lab::new();

@@ -1,5 +1,5 @@
-//! The store of those who name none: "the default directory depends on host and uid alone, never on
-//! the environment".
+//! The store of those who name none: the default directory depends on host and uid alone, never on
+//! the environment.
 //!
 //! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they
 //! meet nobody's locks.
@@ -36,7 +36,7 @@ fn run_with_user(script: &str) -> Option<Ran> {
     Some(Ran::of(command.current_dir("/").args(["sh", "-ec", script])))
 }
 
-/// "for root `/run/rlock`", "never on the environment"
+/// Root's default directory is /run/rlock, whatever the environment says.
 #[test]
 fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     let lab = Lab::new();
@@ -50,7 +50,8 @@ fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     ran.printed("1777 0 /run/lock\n700 0 /run/rlock\n");
 }
 
-/// "which nobody else can create first": what another user puts into /run/lock is in nobody's way.
+/// No other user can create root's directory first: what another user puts into /run/lock does not
+/// matter.
 #[test]
 fn another_user_cannot_keep_root_from_its_default_store() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -62,7 +63,7 @@ fn another_user_cannot_keep_root_from_its_default_store() {
     ran.printed("refused\ndone\n");
 }
 
-/// "else `/run/lock/rlock-UID` where /run/lock is a directory anyone may write"
+/// The default directory of other users is /run/lock/rlock-UID where anyone may write to /run/lock.
 #[test]
 fn default_store_of_a_user_is_in_run_lock() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -74,7 +75,7 @@ fn default_store_of_a_user_is_in_run_lock() {
     ran.printed("700 65534 /run/lock/rlock-65534\n");
 }
 
-/// "Mode 0700, owner checked, no symlink followed"
+/// The default directory has mode 0700, its owner is checked, and no symbolic link is followed.
 #[test]
 fn it_must_be_private() {
     let lab = Lab::new();
@@ -117,8 +118,8 @@ fn it_must_be_the_users_own() {
     );
 }
 
-/// "else .local/state/rlock in the passwd home", and without one a line that says so. A /run that
-/// others may write is not root's.
+/// Else the default directory is .local/state/rlock in the passwd home; without a home, a line says
+/// so. A /run that others may write is not root's.
 #[test]
 fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
     let lab = Lab::new();

@@ -35,7 +35,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
 }
 
-/// "Mode 0700": what is made is for its user alone, whatever the umask, and usable by him.
+/// Mode 0700: what is made is for its user alone, whatever the umask, and usable by him.
 #[test]
 fn what_is_made_is_private_whatever_the_umask() {
     for umask in ["0", "022", "077", "0777"] {
@@ -72,7 +72,7 @@ fn a_umask_locks_nobody_out_of_his_own_store() {
     Ran::of(shell.args(["-c", &nested])).printed("done\n");
 }
 
-/// "an unwritable directory (that is 69)"
+/// A directory that the user may not write exits 69.
 #[test]
 fn a_directory_that_may_not_be_written_is_69() {
     let lab = Lab::new();
@@ -102,7 +102,7 @@ fn a_place_where_nothing_can_be_made_is_69() {
     unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
 }
 
-/// "no symlink followed", and a file is no directory
+/// rlock follows no symbolic link, and takes no file for a directory.
 #[test]
 fn a_link_or_a_file_is_no_directory() {
     let lab = Lab::new();
@@ -123,7 +123,7 @@ fn a_link_or_a_file_is_no_directory() {
     assert!(!at("nowhere").exists());
 }
 
-/// "foreign directory": what others have put where rlock's files should be is neither used nor
+/// What others have put where rlock's files should be is neither used nor
 /// changed.
 #[test]
 fn what_is_not_rlocks_is_left_alone() {
@@ -179,8 +179,8 @@ fn another_format_is_named() {
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// "If no process uses it, rename it, warn, and start with a new one": one is kept, and an empty
-/// file is no table yet.
+/// A damaged table that nobody uses is renamed, with a warning, and a new one is started: one is
+/// kept, and an empty file is no table yet.
 #[test]
 fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
     let lab = Lab::new();

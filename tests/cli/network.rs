@@ -20,7 +20,7 @@ const RELEASEDIR: u32 = 29;
 /// Those that want no reply: forget, interrupt, forget many.
 const WITHOUT_REPLY: [u32; 3] = [2, 36, 42];
 
-/// "a network directory (that is 69)": what sshfs and its like look like is neither written to nor waited for.
+/// A directory on a network file system exits 69: rlock neither writes to it nor waits for it.
 #[test]
 fn a_network_file_system_is_refused() {
     if !privilege::is_root("to mount a file system") {

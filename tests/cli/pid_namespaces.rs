@@ -1,4 +1,4 @@
-//! "Processes of other pid namespaces that share the directory are told dead or alive correctly too: … a pid alone does not"
+//! Processes of other pid namespaces that share the directory are told dead or alive correctly too.
 
 use crate::privilege;
 use crate::support::{Lab, RLOCK, Running};

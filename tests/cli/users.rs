@@ -1,5 +1,5 @@
-//! One directory for several users: "a directory given by URL may be shared between users by its
-//! own permissions".
+//! One directory for several users: a directory given by URL may be shared between users by its
+//! own permissions.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -186,8 +186,8 @@ fn users_see_clean_and_break_each_others_locks() {
     }
 }
 
-/// "shared … by its own permissions": who may not write there may not lock, and nothing is open to
-/// more than the directory is.
+/// A directory's own permissions decide: who may not write there may not lock, and nothing is open
+/// to more than the directory is.
 #[test]
 fn the_directorys_permissions_say_who_may() {
     if !privilege::is_root("to become two users") {
@@ -219,7 +219,7 @@ fn the_directorys_permissions_say_who_may() {
     }
 }
 
-/// "On the embedded store an ancestor of another user counts only if one of the two is root."
+/// On the embedded store an ancestor of another user counts only if one of the two is root.
 #[test]
 fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
     if !privilege::is_root("to become two users") {

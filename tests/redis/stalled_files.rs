@@ -59,7 +59,7 @@ fn a_pipe_in_place_of_the_password_file_exits_64_and_names_it() {
     assert!(said.contains(&shown) && said.contains("it is a pipe, not a regular file"), "{said}");
 }
 
-/// "Read such files once at start … and never read in the loop."
+/// rlock reads such files once, at the start, and never in the loop.
 #[test]
 fn a_reconnect_reads_no_file() {
     let certificates = Certificates::new();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::session::{Session, pid, until_dead};
 use crate::support::{Lab, wait_until};
 
-/// "If rlock is SIGKILLed the command dies too", and "`kill -9` frees it at once".
+/// If rlock is SIGKILLed the command dies too, and the lock is free at once.
 #[test]
 fn the_command_and_the_hold_die_with_rlock() {
     let lab = Lab::new();
@@ -23,7 +23,7 @@ fn the_command_and_the_hold_die_with_rlock() {
     lab.assert_idle();
 }
 
-/// "The death of a holder wakes those it blocked, at once": far from the length of any polling.
+/// The death of a holder wakes those it blocked, at once: far from the length of any polling.
 #[test]
 fn a_waiter_is_granted_what_a_killed_holder_held() {
     let lab = Lab::new();
@@ -66,7 +66,7 @@ fn first_process(lab: &Lab, words: &[&str]) -> Option<Session> {
     Some(Session::start(lab, [&namespace, words].concat()))
 }
 
-/// "As pid 1 it reaps what it inherits", and ends with the command's own code.
+/// As pid 1 it reaps what it inherits, and ends with the command's own code.
 #[test]
 fn as_the_first_process_it_reaps_what_it_inherits() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! rlock as a job of an interactive shell: "`rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work".
+//! rlock as a job of an interactive shell: `rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work.
 
 use crate::session::{FOREGROUND, IDLE, PROMPT, Session, script, until_in_foreground};
 use crate::support::Lab;

@@ -21,7 +21,7 @@ fn keep(lab: &Lab, words: &[&str]) -> (Session, Pid) {
 /// A command that says its process id and then each USR1, until TERM.
 const COMMAND: &str = "trap 'echo usr1' USR1; trap 'exit 3' TERM; sleep 1000 & echo command $$; while :; do wait; done";
 
-/// "TSTP stops command and rlock", CONT continues both, time and again.
+/// TSTP stops command and rlock, CONT continues both, time and again.
 #[test]
 fn tstp_stops_both_and_cont_continues_both() {
     let lab = Lab::new();

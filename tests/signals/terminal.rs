@@ -10,7 +10,7 @@ use crate::support::{Lab, wait_until};
 const CTRL_C: &str = "\x03";
 const CTRL_BACKSLASH: &str = "\x1c";
 
-/// "What the terminal already sent to the command's group is not sent twice."
+/// What the terminal already sent to the command's group is not sent twice.
 #[test]
 fn ctrl_c_reaches_the_command_once() {
     let lab = Lab::new();
@@ -55,7 +55,8 @@ fn ctrl_c_cancels_a_wait() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// "A script on a terminal: Ctrl-C ends the script and the command", whatever shell runs it; also while it waits.
+/// A script on a terminal: Ctrl-C ends the script and the command, whatever shell runs it; also
+/// while it waits.
 #[test]
 fn ctrl_c_ends_a_script_and_its_command() {
     for shell in ["sh", "bash"] {
@@ -139,7 +140,8 @@ fn a_hang_up_ends_the_command() {
     }
 }
 
-/// "stdin, stdout, stderr are the command's own, untouched": with a terminal they are that terminal, set as it was.
+/// stdin, stdout, stderr are the command's own, untouched: with a terminal they are that terminal,
+/// set as it was.
 #[test]
 fn the_terminal_is_the_commands_own_and_set_as_it_was() {
     let lab = Lab::new();

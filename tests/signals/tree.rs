@@ -54,7 +54,7 @@ fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
-/// "At `deadline − grace` TERM to the command's whole tree, before `deadline` KILL."
+/// At `deadline − grace` the command's whole tree gets TERM, and before `deadline` KILL.
 #[test]
 fn lost_lock_ends_processes_in_other_groups_and_sessions() {
     let lab = Lab::new();
@@ -76,7 +76,8 @@ fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     lab.assert_idle();
 }
 
-/// "Every descendant but daemons: those in a session of their own whose parent is gone."
+/// The tree is every descendant except for daemons: those in a session of their own whose parent is
+/// gone.
 #[test]
 fn daemon_outlives_a_lost_lock() {
     let lab = Lab::new();
@@ -101,7 +102,7 @@ fn rest_of_a_lost_tree_has_its_grace() {
     assert_eq!(session.code(), 76);
 }
 
-/// "If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms": the limit here is
+/// If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms: the limit here is
 /// far beyond that, for the machine may be busy.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along() {
@@ -137,8 +138,8 @@ fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     }
 }
 
-/// "And nobody else is let in before": a waiter that is granted the lock of a killed holder finds
-/// nothing of the holder's tree.
+/// Nobody else is let in before the tree is gone: a waiter that is granted the lock of a killed
+/// holder finds nothing of the holder's tree.
 #[test]
 fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
     for _ in 0..10 {
@@ -176,7 +177,7 @@ fn killed_rlock_of_root_takes_a_command_of_another_user_along() {
     tree.into_iter().for_each(until_dead);
 }
 
-/// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
+/// The command leads no process group, so setsid(1) and setsid(2) work as without rlock.
 #[test]
 fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     let lab = Lab::new();
@@ -189,8 +190,8 @@ fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     lab.assert_idle();
 }
 
-/// "A signal reaches the command once, whether it was sent to rlock … or, where there is no
-/// terminal, to rlock's group."
+/// A signal reaches the command once, whether it was sent to rlock or, where there is no terminal,
+/// to rlock's group.
 #[test]
 fn signal_to_the_group_of_rlock_reaches_the_command_once() {
     let lab = Lab::new();

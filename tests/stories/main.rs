@@ -1,5 +1,5 @@
-//! The stories: sections 2 and 3 of the design, told scene by scene on the bare model, on the embedded store and on each server,
-//! with equal answers and equal tables after every step.
+//! The stories: the lock model of docs/design.md, told scene by scene on the bare model, on the
+//! embedded store and on each server, with equal answers and equal tables after every step.
 //!
 //! tests/stories/NAME.story reads as follows; a scene starts with an empty table, and ends with everybody leaving.
 //!
