@@ -21,7 +21,7 @@ use super::route::{Heard, Judged, Redirect, Route};
 use super::trouble::{Stage, Trouble, What};
 use crate::lock::request::{Micros, Request};
 use crate::lock::resource::Resource;
-use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
+use crate::store::{Error, Grant, Handle, Obstruction, Released, Standing};
 
 /// How long is waited before a script whose keys are on their way to another node is called again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -83,7 +83,7 @@ enum Said {
 }
 
 impl RedisHold {
-    /// Begins to make a request; the first [`check`](Hold::check) sends it.
+    /// Begins to make a request; the first [`check`](Handle::check) sends it.
     ///
     /// # Errors
     /// The request has no terms, without which a lease is none.
@@ -375,7 +375,7 @@ impl RedisHold {
     }
 }
 
-impl Hold for RedisHold {
+impl Handle for RedisHold {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         self.route.descriptor().into_iter().collect()
     }

@@ -15,7 +15,7 @@ use super::{Embedded, Error};
 use crate::lock::op::{Op, Reply};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
-use crate::store::{Hold, Obstruction, Released, Standing};
+use crate::store::{Handle, Obstruction, Released, Standing};
 
 /// How long the lock may be out of reach before that is trouble. A transaction takes microseconds.
 const TROUBLE_AFTER: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// A request that is not yet made, queued, granted or denied.
-pub(super) struct EmbeddedHold {
+pub(super) struct EmbeddedHandle {
     store: Embedded,
     request: Request,
     stage: Stage,
@@ -56,7 +56,7 @@ enum Stage {
     Over,
 }
 
-impl EmbeddedHold {
+impl EmbeddedHandle {
     /// Makes a request, now or as soon as the lock can be had.
     pub(super) fn ask(store: Embedded, request: Request) -> Result<Self, Error> {
         let mut hold = Self {
@@ -139,7 +139,7 @@ impl EmbeddedHold {
     }
 }
 
-impl Hold for EmbeddedHold {
+impl Handle for EmbeddedHandle {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         if let Some(descriptor) = self.store.gate.descriptor() {
             // What else is ready stays so until the lock can be had.

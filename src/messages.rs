@@ -1,6 +1,10 @@
-//! The words for who holds and who waits.
+//! The text that users see about requests, holders and waiters, one line each.
+//!
+//! The text of a mistake on the command line is in `cli::usage`, that of a store's own failure
+//! comes with [`crate::store::Error`].
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,7 +12,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Micros, Process, SessionId};
 use crate::lock::span::Span;
 use crate::store::Obstruction;
-use crate::words::without_passwords;
+use crate::words::{self, reason, without_passwords};
 
 /// How many characters of a command are shown in a line.
 const COMMAND_CHARS: usize = 60;
@@ -16,9 +20,81 @@ const COMMAND_CHARS: usize = 60;
 /// From how many others on their number is not told.
 const OTHERS_MAX: usize = 10;
 
+/// How many resources a message names.
+const NAMES_MAX: usize = 8;
+
+/// The messages about one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages {
+    /// The claims of the request.
+    pub(crate) claims: Vec<Claim>,
+    /// The sessions that cannot be in the way: that of the request and its ancestors.
+    pub(crate) related: Vec<SessionId>,
+    /// Whether a grant is a lease.
+    pub(crate) has_leases: bool,
+}
+
+impl Messages {
+    pub(crate) fn waits(&self) -> String {
+        format!("waits for {}", self.names())
+    }
+
+    pub(crate) fn holds(&self) -> String {
+        format!("holds {}", self.names())
+    }
+
+    pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
+        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
+    /// `waited` is how long the request waited, if it was to wait.
+    pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
+        let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
+        format!("busy: {}{waited}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
+    pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
+        format!("cannot lock {}: {reason}", self.names())
+    }
+
+    /// `outcome` is what becomes of the command, such as [`NOT_STARTED`].
+    pub(crate) fn lost(&self, outcome: &str) -> String {
+        let by = match self.has_leases {
+            true => "by 'rlock cleanup --break' or with the server's data",
+            false => "as 'rlock cleanup --break' does",
+        };
+        let were = if self.claims.len() == 1 { "was" } else { "were" };
+        format!("lost: {} {were} taken away, {by}{outcome}", self.names())
+    }
+
+    /// `trouble` is the reason why the store did not answer, if it is known.
+    pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+        let reason = trouble.map(|trouble| format!(": {}", reason(&trouble))).unwrap_or_default();
+        format!("lost: the lease on {} was not renewed in time{reason}{outcome}", self.names())
+    }
+
+    pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
+        format!("could not release {}, held until {end}: {reason}", self.names())
+    }
+
+    fn names(&self) -> String {
+        let shown = self.claims.iter().take(NAMES_MAX).map(|claim| format!("'{}'", claim.resource));
+        let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
+        shown.chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The outcomes for a command whose grant is lost, as additions to the message about the loss.
+pub(crate) const NOT_STARTED: &str = "; the command was not started";
+pub(crate) const STOPPED: &str = "; the command is stopped";
+pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
+/// The outcome for a wait whose store is out of reach.
+pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
 /// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait.
 /// `related` are the sessions that can't be in the way.
-pub(super) fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
+fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
     let stranger = |session: &SessionId| !related.contains(session);
     let clashes = |claim: &Claim, mode: Mode, span: &Span| {
         let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
@@ -87,7 +163,7 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
 }
 
 /// A process in a line: `user@host, pid 7, 'the command'`.
-pub(super) fn process(process: &Process) -> String {
+pub(crate) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
     format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
 }
@@ -95,7 +171,7 @@ pub(super) fn process(process: &Process) -> String {
 /// Whether the process of a session is stopped, as far as that can be told from here. A pid means
 /// nothing on another host or in another pid namespace, so a process counts only if its command
 /// line ends as the command of the session does.
-pub(super) fn is_stopped(process: &Process) -> bool {
+pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
     }
@@ -119,7 +195,7 @@ fn shortened(text: &str) -> String {
 
 /// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that
 /// can write is its last instant: a server says what it likes.
-pub(super) fn time(instant: Micros) -> String {
+pub(crate) fn time(instant: Micros) -> String {
     let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
     humantime::format_rfc3339_millis(written).to_string()
 }
@@ -128,7 +204,7 @@ pub(super) fn time(instant: Micros) -> String {
 const YEAR_10000: Micros = 253_402_300_800_000_000;
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
-pub(super) fn duration(length: Micros) -> String {
+pub(crate) fn duration(length: Micros) -> String {
     let text = humantime::format_duration(Duration::from_secs(length / 1_000_000)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
