@@ -31,3 +31,7 @@ pub mod supervise;
 mod files;
 mod passwd;
 mod words;
+
+#[cfg(test)]
+#[path = "../tests/support/needs.rs"]
+mod needs;
