@@ -37,6 +37,10 @@ mod start;
 mod supervise;
 mod words;
 
+#[cfg(test)]
+#[path = "../tests/support/needs.rs"]
+mod needs;
+
 use std::ffi::OsString;
 
 /// Runs the program with these words, of which the first is its name, and returns the exit code.

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// The command is executed as it is, without a shell unless `-c` asks for one.
@@ -151,6 +152,7 @@ fn closed_standard_descriptors_do_no_harm() {
 /// rlock itself ignores it.
 #[test]
 fn the_command_gets_sigpipe_as_rlock_was_given_it() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let ignored = |before: &str, rlock: &str| {
         let mut shell = Command::new("bash");
@@ -170,6 +172,7 @@ fn the_command_gets_sigpipe_as_rlock_was_given_it() {
 /// The limit for the start is a timer, and a user may have none left.
 #[test]
 fn command_starts_although_the_user_has_no_timers_left() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let mut shell = Command::new("bash");
     lab.settle(&mut shell);

@@ -7,15 +7,14 @@
 use std::fs;
 use std::process::Command;
 
-use rustix::process::geteuid;
-
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
-use crate::{privilege, users};
+use crate::users;
 
 /// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing
 /// named for a store.
 fn run(lab: &Lab, script: &str) -> Option<Ran> {
-    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
+    let mut unshare = needs::mount_namespace_as_root()?;
     Some(Ran::of(prepared(lab, &mut unshare).args(["sh", "-ec", script])))
 }
 
@@ -26,11 +25,11 @@ fn prepared<'a>(lab: &Lab, command: &'a mut Command) -> &'a mut Command {
 
 /// The same, where `$AS_USER` runs a program as uid 65534; needs root.
 fn run_with_user(script: &str) -> Option<Ran> {
-    if !privilege::is_root("to become another user") {
+    if !needs::root("become another user") {
         return None;
     }
     let lab = users::shared_lab();
-    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
+    let mut unshare = needs::mount_namespace_as_root()?;
     let user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     let command = prepared(&lab, &mut unshare).env("RLOCK", lab.folder().join("rlock")).env("AS_USER", user);
     Some(Ran::of(command.current_dir("/").args(["sh", "-ec", script])))
@@ -105,9 +104,7 @@ fn it_must_be_private() {
 #[test]
 fn it_must_be_the_users_own() {
     let lab = Lab::new();
-    if !geteuid().is_root() && !privilege::is_root("to give a directory away") {
-        return;
-    }
+    skip_unless!(needs::root("give a directory away"));
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 700 /run/rlock; chown 65534 /run/rlock
         "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;

@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
-use crate::{privilege, users};
+use crate::users;
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
@@ -55,9 +56,7 @@ fn what_is_made_is_private_whatever_the_umask() {
 /// waiter, work as well.
 #[test]
 fn a_umask_locks_nobody_out_of_his_own_store() {
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let home = lab.folder().join("home");
     fs::create_dir(&home).expect("a folder");
@@ -78,9 +77,7 @@ fn a_directory_that_may_not_be_written_is_69() {
     let lab = Lab::new();
     let above = lab.folder().join("none/store");
     unusable(&lab, &above, "the directory above it does not exist: make that first");
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
         let directory = lab.folder().join(name);

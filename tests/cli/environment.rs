@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::privilege;
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 
 /// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line
@@ -164,11 +164,9 @@ fn empty_store_variable_is_a_usage_error() {
 /// The default store is not exported: another user's rlock has a default of its own.
 #[test]
 fn default_store_is_not_exported() {
-    if !rustix::process::geteuid().is_root() && !privilege::is_root("to become another user") {
-        return;
-    }
+    skip_unless!(needs::root("become another user"));
     let lab = Lab::new();
-    let Some(mut unshare) = privilege::namespaces("a /run of its own", &["--mount"]) else { return };
+    let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
     lab.settle(&mut unshare);
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 1777 /run/lock

@@ -4,8 +4,9 @@ use std::fs;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, Ran};
-use crate::{privilege, users};
+use crate::users;
 
 /// The exit status is the command's own if it ran.
 #[test]
@@ -99,9 +100,7 @@ fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
 /// A directory in PATH that the user may not enter makes no difference, as in the shells.
 #[test]
 fn a_closed_directory_in_the_path_is_passed_over() {
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let closed = lab.folder().join("closed");
     fs::create_dir(&closed).expect("a folder");

@@ -109,6 +109,7 @@ fn an_address_that_leads_nowhere() {
 /// A server that was stopped takes connections for a while and says nothing.
 #[test]
 fn a_stopped_server_is_given_up() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.stop();
     unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
@@ -179,6 +180,7 @@ fn a_replica_takes_no_locks() {
 /// where there is none and none where there is TLS
 #[test]
 fn tls_that_is_wrong() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     certificates.certify("elsewhere", "DNS:elsewhere.example", 2);
     certificates.certify("old", "IP:127.0.0.1", 0);
@@ -210,6 +212,7 @@ fn tls_that_is_wrong() {
 /// A single server asked as a Cluster, and a Cluster asked as a single server, are refused.
 #[test]
 fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let single = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
     unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
@@ -312,6 +315,7 @@ fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
 /// No Sentinel knows the master, none answers, and the name of the master is another.
 #[test]
 fn sentinels_that_are_none() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+sentinel://127.0.0.1:{}", server.port());
     unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");

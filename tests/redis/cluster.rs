@@ -216,6 +216,7 @@ fn waiters_are_told_at_their_node_alone() {
 /// Any node that answers will do to begin with.
 #[test]
 fn a_node_that_is_down_is_passed_over() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cluster = Cluster::start(Kind::Redis7, 3);
     let port = crate::fakes::Fake::silent().port();
     let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
@@ -228,6 +229,7 @@ fn a_node_that_is_down_is_passed_over() {
 /// "a Cluster is Redis 7.0 or later": an older one is refused, with the reason.
 #[test]
 fn a_cluster_of_redis_6_is_too_old() {
+    crate::support::needs::skip_unless!(Kind::Redis6.is_present());
     let cluster = Cluster::start(Kind::Redis6, 3);
     let lab = Lab::at(cluster.url());
     let ran = lab.run(["exec", "k", "--", "true"]);

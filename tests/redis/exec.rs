@@ -197,6 +197,7 @@ fn shrink_and_downgrade_let_others_in() {
 /// The warning about a failed release names the resource.
 #[test]
 fn release_that_fails_names_the_resource() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--write", "{k}j"]);
@@ -236,6 +237,7 @@ fn the_command_is_told_what_it_holds() {
 /// environment. No message, log or inspect shows one.
 #[test]
 fn a_password_reaches_nobody_who_did_not_have_it() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "se:cr@t%"]);
     let with = |userinfo: &str| format!("redis://{userinfo}127.0.0.1:{}", server.port());
@@ -274,6 +276,7 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
 /// A release declares all resources of the waiters with several claims, however long the names.
 #[test]
 fn holder_is_released_although_its_waiters_have_many_long_names() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let lab = Lab::on(Kind::Redis7);
     let holder = lab.hold("hot");
     let waiter = |number: usize| {

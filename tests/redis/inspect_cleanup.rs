@@ -62,6 +62,7 @@ fn json_has_the_documented_keys_and_types() {
 /// An incremental scan finds all keys, also among many foreign keys on a shared server.
 #[test]
 fn all_is_found_among_foreign_keys() {
+    crate::support::needs::skip_unless!(Kind::Redis6.is_present());
     let server = Server::start(Kind::Redis6);
     let (lab, other) = (Lab::at(server.url()), Lab::at(server.url()));
     let mut client = server.client();
@@ -177,6 +178,7 @@ fn the_expired_are_shown_until_they_are_reaped() {
 /// `inspect` changes nothing.
 #[test]
 fn inspect_changes_nothing() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let _holder = lab.hold("k");
@@ -266,6 +268,7 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
 /// key of the living has one.
 #[test]
 fn little_is_left_and_not_for_ever() {
+    crate::support::needs::skip_unless!(Kind::Valkey9.is_present());
     let server = Server::start(Kind::Valkey9);
     let lab = Lab::at(server.url());
     let holder = lab.hold("k");

@@ -92,6 +92,7 @@ fn users_and_passwords() {
 /// TLS works with a CA file and a client certificate.
 #[test]
 fn tls() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let (ca, cert, key) =

@@ -72,6 +72,7 @@ fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
 /// the holder's own again.
 #[test]
 fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "{t}k", "--ttl", "3s", "--grace", "200ms"]);
@@ -160,6 +161,7 @@ fn a_stopped_server_ends_the_command_before_the_lease() {
 /// for a busy machine.
 #[test]
 fn a_cut_shorter_than_the_lease_is_survived() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cut = |away: Duration, cuts: fn(&Proxy)| {
         let server = Server::start(Kind::Redis7);
         let proxy = Proxy::new(&server);
@@ -355,6 +357,7 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
 /// it was asked to be quiet, and says it once.
 #[test]
 fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let mut server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);

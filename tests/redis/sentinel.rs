@@ -90,6 +90,7 @@ fn what_the_new_master_does_not_know_is_lost() {
 /// A name that the Sentinels don't know is said with its name, and so is a master that is none.
 #[test]
 fn an_unknown_master_is_said() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let sentinels = Sentinels::start(Kind::Redis7);
     let url = sentinels.url().replace("/rlock", "/nobody");
     let ran = Lab::at(url).run(["exec", "k", "--", "true"]);

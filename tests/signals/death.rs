@@ -1,12 +1,12 @@
 //! What SIGKILL of rlock does, and rlock as the first process of a pid namespace.
 
-use std::process::Command;
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::session::{Session, pid, until_dead};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, needs, wait_until};
 
 /// If rlock is SIGKILLed the command dies too, and the lock is free at once.
 #[test]
@@ -57,13 +57,9 @@ fn a_killed_waiter_is_passed_over() {
 
 /// Starts a program as the first process of a new pid namespace, where that is allowed.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Session> {
-    let namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
-    let tried = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        println!("skipped: nobody may make a pid namespace here");
-        return None;
-    }
-    Some(Session::start(lab, [&namespace, words].concat()))
+    let unshare = needs::namespaces(&["--pid", "--fork", "--mount-proc", "--kill-child"])?;
+    let unshare = std::iter::once(unshare.get_program()).chain(unshare.get_args());
+    Some(Session::start(lab, unshare.chain(words.iter().map(OsStr::new))))
 }
 
 /// As pid 1 it reaps what it inherits, and ends with the command's own code.

@@ -191,7 +191,7 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let job =
-        "(trap '' TERM; exec setsid sleep 1000) & while [ $(ps -o comm= $!) != sleep ]; do :; done; kill -STOP $$";
+        "(trap '' TERM; exec setsid sleep 1000) & while [ $(cat /proc/$!/comm) != sleep ]; do :; done; kill -STOP $$";
     let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
     assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
     child.terminate();
