@@ -104,7 +104,7 @@ fn a_grant_from_the_queue_is_claimed_before_it_counts() {
     assert_eq!(deadline(&conversation), Lease::new(TTL).deadline(START + secs(9)));
 }
 
-/// The reply was lost, so nobody knows when the request was carried out, nor whether it
+/// Pitfall A1: the reply was lost, so nobody knows when the request was carried out, nor whether it
 /// was granted from the queue since.
 #[test]
 fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
