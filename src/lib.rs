@@ -3,6 +3,9 @@
 //! This library is the program, and no interface for other programs. A module is public only
 //! because a test or a benchmark outside of the crate uses it.
 //!
+//! docs/design.md explains the lock model, the stores and the supervision, docs/protocol.md what
+//! processes share.
+//!
 //! The map, in the order of dependency, lowest first:
 //!
 //! | module | purpose |
@@ -33,6 +36,10 @@ mod passwd;
 mod start;
 mod supervise;
 mod words;
+
+#[cfg(test)]
+#[path = "../tests/support/needs.rs"]
+mod needs;
 
 use std::ffi::OsString;
 

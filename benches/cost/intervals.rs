@@ -63,7 +63,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         unit: "µs",
         about: format!(
             "Time in the server for an acquire and a release of a free interval, by INFO commandstats, {rounds} times \
-             {TOGETHER} pairs. The prefix scan is what the seed's range lock does to look through one of its sets: \
+             {TOGETHER} pairs. The prefix scan is how a range lock with an ordered set for each mode looks through one of them: \
              ZCOUNT and ZRANGEBYSCORE -inf."
         ),
         columns: HELD.map(|held| format!("{} held", super::numbers::figure(held as f64))).to_vec(),

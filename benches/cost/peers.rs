@@ -1,4 +1,5 @@
-//! Other locks on Redis, as a client of theirs drives them: two of the usual kind, and the seed's range lock.
+//! Other locks on Redis, as a client of theirs drives them: two of the usual kind, and a range lock
+//! with an ordered set for each mode.
 //!
 //! Redisson's scripts are written anew from what those of its version 4 do, command by command.
 
@@ -71,7 +72,7 @@ pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair
     })
 }
 
-/// The ends of the ranges that are held, in the seed's range lock: one ordered set for a mode.
+/// The ends of the ranges that are held, in the range lock: one ordered set for a mode.
 pub(crate) struct PrefixScan {
     set: &'static str,
 }

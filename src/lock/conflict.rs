@@ -91,7 +91,8 @@ mod tests {
         blockers(table.records(), claim, false, asker, before).unwrap()
     }
 
-    /// The table of section 2 over spans that touch, and none of it over spans that don't.
+    /// The table of docs/design.md#conflicts over spans that touch, and none of it over spans that
+    /// don't.
     #[test]
     fn holders_block_what_they_clash_with_where_they_overlap() {
         use Mode::{Prewrite, Read, Write};

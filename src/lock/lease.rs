@@ -154,8 +154,8 @@ mod tests {
             prop_assert!(deadline >= ms(sent.into()) + ttl.mul_f64(0.9));
         }
 
-        /// "A late reply never extends it": of two renewals the one sent later has the later deadline, whichever is
-        /// answered first.
+        /// A late reply never extends it: of two renewals the one sent later has the later
+        /// deadline, whichever is answered first.
         #[test]
         fn only_the_instant_of_sending_moves_the_deadline(ttl in ttls(), first: u32, later: u32) {
             let deadline = |sent: u32| Lease::new(ttl).deadline(ms(sent.into()));

@@ -1,4 +1,4 @@
-//! How a claim stands to what the ancestors of its session hold (section 3 of the design: reentrancy).
+//! How a claim stands to what the ancestors of its session hold (docs/design.md#nesting).
 
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;
@@ -102,7 +102,8 @@ mod tests {
         standing(table.records(), asked, &ancestors).unwrap()
     }
 
-    /// The table of section 3, each cell with a span that is covered, one that reaches past, and one beside.
+    /// The table of docs/design.md#nesting, each cell with a span that is covered, one that reaches
+    /// past, and one beside.
     #[test]
     fn every_cell_of_the_table() {
         use Mode::{Prewrite, Read, Slot, Write};

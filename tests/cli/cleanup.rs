@@ -16,7 +16,7 @@ fn first(lab: &Lab, list: &str) -> Value {
     lab.inspect(["k"])["resources"][0][list][0].clone()
 }
 
-/// "cleanup removes what is expired or dead and says what; --dry-run only says"
+/// Cleanup removes what is expired or dead and says what; --dry-run only says.
 #[test]
 fn the_dead_are_removed_and_told() {
     let lab = Lab::new();
@@ -41,7 +41,7 @@ fn the_dead_are_removed_and_told() {
     lab.assert_idle();
 }
 
-/// "--break KEY… takes live grants away": the command is stopped, and rlock ends with 76
+/// `--break KEY` takes live grants away: the command is stopped, and rlock ends with 76.
 #[test]
 fn break_stops_the_holder_and_lets_the_next_one_in() {
     let lab = Lab::new();
@@ -60,7 +60,7 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     lab.assert_idle();
 }
 
-/// "take live grants away": of a request for several resources all, for it holds all or nothing.
+/// A break takes away all that the request holds, for it holds all or nothing.
 /// What went with the named resource is said.
 #[test]
 fn breaking_one_of_several_claims_ends_and_names_them_all() {
@@ -83,7 +83,7 @@ fn breaking_one_of_several_claims_ends_and_names_them_all() {
     lab.assert_idle();
 }
 
-/// "exits 1 if nobody held any", and says so
+/// A break exits 1 if nobody held any KEY, and says so.
 #[test]
 fn break_of_what_nobody_holds_exits_1() {
     let lab = Lab::new();
@@ -106,7 +106,7 @@ fn ended_by_break(mut holder: Running) {
     holder.end().said(76, "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
 }
 
-/// "(never without a KEY)", and of no other resource than that
+/// A break needs a KEY, and touches no other resource.
 #[test]
 fn break_takes_nothing_but_what_is_named() {
     let lab = Lab::new();

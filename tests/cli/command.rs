@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// "argv is executed as it is, no shell unless `-c`"
+/// The command is executed as it is, without a shell unless `-c` asks for one.
 #[test]
 fn words_reach_the_command_as_they_are() {
     let lab = Lab::new();
@@ -20,7 +21,7 @@ fn words_reach_the_command_as_they_are() {
     Ran::of(rlock.arg(OsStr::from_bytes(b"\xff\x01\xfe"))).printed(" ff 01 fe\n");
 }
 
-/// "-c/--shell STRING in place of -- COMMAND"
+/// `-c STRING` and `--shell STRING` stand in the place of `-- COMMAND`.
 #[test]
 fn a_string_goes_to_the_shell() {
     let lab = Lab::new();
@@ -35,7 +36,7 @@ impl Ran {
     }
 }
 
-/// "stdin, stdout, stderr are the command's own, untouched and unbuffered"
+/// stdin, stdout, stderr are the command's own, untouched and unbuffered.
 #[test]
 fn the_streams_are_the_users_own() {
     let lab = Lab::new();
@@ -100,8 +101,7 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     waiter.end().printed(&plain);
 }
 
-/// What the command leaves behind holds nothing: "Background processes that outlive the command
-/// hold nothing"
+/// Background processes that outlive the command hold nothing.
 #[test]
 fn what_outlives_the_command_holds_nothing() {
     let lab = Lab::new();
@@ -115,7 +115,7 @@ fn what_outlives_the_command_holds_nothing() {
     drop(File::options().write(true).open(&fifo).expect("somebody reads it"));
 }
 
-/// "the command's working directory, umask and group stay the user's own"
+/// The command's working directory, umask and group stay the user's own.
 #[test]
 fn the_surroundings_are_the_users_own() {
     let lab = Lab::new();
@@ -166,6 +166,7 @@ fn standard_descriptor_that_was_closed_is_closed_for_the_command() {
 /// rlock itself ignores it.
 #[test]
 fn the_command_gets_sigpipe_as_rlock_was_given_it() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let ignored = |before: &str, rlock: &str| {
         let mut shell = Command::new("bash");
@@ -185,6 +186,7 @@ fn the_command_gets_sigpipe_as_rlock_was_given_it() {
 /// The limit for the start is a timer, and a user may have none left.
 #[test]
 fn command_starts_although_the_user_has_no_timers_left() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let mut shell = Command::new("bash");
     lab.settle(&mut shell);

@@ -154,7 +154,7 @@ fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");
 }
 
-/// "RLIMIT_FSIZE must not cost the command's status": neither rlock nor its command dies of SIGXFSZ
+/// RLIMIT_FSIZE must not cost the command's status: neither rlock nor its command dies of SIGXFSZ
 /// for rlock's sake.
 #[test]
 fn limit_on_file_sizes_costs_no_status() {

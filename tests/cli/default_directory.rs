@@ -1,5 +1,5 @@
-//! The store of those who name none: "the default directory depends on host and uid alone, never on
-//! the environment".
+//! The store of those who name none: the default directory depends on host and uid alone, never on
+//! the environment.
 //!
 //! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they
 //! meet nobody's locks.
@@ -7,15 +7,14 @@
 use std::fs;
 use std::process::Command;
 
-use rustix::process::geteuid;
-
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
-use crate::{privilege, users};
+use crate::users;
 
 /// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing
 /// named for a store.
 fn run(lab: &Lab, script: &str) -> Option<Ran> {
-    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
+    let mut unshare = needs::mount_namespace_as_root()?;
     Some(Ran::of(prepared(lab, &mut unshare).args(["sh", "-ec", script])))
 }
 
@@ -26,17 +25,17 @@ fn prepared<'a>(lab: &Lab, command: &'a mut Command) -> &'a mut Command {
 
 /// The same, where `$AS_USER` runs a program as uid 65534; needs root.
 fn run_with_user(script: &str) -> Option<Ran> {
-    if !privilege::is_root("to become another user") {
+    if !needs::root("become another user") {
         return None;
     }
     let lab = users::shared_lab();
-    let mut unshare = privilege::namespaces("a /run of its own", &["--mount"])?;
+    let mut unshare = needs::mount_namespace_as_root()?;
     let user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     let command = prepared(&lab, &mut unshare).env("RLOCK", lab.folder().join("rlock")).env("AS_USER", user);
     Some(Ran::of(command.current_dir("/").args(["sh", "-ec", script])))
 }
 
-/// "for root `/run/rlock`", "never on the environment"
+/// Root's default directory is /run/rlock, whatever the environment says.
 #[test]
 fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     let lab = Lab::new();
@@ -50,7 +49,8 @@ fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     ran.printed("1777 0 /run/lock\n700 0 /run/rlock\n");
 }
 
-/// "which nobody else can create first": what another user puts into /run/lock is in nobody's way.
+/// No other user can create root's directory first: what another user puts into /run/lock does not
+/// matter.
 #[test]
 fn another_user_cannot_keep_root_from_its_default_store() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -62,7 +62,7 @@ fn another_user_cannot_keep_root_from_its_default_store() {
     ran.printed("refused\ndone\n");
 }
 
-/// "else `/run/lock/rlock-UID` where /run/lock is a directory anyone may write"
+/// The default directory of other users is /run/lock/rlock-UID where anyone may write to /run/lock.
 #[test]
 fn default_store_of_a_user_is_in_run_lock() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -74,7 +74,7 @@ fn default_store_of_a_user_is_in_run_lock() {
     ran.printed("700 65534 /run/lock/rlock-65534\n");
 }
 
-/// "Mode 0700, owner checked, no symlink followed"
+/// The default directory has mode 0700, its owner is checked, and no symbolic link is followed.
 #[test]
 fn it_must_be_private() {
     let lab = Lab::new();
@@ -104,9 +104,7 @@ fn it_must_be_private() {
 #[test]
 fn it_must_be_the_users_own() {
     let lab = Lab::new();
-    if !geteuid().is_root() && !privilege::is_root("to give a directory away") {
-        return;
-    }
+    skip_unless!(needs::root("give a directory away"));
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 700 /run/rlock; chown 65534 /run/rlock
         "$RLOCK" exec k -- echo started 2>&1 || echo $?"#;
@@ -117,8 +115,8 @@ fn it_must_be_the_users_own() {
     );
 }
 
-/// "else .local/state/rlock in the passwd home", and without one a line that says so. A /run that
-/// others may write is not root's.
+/// Else the default directory is .local/state/rlock in the passwd home; without a home, a line says
+/// so. A /run that others may write is not root's.
 #[test]
 fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
     let lab = Lab::new();

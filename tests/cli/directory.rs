@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
-use crate::{privilege, users};
+use crate::users;
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
@@ -35,7 +36,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
 }
 
-/// "Mode 0700": what is made is for its user alone, whatever the umask, and usable by him.
+/// Mode 0700: what is made is for its user alone, whatever the umask, and usable by him.
 #[test]
 fn what_is_made_is_private_whatever_the_umask() {
     for umask in ["0", "022", "077", "0777"] {
@@ -55,9 +56,7 @@ fn what_is_made_is_private_whatever_the_umask() {
 /// waiter, work as well.
 #[test]
 fn a_umask_locks_nobody_out_of_his_own_store() {
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let home = lab.folder().join("home");
     fs::create_dir(&home).expect("a folder");
@@ -72,15 +71,13 @@ fn a_umask_locks_nobody_out_of_his_own_store() {
     Ran::of(shell.args(["-c", &nested])).printed("done\n");
 }
 
-/// "an unwritable directory (that is 69)"
+/// A directory that the user may not write exits 69.
 #[test]
 fn a_directory_that_may_not_be_written_is_69() {
     let lab = Lab::new();
     let above = lab.folder().join("none/store");
     unusable(&lab, &above, "the directory above it does not exist: make that first");
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
         let directory = lab.folder().join(name);
@@ -102,7 +99,7 @@ fn a_place_where_nothing_can_be_made_is_69() {
     unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
 }
 
-/// "no symlink followed", and a file is no directory
+/// rlock follows no symbolic link, and takes no file for a directory.
 #[test]
 fn a_link_or_a_file_is_no_directory() {
     let lab = Lab::new();
@@ -123,7 +120,7 @@ fn a_link_or_a_file_is_no_directory() {
     assert!(!at("nowhere").exists());
 }
 
-/// "foreign directory": what others have put where rlock's files should be is neither used nor
+/// What others have put where rlock's files should be is neither used nor
 /// changed.
 #[test]
 fn what_is_not_rlocks_is_left_alone() {
@@ -179,8 +176,8 @@ fn another_format_is_named() {
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// "If no process uses it, rename it, warn, and start with a new one": one is kept, and an empty
-/// file is no table yet.
+/// A damaged table that nobody uses is renamed, with a warning, and a new one is started: one is
+/// kept, and an empty file is no table yet.
 #[test]
 fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
     let lab = Lab::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::privilege;
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 
 /// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line
@@ -27,8 +27,8 @@ fn token(variables: &Variables) -> u64 {
     variables["TOKEN"].parse().expect("a token is a number")
 }
 
-/// "The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and
-/// RLOCK_STORE/RLOCK_NAMESPACE"
+/// The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and
+/// RLOCK_STORE/RLOCK_NAMESPACE.
 #[test]
 fn the_command_is_told_what_it_holds() {
     let lab = Lab::new();
@@ -59,7 +59,7 @@ fn several_claims_are_told_in_their_order() {
     assert!(both > last, "{both} is not above {last}");
 }
 
-/// "Refuse a request whose names do not fit into its command's environment before it waits (64)"
+/// A request whose names do not fit into its command's environment exits 64 before it waits.
 #[test]
 fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
     let lab = Lab::new();
@@ -84,7 +84,7 @@ fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
     lab.run(words).silently(3);
 }
 
-/// "token: a u64 that rises with every grant on a resource"
+/// The token is a u64 that rises with every grant on a resource.
 #[test]
 fn tokens_rise_even_where_the_store_was_removed() {
     let lab = Lab::new();
@@ -99,7 +99,7 @@ fn tokens_rise_even_where_the_store_was_removed() {
     }
 }
 
-/// "A nested claim covered by an ancestor's hold has the ancestor's token"; "the innermost rlock's
+/// A nested claim covered by an ancestor's hold has the ancestor's token; "the innermost rlock's
 /// values win"
 #[test]
 fn a_nested_command_is_told_of_its_ancestors() {
@@ -131,7 +131,7 @@ fn without_a_session_there_are_no_ancestors() {
     Ran::of(lab.rlock(["exec", "k", "-c", &outer]).env("INNER", &script)).silently(75);
 }
 
-/// "--store URL, else RLOCK_STORE"; "--namespace NAME / RLOCK_NAMESPACE"
+/// `--store` wins over RLOCK_STORE, and `--namespace` over RLOCK_NAMESPACE.
 #[test]
 fn options_win_over_variables() {
     let (lab, other) = (Lab::new(), Lab::new());
@@ -147,7 +147,7 @@ fn options_win_over_variables() {
     lab.run(["exec", "-v", "k", "--namespace", "rlock", "-c", "exit 3"]).said(3, "holds 'k'");
 }
 
-/// "An empty RLOCK_STORE is a usage error", for it is often a secret that is missing.
+/// An empty RLOCK_STORE is a usage error, for it is often a secret that is missing.
 #[test]
 fn empty_store_variable_is_a_usage_error() {
     let lab = Lab::new();
@@ -161,14 +161,12 @@ fn empty_store_variable_is_a_usage_error() {
     assert_eq!(told["STORE"], lab.url());
 }
 
-/// "The default store is not exported: another user's rlock has a default of its own"
+/// The default store is not exported: another user's rlock has a default of its own.
 #[test]
 fn default_store_is_not_exported() {
-    if !rustix::process::geteuid().is_root() && !privilege::is_root("to become another user") {
-        return;
-    }
+    skip_unless!(needs::root("become another user"));
     let lab = Lab::new();
-    let Some(mut unshare) = privilege::namespaces("a /run of its own", &["--mount"]) else { return };
+    let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
     lab.settle(&mut unshare);
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 1777 /run/lock

@@ -4,10 +4,11 @@ use std::fs;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, Ran};
-use crate::{privilege, users};
+use crate::users;
 
-/// "the command's own: it ran"
+/// The exit status is the command's own if it ran.
 #[test]
 fn the_exit_code_is_the_commands_own_whatever_it_is() {
     let lab = Lab::new();
@@ -31,7 +32,7 @@ fn a_command_that_a_signal_ended_gives_128_and_the_signal() {
     lab.assert_idle();
 }
 
-/// "75: busy: not granted within the wait; the command was not started (-E changes it)"
+/// Busy exits 75, or what `-E` says, and the command is not started.
 #[test]
 fn busy_is_75_or_what_the_user_says() {
     let lab = Lab::new();
@@ -48,7 +49,7 @@ fn busy_is_75_or_what_the_user_says() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// "125: any other failure of rlock itself"
+/// Any other failure of rlock itself exits 125.
 #[test]
 fn what_fails_in_rlock_itself_is_125() {
     let lab = Lab::new();
@@ -69,7 +70,7 @@ fn what_fails_in_rlock_itself_is_125() {
     lab.run(["man", "--dir", &below]).said(125, &format!("cannot create '{below}/man1': not a directory"));
 }
 
-/// "126, 127: the command cannot be executed, was not found"
+/// A command that cannot be executed exits 126, one that was not found 127.
 #[test]
 fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
     let lab = Lab::new();
@@ -99,9 +100,7 @@ fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
 /// A directory in PATH that the user may not enter makes no difference, as in the shells.
 #[test]
 fn a_closed_directory_in_the_path_is_passed_over() {
-    if !privilege::is_root("to become a user whom permissions bind") {
-        return;
-    }
+    skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let closed = lab.folder().join("closed");
     fs::create_dir(&closed).expect("a folder");
@@ -117,7 +116,7 @@ fn a_closed_directory_in_the_path_is_passed_over() {
     run("no-such-program").said(127, "cannot run 'no-such-program': not found");
 }
 
-/// "76: the lease was lost; the command was stopped", "even where the command then ends with 0"
+/// A lost lock exits 76, even where the command that is stopped then ends with 0.
 #[test]
 fn a_lost_hold_is_76_whatever_the_command_makes_of_it() {
     let lab = Lab::new();

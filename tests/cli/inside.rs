@@ -24,7 +24,7 @@ fn held(lab: &Lab, resource: &str) -> Value {
     lab.inspect([resource])["resources"][0]["holders"][0].clone()
 }
 
-/// "A holder can give up part of a span … without a gap; those it frees are granted at once"
+/// A holder gives up part of a span without a gap, and those it frees are granted at once.
 #[test]
 fn shrink_frees_what_is_outside() {
     let lab = Lab::new();
@@ -43,7 +43,7 @@ fn shrink_frees_what_is_outside() {
     holder.end().printed("0\n0\n");
 }
 
-/// "or lower its mode (write to prewrite or read, prewrite to read) without a gap"
+/// A holder lowers its mode (write to prewrite or read, prewrite to read) without a gap.
 #[test]
 fn downgrade_lets_those_in_who_fit_the_new_mode() {
     let lab = Lab::new();
@@ -60,7 +60,7 @@ fn downgrade_lets_those_in_who_fit_the_new_mode() {
     assert_eq!(held(&lab, "k")["mode"], "read");
 }
 
-/// "Never the other way"
+/// A hold never grows.
 #[test]
 fn a_hold_never_grows() {
     let lab = Lab::new();
@@ -90,7 +90,7 @@ fn a_hold_never_grows() {
     lab.assert_idle();
 }
 
-/// "--resource KEY where it holds several"
+/// `--resource KEY` says which hold is meant where there are several.
 #[test]
 fn the_resource_must_be_named_where_there_are_several() {
     let lab = Lab::new();
@@ -104,7 +104,7 @@ fn the_resource_must_be_named_where_there_are_several() {
     assert_eq!(held(&lab, "a")["mode"], "read");
 }
 
-/// "shrink and downgrade without --resource change only what the innermost rlock holds"
+/// shrink and downgrade without --resource change only what the innermost rlock holds.
 #[test]
 fn change_without_a_resource_is_of_the_innermost_hold_only() {
     let lab = Lab::new();
@@ -118,7 +118,7 @@ fn change_without_a_resource_is_of_the_innermost_hold_only() {
     assert_eq!(held(&lab, "a")["mode"], "write");
 }
 
-/// "inside a hold", and so a mistake outside of one
+/// `shrink` and `downgrade` work inside a hold, and are a mistake outside of one.
 #[test]
 fn outside_of_a_hold_there_is_nothing_to_change() {
     let lab = Lab::new();

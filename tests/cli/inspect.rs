@@ -17,9 +17,9 @@ fn assert_time(value: &Value) {
     assert_eq!(shape, "0000-00-00T00:00:00.000Z", "{text}");
 }
 
-/// The design's section 5, to the letter: which keys there are and of what type.
+/// The JSON has exactly these keys, of these types.
 #[test]
-fn the_json_has_the_keys_of_the_design() {
+fn json_has_the_documented_keys_and_types() {
     let lab = Lab::new();
     let holder = lab.hold_by(["range-write", "k", "[-1.20,inf)"]);
     let waiter = lab.wait_by(["exec", "--read", "k"]);
@@ -67,7 +67,7 @@ fn slots_are_shown_with_their_number() {
     assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
 }
 
-/// "a named KEY that nobody holds is listed with empty lists"
+/// A named KEY that nobody holds is listed with empty lists.
 #[test]
 fn a_named_key_is_listed_even_if_free() {
     let lab = Lab::new();
@@ -84,8 +84,8 @@ fn a_named_key_is_listed_even_if_free() {
     assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));
 }
 
-/// "The table for people shows the same: who, where, for how long, what lease is left, the command,
-/// the queue in order"
+/// The table for people shows the same: who, where, for how long, what lease is left, the command,
+/// the queue in order.
 #[test]
 fn the_table_shows_the_same() {
     let lab = Lab::new();

@@ -2,7 +2,7 @@
 
 use crate::support::Lab;
 
-/// "Negative numbers and -inf need no quoting on the command line, wherever the options stand"
+/// Negative numbers and -inf need no quoting on the command line, wherever the options stand.
 #[test]
 fn negative_ends_stand_anywhere_unquoted() {
     let lab = Lab::new();
@@ -24,7 +24,8 @@ fn negative_ends_stand_anywhere_unquoted() {
     lab.run(["range-read", "k", "1", "2", "--", "echo", "-3", "-inf"]).printed("-3 -inf\n");
 }
 
-/// "`LO HI` is the closed interval (touching ends overlap); the one argument … states open and closed ends"
+/// `LO HI` is the closed interval, so touching ends overlap; one argument states open and closed
+/// ends.
 #[test]
 fn ends_that_touch_overlap_where_both_are_closed() {
     let lab = Lab::new();
@@ -47,7 +48,7 @@ fn ends_that_touch_overlap_where_both_are_closed() {
     lab.run(["exec", "-nq", "--read", "k", "--", "true"]).silently(75);
 }
 
-/// "compared without rounding up to at least 1,000 digits"
+/// Ends are compared without rounding, up to at least 1,000 digits.
 #[test]
 fn a_thousand_digits_are_told_apart() {
     let lab = Lab::new();

@@ -21,7 +21,6 @@ mod messages;
 mod network;
 mod pid_namespaces;
 mod printed;
-mod privilege;
 mod refusals;
 mod stuck;
 mod usage;

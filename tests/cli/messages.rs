@@ -16,13 +16,14 @@ fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
     format!("busy: {what} by {user}@{host}, pid {pid}, '{command}', since {}; {waiting}", text("since"))
 }
 
-/// "rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty"
+/// rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty.
 #[test]
 fn a_normal_run_says_nothing_even_after_a_wait() {
     Lab::new().assert_quiet();
 }
 
-/// "when busy, one line: what, held by whom (user@host, pid, command), since when, how many wait"
+/// A busy request says in one line who holds what (user@host, pid, command), since when, and how
+/// many wait.
 #[test]
 fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
     let lab = Lab::new();
@@ -44,7 +45,7 @@ fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
         .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
 }
 
-/// "The busy line counts the other blockers ("and 2 more")", those of all resources of the request,
+/// The busy line counts the other blockers ("and 2 more"), those of all resources of the request,
 /// each once.
 #[test]
 fn busy_line_counts_the_other_holders() {
@@ -74,7 +75,7 @@ fn the_busy_line_names_the_interval_that_is_held() {
     lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).said(75, &said);
 }
 
-/// "-q silences it"
+/// `-q` silences the busy line.
 #[test]
 fn quiet_is_silent_when_busy() {
     let lab = Lab::new();
@@ -85,7 +86,7 @@ fn quiet_is_silent_when_busy() {
     }
 }
 
-/// "A no-wait request obeys the same rule: it is busy when an earlier waiter conflicts"
+/// A no-wait request obeys the same rule: it is busy when an earlier waiter conflicts.
 #[test]
 fn no_wait_does_not_overtake_the_queue() {
     let lab = Lab::new();
@@ -102,7 +103,7 @@ fn no_wait_does_not_overtake_the_queue() {
     lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
 }
 
-/// "-w/--wait DUR": a wait that is long enough is granted, one that isn't ends no sooner than it
+/// -w/--wait DUR: a wait that is long enough is granted, one that isn't ends no sooner than it
 /// says and leaves the queue
 #[test]
 fn a_wait_lasts_as_long_as_it_says() {
@@ -160,7 +161,7 @@ fn an_unwritable_standard_error_changes_no_exit_code() {
     drop(holder);
 }
 
-/// "No message, log or inspect shows one", be it among the words of the command.
+/// No message, log or inspect shows a password, be it among the words of the command.
 #[test]
 fn a_password_in_the_command_is_shown_to_nobody() {
     let lab = Lab::new();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::privilege;
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 
 /// The requests that opening a directory and asking of it leads to; fuse_opcode in linux/fuse.h.
@@ -20,14 +20,12 @@ const RELEASEDIR: u32 = 29;
 /// Those that want no reply: forget, interrupt, forget many.
 const WITHOUT_REPLY: [u32; 3] = [2, 36, 42];
 
-/// "a network directory (that is 69)": what sshfs and its like look like is neither written to nor waited for.
+/// A directory on a network file system exits 69: rlock neither writes to it nor waits for it.
 #[test]
 fn a_network_file_system_is_refused() {
-    if !privilege::is_root("to mount a file system") {
-        return;
-    }
+    skip_unless!(needs::root("mount a file system"));
     let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
-        eprintln!("left out: a network file system: /dev/fuse cannot be opened");
+        needs::left_out("/dev/fuse cannot be opened");
         return;
     };
     let lab = Lab::new();
@@ -53,7 +51,7 @@ fn a_network_file_system_is_refused() {
     ended.store(true, Ordering::Relaxed);
     server.join().expect("the server doesn't panic");
     if ran.code() == Some(42) {
-        eprintln!("left out: a network file system: {}", ran.stderr);
+        needs::left_out(&format!("no fuse file system can be mounted: {}", ran.stderr.trim_end()));
         return;
     }
     let line = format!(

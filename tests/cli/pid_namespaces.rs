@@ -1,11 +1,10 @@
-//! "Processes of other pid namespaces that share the directory are told dead or alive correctly too: … a pid alone does not"
+//! Processes of other pid namespaces that share the directory are told dead or alive correctly too.
 
-use crate::privilege;
-use crate::support::{Lab, RLOCK, Running};
+use crate::support::{Lab, RLOCK, Running, needs};
 
 /// An rlock that is process 1 of a pid namespace of its own, and dies with what is returned.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Running> {
-    let mut unshare = privilege::namespaces("two pid namespaces", &["--pid", "--fork", "--kill-child"])?;
+    let mut unshare = needs::namespaces(&["--pid", "--fork", "--kill-child"])?;
     lab.settle(&mut unshare);
     Some(Running::waiter(unshare.arg(RLOCK).args(words)))
 }

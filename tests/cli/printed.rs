@@ -10,7 +10,7 @@ fn committed(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("the package has the file")
 }
 
-/// "completions/ man/: generated, committed": the program prints the very files.
+/// The program prints the very files of completions/ and man/.
 #[test]
 fn the_committed_files_are_printed() {
     let lab = Lab::new();

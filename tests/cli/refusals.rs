@@ -11,7 +11,7 @@ fn refused(outer: &[&str], inner: &[&str], text: &str) {
     lab.assert_idle();
 }
 
-/// "A refusal is immediate, says why and what to do instead, and exits 65"
+/// A refusal is immediate, says why and what to do instead, and exits 65.
 #[test]
 fn a_read_above_cannot_become_more() {
     let text = |mode: &str, advice: &str| {
@@ -25,7 +25,8 @@ fn a_read_above_cannot_become_more() {
     refused(&["range-read", "k", "1", "9"], &["range-write", "k", "2", "3"], &text("write", "prewrite or --write"));
 }
 
-/// "one that reaches past it is refused, since growing a hold can deadlock"
+/// A nested claim that reaches past the ancestor's span is refused, since growing a hold can
+/// deadlock.
 #[test]
 fn a_claim_cannot_reach_past_the_hold_above() {
     let text = |held: &str, asked: &str| {
@@ -40,7 +41,7 @@ fn a_claim_cannot_reach_past_the_hold_above() {
     refused(&["range-prewrite", "k", "[1,2)"], &["range-write", "k", "1", "2"], &text("[1,2)", "[1,2]"));
 }
 
-/// "another N is refused, naming the N in force"
+/// Another number of slots is refused, with the number in force.
 #[test]
 fn the_number_of_slots_stands_while_anybody_holds_or_waits() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! Mistakes: "bad input gets one clear line and 64".
+//! Mistakes: bad input gets one clear line and exit status 64.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,8 @@ fn mistakes(cases: &[(&str, &str)]) {
     assert!(!lab.directory().exists(), "a mistake made a store");
 }
 
-/// "names empty, too long or with control characters"; "names refuse bidi and other format
-/// characters"
+/// Names that are empty or too long, or have control, bidi or other format characters, are
+/// mistakes.
 #[test]
 fn names_have_limits() {
     let lab = Lab::new();
@@ -59,7 +59,7 @@ fn names_have_limits() {
     lab.run(["exec", &long[..512], "--", "true"]).silently(0);
 }
 
-/// "unknown options"
+/// Unknown options are mistakes.
 #[test]
 fn unknown_words_are_named() {
     mistakes(&[
@@ -74,8 +74,7 @@ fn unknown_words_are_named() {
     ]);
 }
 
-/// "malformed numbers and intervals", "LO above HI, an empty interval, text that is no number:
-/// usage errors"
+/// Malformed numbers, LO above HI and empty intervals are mistakes.
 #[test]
 fn an_interval_must_be_one() {
     let number = |word: &str| format!("'{word}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf");
@@ -113,7 +112,7 @@ fn an_interval_must_be_one() {
     mistakes(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
 }
 
-/// "a missing command"
+/// A missing command is a mistake.
 #[test]
 fn there_must_be_one_command_and_something_to_lock() {
     let none = "no command: write -- COMMAND, or -c STRING";
@@ -131,7 +130,7 @@ fn there_must_be_one_command_and_something_to_lock() {
     ]);
 }
 
-/// "Allow one bare KEY only": a forgotten `--` neither locks the words of the command nor runs the
+/// One bare KEY is allowed: a forgotten `--` neither locks the words of the command nor runs the
 /// rest of them here.
 #[test]
 fn second_bare_key_exits_64_and_runs_nothing() {
@@ -159,7 +158,7 @@ fn second_bare_key_exits_64_and_runs_nothing() {
     lab.run(["exec", "--read", "a", "b", "--slot", "c=2", "--", "true"]).silently(0);
 }
 
-/// "durations that don't parse"
+/// Durations that don't parse are mistakes.
 #[test]
 fn durations_and_numbers_are_read_or_refused() {
     let duration =
@@ -185,7 +184,7 @@ fn durations_and_numbers_are_read_or_refused() {
     ]);
 }
 
-/// "grace above ttl/3 is a usage error that names both"; options that gainsay each other are one,
+/// Grace above ttl/3 is a usage error that names both; options that gainsay each other are one,
 /// too
 #[test]
 fn options_must_agree() {

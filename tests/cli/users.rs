@@ -1,5 +1,5 @@
-//! One directory for several users: "a directory given by URL may be shared between users by its
-//! own permissions".
+//! One directory for several users: a directory given by URL may be shared between users by its
+//! own permissions.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::fs::FileType;
 use serde_json::Value;
 
-use crate::privilege;
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// Two users who are not root, and a group of theirs that is nobody's first.
@@ -120,9 +120,7 @@ impl Sharing {
 /// Each of two users waits for the other, and what one of them leaves behind is in nobody's way.
 #[test]
 fn users_queue_behind_each_other_and_reap_each_others_dead() {
-    if !privilege::is_root("to become two users") {
-        return;
-    }
+    skip_unless!(needs::root("become two users"));
     for sharing in SHARINGS {
         let Sharing { mode, owner, .. } = sharing;
         println!("mode {mode:o}, owner {owner:?}");
@@ -160,9 +158,7 @@ fn users_queue_behind_each_other_and_reap_each_others_dead() {
 /// Cleaning up and breaking work across users as well, and who inspects sees whose the lock is.
 #[test]
 fn users_see_clean_and_break_each_others_locks() {
-    if !privilege::is_root("to become two users") {
-        return;
-    }
+    skip_unless!(needs::root("become two users"));
     for sharing in SHARINGS {
         let lab = sharing.lab();
         let [mut ann, _] = sharing.both(&lab, &["exec", "k"]);
@@ -186,13 +182,11 @@ fn users_see_clean_and_break_each_others_locks() {
     }
 }
 
-/// "shared … by its own permissions": who may not write there may not lock, and nothing is open to
-/// more than the directory is.
+/// A directory's own permissions decide: who may not write there may not lock, and nothing is open
+/// to more than the directory is.
 #[test]
 fn the_directorys_permissions_say_who_may() {
-    if !privilege::is_root("to become two users") {
-        return;
-    }
+    skip_unless!(needs::root("become two users"));
     for (mode, folder, file) in
         [(0o1777, 0o777, 0o666), (0o2770, 0o2770, 0o660), (0o0770, 0o770, 0o660), (0o0755, 0o700, 0o600)]
     {
@@ -219,12 +213,10 @@ fn the_directorys_permissions_say_who_may() {
     }
 }
 
-/// "On the embedded store an ancestor of another user counts only if one of the two is root."
+/// On the embedded store an ancestor of another user counts only if one of the two is root.
 #[test]
 fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
-    if !privilege::is_root("to become two users") {
-        return;
-    }
+    skip_unless!(needs::root("become two users"));
     let sharing = &SHARINGS[0];
     let lab = sharing.lab();
     let [mut ann, _] = sharing.both(&lab, &["range-write", "k", "1", "5"]);
@@ -261,9 +253,7 @@ fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
 /// Root uses no directory whose owner could mislead root with it.
 #[test]
 fn root_refuses_a_directory_of_another_user() {
-    if !privilege::is_root("to be root beside a user") {
-        return;
-    }
+    skip_unless!(needs::root("be root beside a user"));
     for mode in [0o700, 0o755, 0o2770] {
         let lab = Sharing { mode, owner: (ANN, GROUP), ann: MEMBERS[0], bob: MEMBERS[1] }.lab();
         let text = format!(
@@ -280,9 +270,7 @@ fn root_refuses_a_directory_of_another_user() {
 /// same.
 #[test]
 fn a_replaced_beacon_lets_nobody_in_beside_its_holder() {
-    if !privilege::is_root("to become two users") {
-        return;
-    }
+    skip_unless!(needs::root("become two users"));
     type Replace = fn(&Path);
     let replacements: [(&str, Replace); 4] = [
         ("a pipe that nobody reads", |path| make(path, FileType::Fifo)),
@@ -320,9 +308,7 @@ fn make(path: &Path, kind: FileType) {
 /// A member of a shared directory can't make root write anywhere else.
 #[test]
 fn a_link_in_the_place_of_state_leads_nobody_away() {
-    if !privilege::is_root("to be root beside a user") {
-        return;
-    }
+    skip_unless!(needs::root("be root beside a user"));
     let sharing = &SHARINGS[1];
     let lab = sharing.lab();
     let made = || {

@@ -17,33 +17,15 @@ mod support;
 use std::sync::Once;
 
 use history::History;
-use support::servers::{Kind, Server};
+use support::servers::{Kind, Server, on_each_kind};
 
 /// How many histories each kind of server is given, and how long they are.
 const HISTORIES: u64 = 30;
 const STEPS: u32 = 90;
 
-#[test]
-fn on_redis_6() {
-    agree(Kind::Redis6, "on_redis_6");
-}
+on_each_kind!(agree);
 
-#[test]
-fn on_redis_7() {
-    agree(Kind::Redis7, "on_redis_7");
-}
-
-#[test]
-fn on_redis_8() {
-    agree(Kind::Redis8, "on_redis_8");
-}
-
-#[test]
-fn on_valkey_9() {
-    agree(Kind::Valkey9, "on_valkey_9");
-}
-
-fn agree(kind: Kind, test: &str) {
+fn agree(kind: Kind) {
     let server = Server::shared(kind);
     if let Some(history) = asked_for() {
         history.play(&server).unwrap_or_else(|difference| panic!("{difference}"));
@@ -56,9 +38,10 @@ fn agree(kind: Kind, test: &str) {
         if let Err(difference) = history.play(&server) {
             let (shortest, difference) = history.shortened(&server, difference);
             panic!(
-                "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={} tests/run --test differential {test} -- --exact --nocapture",
+                "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={} tests/run --test differential {} -- --exact --nocapture",
                 shortest.seed,
                 shortest.steps.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+                std::thread::current().name().unwrap_or_default(),
             );
         }
     }

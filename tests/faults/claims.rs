@@ -1,5 +1,5 @@
-//! What a run claims, in the words of the log, and what clashes with what: the design once more, by an oracle that shares nothing
-//! with the program. Ends are whole numbers.
+//! What a run claims, in the words of the log, and what clashes with what: docs/design.md#conflicts
+//! once more, by an oracle that shares nothing with the program. Ends are whole numbers.
 
 use std::fmt;
 use std::str::FromStr;

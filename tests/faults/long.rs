@@ -24,9 +24,10 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, seed: u64, outcome: Result<Report, String>) {
+    fn add(&mut self, seed: u64, outcome: Result<Option<Report>, String>) {
         match outcome {
-            Ok(report) => {
+            Ok(None) => {}
+            Ok(Some(report)) => {
                 for (fault, count) in report.faults {
                     *self.faults.entry(fault).or_default() += count;
                 }

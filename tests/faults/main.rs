@@ -88,7 +88,7 @@ fn play(name: &str) {
     let scenario = all().find(|scenario| scenario.name == name).expect("it is listed");
     let seconds = std::env::var("RLOCK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
     let seed = Random::seed();
-    let report = scenario.play(seed, Duration::from_secs(seconds));
+    let Some(report) = scenario.play(seed, Duration::from_secs(seconds)) else { return };
     eprintln!("RLOCK_SEED={seed} {report}");
     assert!(
         report.violations.is_empty(),

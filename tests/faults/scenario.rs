@@ -17,7 +17,8 @@ use super::workloads::Workload;
 /// Who works where, and what goes wrong meanwhile.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    pub(crate) site: fn() -> Site,
+    /// None if this machine lacks what it needs.
+    pub(crate) site: fn() -> Option<Site>,
     /// Of these, [`MIXED`] are mixed by chance.
     pub(crate) workloads: &'static [Workload],
     /// Whether some runs outlast a lease as well.
@@ -63,8 +64,9 @@ impl Scenario {
         Rules { covered: self.is_covered(), fifo: self.fifo, codes: self.codes, lease: self.lease, idle: self.idle }
     }
 
-    pub(crate) fn play(&self, seed: u64, time: Duration) -> Report {
-        let stage = Stage::new((self.site)());
+    /// Plays it, if this machine has what it needs.
+    pub(crate) fn play(&self, seed: u64, time: Duration) -> Option<Report> {
+        let stage = Stage::new((self.site)()?);
         let mut random = Random::seeded(seed);
         let workloads = self.mix(&mut random);
         thread::scope(|scope| {
@@ -86,7 +88,7 @@ impl Scenario {
             mended.expect("what is broken can be mended");
         });
         stage.site.assert_quiet();
-        self.judge(&stage, workloads)
+        Some(self.judge(&stage, workloads))
     }
 
     fn mix(&self, random: &mut Random) -> Vec<Workload> {

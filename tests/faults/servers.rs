@@ -11,12 +11,12 @@ use super::server_faults::{
     REFUSE, STEP_CLOCK, STOP_SERVER, TAG,
 };
 use super::site::Site;
-use super::support::servers::{Kind, Server};
+use super::support::servers::{Kind, Setup};
 use super::workloads::Workload;
 
 const ON_SERVER: Scenario = Scenario {
     name: "",
-    site: || Site::on_server(Server::start(Kind::Redis7)),
+    site: || Site::on_server(Setup::new(Kind::Redis7)),
     workloads: &Workload::ALL,
     long: true,
     tag: "",
@@ -60,7 +60,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "rlocks_stopped_for_a_moment",
-        site: || Site::on_server(Server::on_tcp(Kind::Redis6)),
+        site: || Site::on_server(Setup::new(Kind::Redis6).tcp()),
         faults: &[PAUSE_RLOCK, STOP_COMMAND],
         fifo: true,
         pace: Duration::from_millis(100),
@@ -68,7 +68,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "rlocks_stopped_beyond_their_leases",
-        site: || Site::on_server(Server::start(Kind::Valkey9)),
+        site: || Site::on_server(Setup::new(Kind::Valkey9)),
         faults: &[STOP_RLOCK],
         fifo: true,
         idle: OUTAGE,
@@ -76,7 +76,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "server_stopped",
-        site: || Site::on_server(Server::start(Kind::Redis8)),
+        site: || Site::on_server(Setup::new(Kind::Redis8)),
         faults: &[STOP_SERVER],
         codes: UNREACHED_OR_LOST,
         idle: OUTAGE,
@@ -133,7 +133,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "clients_killed_and_paused",
-        site: || Site::on_server(Server::on_tcp(Kind::Redis6)),
+        site: || Site::on_server(Setup::new(Kind::Redis6).tcp()),
         faults: &[KILL_CLIENTS, KILL_CLIENTS, PAUSE_CLIENTS, FLUSH_SCRIPTS],
         codes: UNREACHED_OR_LOST,
         idle: OUTAGE,
@@ -141,7 +141,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "server_flushed",
-        site: || Site::on_server(Server::start(Kind::Redis8)),
+        site: || Site::on_server(Setup::new(Kind::Redis8)),
         faults: &[FLUSH, FLUSH_SCRIPTS],
         codes: UNREACHED_OR_LOST,
         idle: OUTAGE,
@@ -192,6 +192,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn persistent(kind: Kind, fsync: &str) -> Site {
-    Site::on_server(Server::with(kind, &["--appendonly", "yes", "--appendfsync", fsync]))
+fn persistent(kind: Kind, fsync: &str) -> Option<Site> {
+    Site::on_server(Setup::new(kind).options(&["--appendonly", "yes", "--appendfsync", fsync]))
 }

@@ -13,7 +13,7 @@ use super::support::servers::proxy::Proxy;
 use super::support::servers::sentinels::Sentinels;
 use super::support::servers::{Kind, Server, Setup};
 use super::support::small_disk::SmallDisk;
-use super::support::{Lab, wait_until};
+use super::support::{Lab, needs, wait_until};
 
 pub(crate) struct Site {
     /// Goes before the folder of the lab does, where its disk is.
@@ -34,34 +34,36 @@ enum Place {
 pub(crate) const NODES: usize = 3;
 
 impl Site {
-    pub(crate) fn embedded() -> Self {
+    pub(crate) fn embedded() -> Option<Self> {
         let lab = Lab::new();
-        Self { url: lab.url(), lab, place: Place::Embedded }
+        Some(Self { url: lab.url(), lab, place: Place::Embedded })
     }
 
-    /// On a disk that is soon full; on an ordinary one where nothing may be mounted.
-    pub(crate) fn on_disk() -> Self {
+    /// On a disk that is soon full, if this machine lets the tests mount one.
+    pub(crate) fn on_disk() -> Option<Self> {
         let lab = Lab::new();
-        let Some(disk) = SmallDisk::mount(lab.folder(), "2m") else {
-            eprintln!("nothing may be mounted here, so no disk will be full");
-            return Self::embedded();
-        };
-        Self { url: format!("file://{}/store", disk.place().display()), lab, place: Place::Disk(disk) }
+        let disk = SmallDisk::mount(lab.folder(), "2m")?;
+        Some(Self { url: format!("file://{}/store", disk.place().display()), lab, place: Place::Disk(disk) })
     }
 
-    pub(crate) fn on_server(server: Server) -> Self {
-        Self { lab: Lab::new(), url: server.url(), place: Place::Server(Mutex::new(server), None) }
+    /// On a server of its own; none if this machine lacks the server, as in the functions below.
+    pub(crate) fn on_server(setup: Setup) -> Option<Self> {
+        let server = setup.start_if_present()?;
+        Some(Self { lab: Lab::new(), url: server.url(), place: Place::Server(Mutex::new(server), None) })
     }
 
     /// On a server that is reached by a proxy.
-    pub(crate) fn behind_proxy(kind: Kind) -> Self {
-        let server = Server::start(kind);
+    pub(crate) fn behind_proxy(kind: Kind) -> Option<Self> {
+        let server = Setup::new(kind).start_if_present()?;
         let proxy = Proxy::new(&server);
-        Self { lab: Lab::new(), url: proxy.url(), place: Place::Server(Mutex::new(server), Some(proxy)) }
+        Some(Self { lab: Lab::new(), url: proxy.url(), place: Place::Server(Mutex::new(server), Some(proxy)) })
     }
 
     /// On a server whose clock [`Site::set_clock`] sets.
-    pub(crate) fn with_clock(kind: Kind) -> Self {
+    pub(crate) fn with_clock(kind: Kind) -> Option<Self> {
+        if !needs::programs(&["faketime"]) {
+            return None;
+        }
         let lab = Lab::new();
         let clock = lab.folder().join(CLOCK);
         fs::write(&clock, "+0").expect("a file can be made");
@@ -71,18 +73,18 @@ impl Site {
             .environment("FAKETIME_TIMESTAMP_FILE", &clock)
             .environment("FAKETIME_NO_CACHE", "1")
             .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        let server = setup.start();
-        Self { url: server.url(), lab, place: Place::Server(Mutex::new(server), None) }
+        let server = setup.start_if_present()?;
+        Some(Self { url: server.url(), lab, place: Place::Server(Mutex::new(server), None) })
     }
 
-    pub(crate) fn on_sentinels(kind: Kind) -> Self {
-        let sentinels = Sentinels::start(kind);
-        Self { lab: Lab::new(), url: sentinels.url(), place: Place::Sentinels(Mutex::new(sentinels)) }
+    pub(crate) fn on_sentinels(kind: Kind) -> Option<Self> {
+        let sentinels = kind.is_present().then(|| Sentinels::start(kind))?;
+        Some(Self { lab: Lab::new(), url: sentinels.url(), place: Place::Sentinels(Mutex::new(sentinels)) })
     }
 
-    pub(crate) fn on_cluster(kind: Kind) -> Self {
-        let cluster = Cluster::start(kind, NODES);
-        Self { lab: Lab::new(), url: cluster.url(), place: Place::Cluster(cluster) }
+    pub(crate) fn on_cluster(kind: Kind) -> Option<Self> {
+        let cluster = kind.is_present().then(|| Cluster::start(kind, NODES))?;
+        Some(Self { lab: Lab::new(), url: cluster.url(), place: Place::Cluster(cluster) })
     }
 
     /// For the log and for what the commands work on.

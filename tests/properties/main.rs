@@ -1,5 +1,6 @@
-//! Random histories of the lock table: it must say what a naive model of the design says, and its listings must show that nobody
-//! holds against another, waits in vain, is overtaken, or has a token that does not rise.
+//! Random histories of the lock table: it must say what a naive model of docs/design.md says, and
+//! its listings must show that nobody holds against another, waits in vain, is overtaken, or has a
+//! token that does not rise.
 
 mod checks;
 mod oracle;

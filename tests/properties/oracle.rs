@@ -1,7 +1,7 @@
-//! The lock table as the design says it, done the slow way: a list of sessions, every one compared
-//! with every other.
+//! The lock table as docs/design.md says it, done the slow way: a list of sessions, every one
+//! compared with every other.
 //!
-//! It shares the plain types with the table and none of its ways. Where the design leaves an order
+//! It shares the plain types with the table and none of its ways. Where that page leaves an order
 //! open (who is named of several in the way, which of several freed parts is settled first) it says
 //! what the documentation of the table says.
 
@@ -73,12 +73,12 @@ pub(crate) struct Oracle {
     seq: u64,
 }
 
-/// The table of section 2, but for slot against slot.
+/// The table of docs/design.md#conflicts, but for slot against slot.
 fn clash(a: Mode, b: Mode) -> bool {
     a == Mode::Write || b == Mode::Write || (a == Mode::Prewrite && b == Mode::Prewrite)
 }
 
-/// The table of section 3, with slots: `0` at once, `1` waits for holders, `2` refused.
+/// The table of docs/design.md#nesting: `0` at once, `1` waits for holders, `2` refused.
 fn below(held: Mode, asked: Mode) -> u8 {
     let column = |cells: [u8; 4]| match asked {
         Mode::Read => cells[0],

@@ -1,5 +1,5 @@
-//! "The ACL rule with the fewest rights that works (tested: a user with just it passes, one right
-//! fewer gives a clear error and no half-done state)." The rule is the one that the man page has.
+//! The ACL rule with the fewest rights that works (tested: a user with just it passes, one right
+//! fewer gives a clear error and no half-done state). The rule is the one that the man page has.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn everything(lab: &Lab) {
     lab.run(["range-write", "k", "1", "2", "-c", &script]).silently(0);
 }
 
-/// "a user with just it passes"
+/// A user with just these rights passes.
 #[test]
 fn a_user_with_just_the_rule_can_do_all_that_names_its_keys() {
     each(|kind| {
@@ -136,7 +136,7 @@ fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     keys.into_iter().map(|key| (key.clone(), what(&key, &mut client))).collect()
 }
 
-/// "one right fewer gives a clear error and no half-done state"
+/// One right fewer gives a clear error and no half-done state.
 #[test]
 fn each_right_is_needed_and_its_lack_changes_nothing() {
     each(|kind| {

@@ -1,5 +1,5 @@
-//! "Bad input and bad servers get one clear line …, each naming the server without its password,
-//! within a connect timeout …, and the command is not started."
+//! Bad input and bad servers get one clear line …, each naming the server without its password,
+//! within a connect timeout …, and the command is not started.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ fn unusable(lab: &Lab, server: &str, why: &str) {
     assert!(!started.exists(), "the command was started");
 }
 
-/// "unknown scheme or option (64)"
+/// An unknown scheme or option exits 64.
 #[test]
 fn what_is_no_url_of_a_store_is_a_usage_error() {
     for url in [
@@ -87,7 +87,7 @@ fn nobody_listens() {
     unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
 }
 
-/// "unreachable", "within a connect timeout (5s, an option)"
+/// An unreachable server is given up after `--connect-timeout` (5s).
 #[test]
 fn one_that_never_answers_is_given_up() {
     let fake = Fake::silent();
@@ -99,7 +99,7 @@ fn one_that_never_answers_is_given_up() {
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
-/// "unreachable": an address for examples, which nobody has, and as some networks say in one way or
+/// Unreachable: an address for examples, which nobody has, and as some networks say in one way or
 /// another.
 #[test]
 fn an_address_that_leads_nowhere() {
@@ -109,6 +109,7 @@ fn an_address_that_leads_nowhere() {
 /// A server that was stopped takes connections for a while and says nothing.
 #[test]
 fn a_stopped_server_is_given_up() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.stop();
     unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
@@ -116,7 +117,7 @@ fn a_stopped_server_is_given_up() {
     Lab::at(server.url()).run(["exec", "k", "--", "true"]).silently(0);
 }
 
-/// "wrong password", and none where one is needed, and one where none is
+/// Wrong password, and none where one is needed, and one where none is
 #[test]
 fn passwords_that_do_not_fit() {
     each(|kind| {
@@ -159,7 +160,7 @@ fn redis_5_is_too_old() {
     unusable(&Lab::at(fake.url()), &fake.url(), "it takes Redis 6.2 or Valkey 7.2 or newer");
 }
 
-/// "read-only replica"
+/// A read-only replica is no server to lock on.
 #[test]
 fn a_replica_takes_no_locks() {
     each(|kind| {
@@ -175,10 +176,11 @@ fn a_replica_takes_no_locks() {
     });
 }
 
-/// "wrong TLS": an authority that is not trusted, another host's certificate, one out of date, TLS
+/// Wrong TLS: an authority that is not trusted, another host's certificate, one out of date, TLS
 /// where there is none and none where there is TLS
 #[test]
 fn tls_that_is_wrong() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     certificates.certify("elsewhere", "DNS:elsewhere.example", 2);
     certificates.certify("old", "IP:127.0.0.1", 0);
@@ -207,9 +209,10 @@ fn tls_that_is_wrong() {
     unusable(&lab, &url(&good), &no_file);
 }
 
-/// "not a cluster", and a Cluster spoken to as a single server
+/// A single server asked as a Cluster, and a Cluster asked as a single server, are refused.
 #[test]
 fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let single = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
     unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
@@ -257,7 +260,7 @@ fn a_server_with_other_scripts_says_what_may_be_the_matter() {
     }
 }
 
-/// "69: the command was not started": and nothing is held. The request goes out with the login, and
+/// The command is not started (69), and nothing is held. The request goes out with the login, and
 /// a server that turns that down may carry it out all the same, as the user that needs no password,
 /// or in the first database.
 #[test]
@@ -312,6 +315,7 @@ fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
 /// No Sentinel knows the master, none answers, and the name of the master is another.
 #[test]
 fn sentinels_that_are_none() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+sentinel://127.0.0.1:{}", server.port());
     unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");

@@ -1,4 +1,4 @@
-//! "Cluster (redirects, migrating slots, SPUBLISH)": three nodes.
+//! A Cluster of three nodes: redirects, migrating slots, SPUBLISH.
 
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
@@ -38,7 +38,7 @@ fn locks_are_found_on_all_nodes() {
             waiter.expect_held();
             waiter.end().silently(0);
         }
-        // "in Cluster on all nodes"
+        // In Cluster on all nodes.
         let holders: Vec<_> = names.iter().map(|name| lab.hold(name)).collect();
         assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(3));
         assert_eq!(lab.inspect(&names)["resources"].as_array().map(Vec::len), Some(3));
@@ -49,7 +49,7 @@ fn locks_are_found_on_all_nodes() {
     });
 }
 
-/// "in Cluster, resources of different slots are refused with the advice to give them one `{tag}`"
+/// In Cluster, resources of different slots are refused with the advice to give them one `{tag}`.
 #[test]
 fn several_claims_need_one_tag() {
     each_new(|kind| {
@@ -65,8 +65,8 @@ fn several_claims_need_one_tag() {
     });
 }
 
-/// "a slot migrating under a held and a queued lock" (G1, G2): renewed all the while, handed over
-/// in between and afterwards
+/// A slot migrates under a held and a queued lock. The lock is renewed all the while, and handed
+/// over during the migration and after it.
 #[test]
 fn a_slot_may_move_under_a_lock() {
     each_new(|kind| {
@@ -185,7 +185,7 @@ fn a_dead_master_is_left() {
     });
 }
 
-/// "SPUBLISH in Cluster": who waits listens at the node that has the slot, and only there.
+/// In a Cluster, a waiter listens at the node that has the slot, and only there.
 #[test]
 fn waiters_are_told_at_their_node_alone() {
     each_new(|kind| {
@@ -216,6 +216,7 @@ fn waiters_are_told_at_their_node_alone() {
 /// Any node that answers will do to begin with.
 #[test]
 fn a_node_that_is_down_is_passed_over() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cluster = Cluster::start(Kind::Redis7, 3);
     let port = crate::fakes::Fake::silent().port();
     let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
@@ -228,6 +229,7 @@ fn a_node_that_is_down_is_passed_over() {
 /// "a Cluster is Redis 7.0 or later": an older one is refused, with the reason.
 #[test]
 fn a_cluster_of_redis_6_is_too_old() {
+    crate::support::needs::skip_unless!(Kind::Redis6.is_present());
     let cluster = Cluster::start(Kind::Redis6, 3);
     let lab = Lab::at(cluster.url());
     let ran = lab.run(["exec", "k", "--", "true"]);

@@ -6,14 +6,14 @@ use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, RLOCK, Ran};
 use crate::world::{on_each, shell};
 
-/// "rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty"
+/// rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty.
 #[test]
 fn a_normal_run_says_nothing_even_after_a_wait() {
     on_each(|lab| lab.assert_quiet());
 }
 
-/// "the command's own: it ran; 128+n if signal n ended it", "126, 127: the command cannot be
-/// executed, was not found"
+/// The exit status is the command's own, 128+n if signal n ended it, and 126 or 127 if it could not
+/// be run.
 #[test]
 fn the_exit_code_is_the_commands_own() {
     on_each(|lab| {
@@ -26,9 +26,8 @@ fn the_exit_code_is_the_commands_own() {
     });
 }
 
-/// "75: busy: not granted within the wait; the command was not started (-E changes it)"; "when
-/// busy, one line: what, held by whom (user@host, pid, command), since when, how many wait; -q
-/// silences it"
+/// A busy request exits 75, or what `-E` says, and starts nothing. One line says who holds what and
+/// how many wait, unless `-q` is given.
 #[test]
 fn busy_is_one_line_and_75() {
     on_each(|lab| {
@@ -57,7 +56,7 @@ fn busy_is_one_line_and_75() {
 }
 
 /// "a request is granted when it conflicts with no holder and with no earlier waiter", which gives
-/// "FIFO order"
+/// Waiters that conflict are granted first come, first served.
 #[test]
 fn those_who_wait_are_served_in_their_order() {
     on_each(|lab| {
@@ -80,7 +79,7 @@ fn those_who_wait_are_served_in_their_order() {
     });
 }
 
-/// "`LO HI` is the closed interval (touching ends overlap)"; ends are exact
+/// `LO HI` is the closed interval (touching ends overlap); ends are exact
 #[test]
 fn intervals_exclude_each_other_where_they_overlap() {
     on_each(|lab| {
@@ -101,8 +100,8 @@ fn intervals_exclude_each_other_where_they_overlap() {
     });
 }
 
-/// "At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused,
-/// naming the N in force"
+/// At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused,
+/// naming the N in force.
 #[test]
 fn slots_are_counted_and_their_number_stands() {
     on_each(|lab| {
@@ -119,7 +118,7 @@ fn slots_are_counted_and_their_number_stands() {
     });
 }
 
-/// "nothing is held while waiting, so two such requests can't deadlock each other"
+/// Nothing is held while waiting, so two such requests can't deadlock each other.
 #[test]
 fn several_claims_are_granted_together_or_not_at_all() {
     on_each(|lab| {
@@ -151,7 +150,7 @@ fn nested_claims_are_granted_or_refused_at_once() {
     });
 }
 
-/// "Upgrade. … It waits only for the readers that overlap it, goes ahead of every ordinary waiter"
+/// An upgrade waits only for the readers that overlap it, and goes ahead of every ordinary waiter.
 #[test]
 fn an_upgrade_waits_for_readers_only() {
     on_each(|lab| {
@@ -172,8 +171,8 @@ fn an_upgrade_waits_for_readers_only() {
     });
 }
 
-/// "A holder can give up part of a span or lower its mode without a gap; those it frees are granted
-/// at once"
+/// A holder can give up part of a span or lower its mode without a gap; those it frees are granted
+/// at once.
 #[test]
 fn shrink_and_downgrade_let_others_in() {
     on_each(|lab| {
@@ -195,9 +194,10 @@ fn shrink_and_downgrade_let_others_in() {
     });
 }
 
-/// "could not release … names the resource"
+/// The warning about a failed release names the resource.
 #[test]
 fn release_that_fails_names_the_resource() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--write", "{k}j"]);
@@ -213,8 +213,8 @@ fn release_that_fails_names_the_resource() {
 const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PASSWORD; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s\n' "$value"; done"#;
 
-/// "The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that
-/// nested calls meet the same store"
+/// The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that
+/// nested calls meet the same store.
 #[test]
 fn the_command_is_told_what_it_holds() {
     on_each(|lab| {
@@ -232,11 +232,12 @@ fn the_command_is_told_what_it_holds() {
     });
 }
 
-/// "Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in
+/// Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in
 /// `--store` is accepted with a warning that ps shows it, and rlock adds it to nobody's
-/// environment. No message, log or inspect shows one."
+/// environment. No message, log or inspect shows one.
 #[test]
 fn a_password_reaches_nobody_who_did_not_have_it() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "se:cr@t%"]);
     let with = |userinfo: &str| format!("redis://{userinfo}127.0.0.1:{}", server.port());
@@ -275,6 +276,7 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
 /// A release declares all resources of the waiters with several claims, however long the names.
 #[test]
 fn holder_is_released_although_its_waiters_have_many_long_names() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let lab = Lab::on(Kind::Redis7);
     let holder = lab.hold("hot");
     let waiter = |number: usize| {

@@ -49,6 +49,7 @@ fn peak_kb(program: &Running) -> Option<u64> {
 
 /// Runs a test for every kind of flood, each before a server of its own.
 fn each_water(test: impl Fn(&Server, &Flood, Water) + Sync) {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     for water in WATERS {
         let server = Server::start(Kind::Redis7);
         let flood = Flood::before(&server);
@@ -74,6 +75,7 @@ fn connect_timeout_is_kept_while_a_peer_never_stops_sending() {
 
 #[test]
 fn a_value_without_end_is_an_unexpected_reply() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let flood = Flood::before(&server);
     flood.begin(Water { head: "$10737418240\r\n", piece: "x" });
@@ -83,6 +85,7 @@ fn a_value_without_end_is_an_unexpected_reply() {
 
 #[test]
 fn term_ends_a_request_to_a_peer_that_never_stops_sending() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let flood = Flood::before(&server);
     flood.begin(PUSHES);
@@ -115,6 +118,7 @@ fn a_waiter_whose_peer_never_stops_sending_ends_by_term_or_by_an_error() {
 
 #[test]
 fn the_command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let flooded = |water: Water| {
         let server = Server::start(Kind::Redis7);
         let flood = Flood::before(&server);

@@ -16,6 +16,7 @@ fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
 
 #[test]
 fn a_release_reaches_the_server_although_its_connection_was_forgotten() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);
@@ -34,6 +35,7 @@ fn a_release_reaches_the_server_although_its_connection_was_forgotten() {
 /// ended in its time.
 #[test]
 fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);
@@ -47,6 +49,7 @@ fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
 /// A server that is only slow is asked twice, and its first answer is the one that counts.
 #[test]
 fn a_loss_is_told_although_the_release_was_sent_twice() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, _) = labs(&server, &proxy);
@@ -59,6 +62,7 @@ fn a_loss_is_told_although_the_release_was_sent_twice() {
 /// "The release fails:: rlock warns and exits as the command did."
 #[test]
 fn a_release_that_fails_names_the_resource() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, _) = labs(&server, &proxy);
@@ -74,6 +78,7 @@ fn a_release_that_fails_names_the_resource() {
 
 #[test]
 fn a_waiter_that_is_told_to_end_leaves_the_queue_although_its_connection_was_forgotten() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);

@@ -1,5 +1,5 @@
-//! "Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and
-//! password, database number, …, IPv6."
+//! Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and
+//! password, database number, …, IPv6.
 
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::{Kind, Server, Setup};
@@ -38,7 +38,7 @@ fn tcp_and_unix_sockets() {
     });
 }
 
-/// "database number"
+/// The URL's database number is used.
 #[test]
 fn databases_are_apart() {
     each(|kind| {
@@ -57,7 +57,7 @@ fn databases_are_apart() {
     });
 }
 
-/// "ACL user and password", in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE
+/// ACL user and password, in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE
 /// names
 #[test]
 fn users_and_passwords() {
@@ -89,9 +89,10 @@ fn users_and_passwords() {
     });
 }
 
-/// "TLS with CA file and client certificate"
+/// TLS works with a CA file and a client certificate.
 #[test]
 fn tls() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let (ca, cert, key) =
@@ -114,8 +115,8 @@ fn tls() {
     Running::start(rlock.current_dir(certificates.folder())).end().printed("in\n");
 }
 
-/// "`--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't
-/// answer"
+/// `--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't
+/// answer.
 #[test]
 fn replicas_are_waited_for() {
     each(|kind| {
@@ -134,7 +135,7 @@ fn replicas_are_waited_for() {
         let few = with("2");
         assert!(few.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())), "{kind:?}: {few:?}");
         lab.assert_idle();
-        // G8: a grant from the queue was written by another's connection, and is waited for as
+        // A grant from the queue was written by another's connection, and is waited for as
         // well.
         let holder = lab.hold("k");
         let mut waiter = lab.wait_by(["exec", "--replicas", "1", "k"]);

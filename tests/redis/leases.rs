@@ -21,7 +21,7 @@ fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
     expiry(server, lab, "k").expect("it was renewed")
 }
 
-/// "A waiter claims its grant before it starts the command": also one that was queued behind a
+/// A waiter claims its grant before it starts the command: also one that was queued behind a
 /// crowd whose leases were over, and granted when it asked again. Here the network fails before it
 /// can claim.
 #[test]
@@ -47,7 +47,7 @@ fn grant_past_an_expired_crowd_is_claimed_before_the_command_starts() {
     });
 }
 
-/// "If a key of a resource is lost, its holder may lose the lock and exit with 76": whichever key
+/// If a key of a resource is lost, its holder may lose the lock and exit with 76: whichever key
 /// it is, somebody notices, and who waits is served.
 #[test]
 fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
@@ -72,6 +72,7 @@ fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
 /// the holder's own again.
 #[test]
 fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "{t}k", "--ttl", "3s", "--grace", "200ms"]);
@@ -100,7 +101,7 @@ fn exec(ttl: &'static str, grace: &'static str) -> [&'static str; 6] {
     ["exec", "k", "--ttl", ttl, "--grace", grace]
 }
 
-/// "Renew at ttl/3": a hold outlives its lease many times, and its token stays.
+/// Renew at ttl/3: a hold outlives its lease many times, and its token stays.
 #[test]
 fn a_lease_is_renewed_as_long_as_the_command_runs() {
     on_each(|lab| {
@@ -120,7 +121,7 @@ fn a_lease_is_renewed_as_long_as_the_command_runs() {
     });
 }
 
-/// "a server stopped (SIGSTOP) under a holder: the command is gone before the lease ends, measured"
+/// A server stopped (SIGSTOP) under a holder: the command is gone before the lease ends, measured.
 #[test]
 fn a_stopped_server_ends_the_command_before_the_lease() {
     let stop = |kind, renewals| {
@@ -155,11 +156,12 @@ fn a_stopped_server_ends_the_command_before_the_lease() {
     });
 }
 
-/// "Silence is not loss, only the deadline is": the server may be away for less than the lease. A4:
-/// "cut the link for 0.5/1.5/2.9 renew periods, heal"; the last one here is shorter, since a part
-/// of the lease is for ending the command, and for a busy machine.
+/// Silence is not loss, only the deadline is. The connection is cut for up to two renewal periods
+/// and mended again, and the hold survives. A part of the lease is left for ending the command, and
+/// for a busy machine.
 #[test]
 fn a_cut_shorter_than_the_lease_is_survived() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cut = |away: Duration, cuts: fn(&Proxy)| {
         let server = Server::start(Kind::Redis7);
         let proxy = Proxy::new(&server);
@@ -195,7 +197,8 @@ fn a_cut_shorter_than_the_lease_is_survived() {
     });
 }
 
-/// "cut for > lease, assert child dead before takeover"; "exit 76"
+/// The connection is cut for longer than the lease: the command is dead before the next holder
+/// starts (76).
 #[test]
 fn a_cut_longer_than_the_lease_ends_the_command_first() {
     each(|kind| {
@@ -222,7 +225,7 @@ fn a_cut_longer_than_the_lease_ends_the_command_first() {
     });
 }
 
-/// "kill -9 of rlock: next within lease": and not before
+/// After kill -9 of rlock the next waiter starts when the lease ends, and not before.
 #[test]
 fn a_killed_holder_is_followed_when_its_lease_ends() {
     each(|kind| {
@@ -244,8 +247,8 @@ fn a_killed_holder_is_followed_when_its_lease_ends() {
     });
 }
 
-/// A11: "SIGSTOP the waiter across grant + claim window; on SIGCONT it must not run the child", and
-/// its turn comes nevertheless
+/// A waiter that is stopped from before its grant until after the claim lease does not run its
+/// command when it continues, and still gets its turn.
 #[test]
 fn a_stopped_waiter_is_passed_over_and_comes_back() {
     on_each(|lab| {
@@ -270,8 +273,8 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
     });
 }
 
-/// "TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is
-/// killed, not continued"
+/// TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is
+/// killed, not continued.
 #[test]
 fn a_holder_that_was_stopped_for_too_long_is_lost() {
     on_each(|lab| {
@@ -285,21 +288,21 @@ fn a_holder_that_was_stopped_for_too_long_is_lost() {
         holder.gone();
         wait_until("rlock ends", || !holder.rlock.runs());
         assert_eq!(holder.rlock.end().code(), Some(76));
-        // A2: "A releases: exit code says LOST, B unaffected"
+        // The late release of the old holder leaves the new holder alone.
         assert_eq!(lab.inspect(["k"])["resources"][0]["holders"][0]["token"], token);
         next.end().silently(0);
         lab.assert_idle();
     });
 }
 
-/// "grace above ttl/3 is a usage error that names both"
+/// Grace above ttl/3 is a usage error that names both.
 #[test]
 fn a_lease_must_leave_time_to_end_the_command() {
     let lab = Lab::at("redis://127.0.0.1:1");
     let ran = lab.run(["exec", "k", "--ttl", "3s", "--grace", "1100ms", "--", "true"]);
     let said = ran.failed(64);
     assert!(said.contains("3s") && said.contains("1s100ms"), "{said}");
-    // A8: "extend/reacquire with TTL 0 deletes the lock and returns true"
+    // A ttl of zero would delete the lock.
     for ttl in ["0", "0s"] {
         lab.run(["exec", "k", "--ttl", ttl, "--", "true"]).failed(64);
     }
@@ -331,7 +334,7 @@ fn who_leaves_a_stopped_server_is_granted_nothing_later() {
     });
 }
 
-/// "The store says lost: … exit 76, even where the command then ends with 0": one that ends before
+/// A lost lock exits 76, even where the command then ends with 0: one that ends before
 /// the next renewal hears it from the release.
 #[test]
 fn a_lease_that_is_gone_at_its_release_was_lost() {
@@ -349,11 +352,12 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
     });
 }
 
-/// "69: the store cannot be reached": that a wait there is over doesn't make it busy, whatever code
-/// that has. A job whose server is gone does not wait without a word either, unless it was asked to
-/// be quiet, and says it once.
+/// A store that cannot be reached exits 69: that a wait there is over doesn't make it busy,
+/// whatever code that has. A job whose server is gone does not wait without a word either, unless
+/// it was asked to be quiet, and says it once.
 #[test]
 fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let mut server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);

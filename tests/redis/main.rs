@@ -1,5 +1,5 @@
 //! The real program on real servers: Redis 6.2, 7 and 8, and Valkey 9. Each test is headed by the
-//! sentence or the pitfall that it proves.
+//! sentence that it proves.
 //!
 //! What the lock model grants is told by the stories, which are played on the same servers; here is
 //! what a store on a server adds: leases, connections, passwords, and servers that fail. No test

@@ -1,10 +1,8 @@
-//! What other lock libraries got wrong, by the numbers of the survey that the design was made from.
+//! Failures that other lock libraries are known for: each test states one in a sentence and proves
+//! that rlock does not have it.
 //!
-//! Those that are not here: A4, A5, A9 to A11 and H in `leases` and in tests/signals.rs (A9 by
-//! tests/differential.rs, where the time is an argument: no message of a client has one); A12, E5
-//! and F6 don't apply; B4 and C6 in the benches; C5, D1, D2, E1 to E4 and F in the stories and in
-//! tests/differential.rs; G1 and G2 in `cluster`; G6 in `acl`; G8 in `kinds`; G10 in
-//! `inspect_cleanup`.
+//! `leases`, `kinds`, `cluster`, `acl` and `inspect_cleanup` prove the rest of them, and so do the
+//! stories, the histories in tests/differential and the signals in tests/signals.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +20,10 @@ fn behind(proxy: &Proxy, server: &Server) -> (Lab, Lab) {
     (far, near)
 }
 
-/// A1: "proxy drops the reply after the server executed; …; state must equal one execution", for
-/// each request of a run; and the same with requests that never arrive.
+/// A proxy loses each request of a run in turn, or the reply after the server executed the request.
+/// The command runs once all the same.
 #[test]
-fn a1_each_request_may_be_lost_or_its_reply() {
+fn lost_request_or_reply_leads_to_one_execution() {
     each(|kind| {
         std::thread::scope(|scope| {
             for lose in [Proxy::lose_reply, Proxy::lose_request] {
@@ -67,9 +65,9 @@ fn lost(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     proxy.requests() < request
 }
 
-/// A3: "SIGINT at every await point in acquire; afterwards no id of this process in Redis"
+/// SIGINT may reach a waiter at any moment of its request. The server then knows of it no more.
 #[test]
-fn a3_an_interrupted_request_leaves_nothing() {
+fn request_interrupted_at_any_moment_leaves_nothing() {
     on_each(|lab| {
         let holder = lab.hold("k");
         for round in 0..30 {
@@ -85,10 +83,10 @@ fn a3_an_interrupted_request_leaves_nothing() {
     });
 }
 
-/// A6: "readers A,B; kill -9 A; B renews; A's record must vanish at its own lease and a writer
-/// proceed when B leaves"
+/// Each holder renews its own lease only. The hold of a killed reader ends with its lease while
+/// another reader renews, and a writer gets the lock when that reader leaves.
 #[test]
-fn a6_nobody_renews_for_the_dead() {
+fn living_reader_does_not_renew_the_lease_of_a_dead_reader() {
     on_each(|lab| {
         let short = ["exec", "--read", "k", "--ttl", "4s", "--grace", "100ms"];
         let (dead, mut alive) = (lab.hold_by(short), lab.hold_by(short));
@@ -107,9 +105,10 @@ fn a6_nobody_renews_for_the_dead() {
     });
 }
 
-/// A7: "holds with leases 60 s and 1 s" (here 4 s; nesting depth 5; the remaining time is per hold"
+/// Nested holds of one resource, five deep, have leases of different lengths. Each of them is
+/// renewed for itself.
 #[test]
-fn a7_each_hold_has_its_own_lease() {
+fn nested_holds_keep_leases_of_their_own() {
     on_each(|lab| {
         let ttls = ["60s", "4s", "40s", "4s", "20s"];
         let mut script = "echo held; exec cat >/dev/null".to_owned();
@@ -141,10 +140,10 @@ fn a7_each_hold_has_its_own_lease() {
     });
 }
 
-/// A10: "Deadline = time of *sending* the successful request + lease": a reply that came late does
-/// not lengthen it.
+/// The deadline counts from the instant at which the renewal was sent, so a late reply does not
+/// move it.
 #[test]
-fn a10_a_late_reply_does_not_lengthen_the_lease() {
+fn late_reply_does_not_lengthen_the_lease() {
     each(|kind| {
         let server = Server::start(kind);
         let proxy = Proxy::new(&server);
@@ -163,10 +162,10 @@ fn a10_a_late_reply_does_not_lengthen_the_lease() {
     });
 }
 
-/// A13: "delete one of three keys, release; the other two are free", here one of five, and somebody
-/// waits for the last
+/// A request holds five resources, and the server loses the keys of one. The release frees the
+/// other four, and a waiter for the last one gets its lock.
 #[test]
-fn a13_what_is_left_of_a_hold_is_released() {
+fn release_after_a_lost_key_frees_the_other_resources() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -185,10 +184,9 @@ fn a13_what_is_left_of_a_hold_is_released() {
     });
 }
 
-/// B1 and C3: "random timeouts; no stray wake, no leftover key", "queue empty after … random
-/// timeouts"
+/// Waiters time out at any moment. No key of theirs is left, and no later wake-up is lost on them.
 #[test]
-fn b1_c3_those_who_give_up_leave_nothing() {
+fn waiters_that_time_out_leave_no_keys() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -208,9 +206,10 @@ fn b1_c3_those_who_give_up_leave_nothing() {
     });
 }
 
-/// B2: "pause the client between 'queued' reply and wait"
+/// A waiter is granted its request after it was told to wait and before it has subscribed. It
+/// notices the grant without a message.
 #[test]
-fn b2_a_grant_before_the_subscription_is_seen() {
+fn grant_before_the_subscription_is_noticed() {
     each(|kind| {
         let server = Server::start(kind);
         let proxy = Proxy::new(&server);
@@ -229,10 +228,9 @@ fn b2_a_grant_before_the_subscription_is_seen() {
     });
 }
 
-/// B3: "CLIENT KILL TYPE pubsub in a loop; every waiter still gets its turn"; the issue: "CLIENT
-/// KILL of every connection in a loop"
+/// CLIENT KILL closes all connections again and again. Every waiter still gets its turn.
 #[test]
-fn b3_connections_may_be_killed_again_and_again() {
+fn waiters_get_their_turn_while_all_connections_are_killed() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -266,9 +264,9 @@ fn b3_connections_may_be_killed_again_and_again() {
     });
 }
 
-/// B5: "W holder, 3 R waiters, downgrade → all 3 start"
+/// A writer lowers its mode to read, and three waiting readers start at once.
 #[test]
-fn b5_a_downgrade_wakes_the_readers() {
+fn downgrade_to_read_wakes_all_waiting_readers() {
     on_each(|lab| {
         let script = format!("echo held; read line; '{RLOCK}' downgrade read; exec cat >/dev/null");
         let mut holder = shell(&lab, &["exec", "k", "--ttl", "10m"], &script);
@@ -287,10 +285,9 @@ fn b5_a_downgrade_wakes_the_readers() {
     });
 }
 
-/// B6: "kill -9 holder with 50 waiters: head starts ≤ lease + 100 ms, and ≤ 3 commands per waiter
-/// meanwhile"
+/// A holder is killed. When its lease ends, the first of 16 waiters starts and the others wait on.
 #[test]
-fn b6_the_end_of_a_lease_wakes_one() {
+fn expired_lease_wakes_the_first_waiter_only() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -307,9 +304,9 @@ fn b6_the_end_of_a_lease_wakes_one() {
     });
 }
 
-/// C1: "20 waiters, kill -9 the first 10: the 11th starts"
+/// The first ten of 20 waiters are killed. The release itself grants the lock to the eleventh.
 #[test]
-fn c1_dead_waiters_are_passed_over() {
+fn release_passes_over_dead_waiters() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -338,10 +335,9 @@ fn c1_dead_waiters_are_passed_over() {
     });
 }
 
-/// C2: "wait 3× the waiter lease with heartbeats; still queued, same seq" (here a little more than
-/// once: it is a quarter of a minute)
+/// A waiter waits for longer than its heartbeat lease, and keeps its place by its renewals.
 #[test]
-fn c2_a_living_waiter_keeps_its_place() {
+fn waiter_that_renews_keeps_its_place_beyond_its_heartbeat_lease() {
     on_each(|lab| {
         let holder = lab.hold("k");
         let mut first = lab.wait_by(["exec", "k"]);
@@ -361,9 +357,10 @@ fn c2_a_living_waiter_keeps_its_place() {
     });
 }
 
-/// C4: "try-lock while a waiter is queued must fail even if momentarily free"
+/// A request without a wait is busy while a waiter that conflicts is ahead of it, even if no holder
+/// conflicts.
 #[test]
-fn c4_no_wait_does_not_overtake() {
+fn request_without_wait_does_not_overtake_a_waiter() {
     on_each(|lab| {
         let _reader = lab.hold_by(["exec", "--read", "k"]);
         let _writer = lab.wait_by(["exec", "k"]);
@@ -372,9 +369,9 @@ fn c4_no_wait_does_not_overtake() {
     });
 }
 
-/// D3: "W→R, hold R for 5 leases" (here for more than two)
+/// A downgraded hold is renewed like any other: it outlives two leases.
 #[test]
-fn d3_a_downgraded_hold_is_renewed() {
+fn downgraded_hold_is_renewed() {
     on_each(|lab| {
         let script = format!("'{RLOCK}' downgrade read; echo held; exec cat >/dev/null");
         let mut holder = shell(&lab, &["exec", "k", "--ttl", "3s", "--grace", "100ms"], &script);
@@ -387,9 +384,9 @@ fn d3_a_downgraded_hold_is_renewed() {
     });
 }
 
-/// D4: "nested `rlock -r x` inside `rlock -r x` with a writer queued in between: must enter"
+/// A read inside the command of a read is granted past the writer that waits in between.
 #[test]
-fn d4_a_nested_read_passes_the_queue() {
+fn nested_read_passes_a_queued_writer() {
     on_each(|lab| {
         let script = format!("echo held; read line; '{RLOCK}' exec --read k -- echo in");
         let mut holder = shell(&lab, &["exec", "--read", "k"], &script);
@@ -404,9 +401,9 @@ fn d4_a_nested_read_passes_the_queue() {
     });
 }
 
-/// G3: "NOSCRIPT after failover/SCRIPT FLUSH": at any moment
+/// SCRIPT FLUSH may come at any moment: the client sends the text of the script after NOSCRIPT.
 #[test]
-fn g3_scripts_may_be_flushed() {
+fn script_flush_at_any_moment_does_no_harm() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -428,9 +425,9 @@ fn g3_scripts_may_be_flushed() {
     });
 }
 
-/// G4: "Renew, release and cancel work on a server at maxmemory"
+/// Renew, release and cancel work on a server at maxmemory.
 #[test]
-fn g4_at_maxmemory_what_is_held_can_be_kept_and_given_back() {
+fn holds_are_renewed_and_released_at_maxmemory() {
     each(|kind| {
         let server = Setup::new(kind).options(&["--maxmemory-policy", "noeviction"]).start();
         let lab = Lab::at(server.url());
@@ -453,9 +450,9 @@ fn g4_at_maxmemory_what_is_held_can_be_kept_and_given_back() {
     });
 }
 
-/// G5: "no TTL on live state": volatile-lru takes none of it
+/// Keys of live state have no TTL, so volatile-lru evicts none of them.
 #[test]
-fn g5_eviction_of_volatile_keys_takes_no_lock() {
+fn eviction_of_keys_with_a_ttl_takes_no_lock() {
     each(|kind| {
         let server = Setup::new(kind).options(&["--maxmemory-policy", "volatile-lru"]).start();
         let lab = Lab::at(server.url());
@@ -493,10 +490,10 @@ fn number(info: &str, name: &str) -> u64 {
     line.parse().expect("it is a number")
 }
 
-/// G7: "READONLY … on demotion: reconnect and re-ask state by id, never assume": a master that
-/// becomes a replica for a while, and one that stays one
+/// A master becomes a replica, for a moment or for good. The holder asks again how its request
+/// stands, and its command is gone before the lease ends.
 #[test]
-fn g7_a_demoted_master_is_not_trusted() {
+fn demoted_master_is_not_trusted() {
     each(|kind| {
         let (server, other) = (Server::on_tcp(kind), Server::on_tcp(kind));
         let lab = Lab::at(server.url());
@@ -519,10 +516,10 @@ fn g7_a_demoted_master_is_not_trusted() {
     });
 }
 
-/// I1: "nested acquire prints the same token"; I2: "FLUSHALL between two acquires: second token
-/// still larger"; the issue: "FLUSHALL under a holder (exit 76, next token still larger)"
+/// A nested hold has the token of the hold around it. After FLUSHALL the holder exits with 76, and
+/// the next token is higher.
 #[test]
-fn i1_i2_tokens_survive_nesting_and_flushall() {
+fn nested_token_is_equal_and_token_after_flushall_is_higher() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());

@@ -32,6 +32,7 @@ fn url(server: &Server, certificates: &Certificates) -> String {
 
 #[test]
 fn a_pipe_in_place_of_a_tls_file_exits_69_and_names_it() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     for name in ["ca.crt", "client.crt", "client.key"] {
         let certificates = Certificates::new();
         let server = speaking_tls(&certificates);
@@ -49,6 +50,7 @@ fn a_pipe_in_place_of_a_tls_file_exits_69_and_names_it() {
 
 #[test]
 fn a_pipe_in_place_of_the_password_file_exits_64_and_names_it() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let lab = Lab::at(server.url());
     let file = lab.folder().join("password");
@@ -59,9 +61,10 @@ fn a_pipe_in_place_of_the_password_file_exits_64_and_names_it() {
     assert!(said.contains(&shown) && said.contains("it is a pipe, not a regular file"), "{said}");
 }
 
-/// "Read such files once at start … and never read in the loop."
+/// rlock reads such files once, at the start, and never in the loop.
 #[test]
 fn a_reconnect_reads_no_file() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let server = speaking_tls(&certificates);
     let lab = Lab::at(url(&server, &certificates));

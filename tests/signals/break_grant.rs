@@ -9,7 +9,8 @@ fn break_grant(lab: &Lab) {
     assert!(ran.stdout.starts_with("broke the hold for write on 'k'"), "{ran:?}");
 }
 
-/// "The store says lost: TERM, grace, KILL, exit 76": a command that ignores TERM, and all of its group, is killed.
+/// The store says lost: TERM, grace, KILL, exit 76: a command that ignores TERM, and all of its
+/// group, is killed.
 #[test]
 fn a_command_that_ignores_term_is_killed_after_the_grace() {
     let lab = Lab::new();
@@ -24,7 +25,7 @@ fn a_command_that_ignores_term_is_killed_after_the_grace() {
     lab.assert_idle();
 }
 
-/// "Exit 76, even where the command then ends with 0", and with what it leaves behind in its group.
+/// Exit 76, even where the command then ends with 0, and with what it leaves behind in its group.
 #[test]
 fn a_command_that_ends_well_is_lost_all_the_same() {
     let lab = Lab::new();

@@ -1,14 +1,14 @@
 //! What SIGKILL of rlock does, and rlock as the first process of a pid namespace.
 
-use std::process::Command;
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::session::{Session, pid, until_dead};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, needs, wait_until};
 
-/// "If rlock is SIGKILLed the command dies too", and "`kill -9` frees it at once".
+/// If rlock is SIGKILLed the command dies too, and the lock is free at once.
 #[test]
 fn the_command_and_the_hold_die_with_rlock() {
     let lab = Lab::new();
@@ -23,7 +23,7 @@ fn the_command_and_the_hold_die_with_rlock() {
     lab.assert_idle();
 }
 
-/// "The death of a holder wakes those it blocked, at once": far from the length of any polling.
+/// The death of a holder wakes those it blocked, at once: far from the length of any polling.
 #[test]
 fn a_waiter_is_granted_what_a_killed_holder_held() {
     let lab = Lab::new();
@@ -57,16 +57,12 @@ fn a_killed_waiter_is_passed_over() {
 
 /// Starts a program as the first process of a new pid namespace, where that is allowed.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Session> {
-    let namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
-    let tried = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        println!("skipped: nobody may make a pid namespace here");
-        return None;
-    }
-    Some(Session::start(lab, [&namespace, words].concat()))
+    let unshare = needs::namespaces(&["--pid", "--fork", "--mount-proc", "--kill-child"])?;
+    let unshare = std::iter::once(unshare.get_program()).chain(unshare.get_args());
+    Some(Session::start(lab, unshare.chain(words.iter().map(OsStr::new))))
 }
 
-/// "As pid 1 it reaps what it inherits", and ends with the command's own code.
+/// As pid 1 it reaps what it inherits, and ends with the command's own code.
 #[test]
 fn as_the_first_process_it_reaps_what_it_inherits() {
     let lab = Lab::new();

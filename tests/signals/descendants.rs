@@ -21,7 +21,7 @@ fn until_the_shell_is_left(session: &Session) {
     wait_until("nothing but the shell runs", || session.members() == [session.pid()]);
 }
 
-/// "The store says lost: TERM, grace, KILL": for all that `sh -c 'a; b'` has started.
+/// The store says lost: TERM, grace, KILL: for all that `sh -c 'a; b'` has started.
 #[test]
 fn a_lost_command_leaves_nothing_behind() {
     let lab = Lab::new();

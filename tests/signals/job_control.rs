@@ -1,7 +1,8 @@
-//! rlock as a job of an interactive shell: "`rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work".
+//! rlock as a job of an interactive shell: `rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work.
 
 use crate::session::{FOREGROUND, IDLE, PROMPT, Session, script, until_in_foreground};
 use crate::support::Lab;
+use crate::support::needs::{self, skip_unless};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -9,6 +10,7 @@ const CTRL_Z: &str = "\x1a";
 /// Ctrl-Z stops the job and gives the shell its terminal back; `fg` goes on with it, time and again.
 #[test]
 fn ctrl_z_and_fg() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", "echo '<ready>'; n=0; while read -r line; do n=$((n + 1)); echo \"<$n $line>\"; done; exit 6");
     let mut shell = Session::shell(&lab);
@@ -37,6 +39,7 @@ fn ctrl_z_and_fg() {
 /// Ctrl-C ends the job, and what stood behind it on the line.
 #[test]
 fn ctrl_c_ends_the_job_and_the_loop_around_it() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", FOREGROUND);
     let mut shell = Session::shell(&lab);
@@ -66,6 +69,7 @@ done
 
 #[test]
 fn a_program_that_has_the_screen_suspends_itself_and_comes_back() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "screen", SCREEN);
     let mut shell = Session::shell(&lab);
@@ -89,6 +93,7 @@ fn a_program_that_has_the_screen_suspends_itself_and_comes_back() {
 
 #[test]
 fn a_pipeline() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let mut shell = Session::shell(&lab);
     shell.types("echo te''xt | rlock exec k -- cat | tr a-z A-Z\n");
@@ -107,6 +112,7 @@ fn a_pipeline() {
 /// A job in the background that wants to read is stopped by the terminal, and reads when it comes to the front.
 #[test]
 fn a_background_job_comes_to_the_front() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", "read -r line; echo \"<$line>\"; exit 4");
     let mut shell = Session::shell(&lab);
@@ -129,6 +135,7 @@ fn a_background_job_comes_to_the_front() {
 /// A job that goes on in the background and is ended by the shell's `kill`.
 #[test]
 fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", &format!("trap 'exit 4' TERM; {IDLE}"));
     let mut shell = Session::shell(&lab);
@@ -147,6 +154,7 @@ fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
 /// Ctrl-Z while it waits, and fg: it still waits, at its old place.
 #[test]
 fn a_wait_is_stopped_and_goes_on() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut shell = Session::shell(&lab);

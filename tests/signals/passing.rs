@@ -24,8 +24,9 @@ fn echoing() -> String {
     format!("exec 3<&0; {traps}cat <&3 & echo ready; while kill -0 $! 2>/dev/null; do wait $!; done; exit 9")
 }
 
-/// "TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CONT are passed on, each as it comes": once each, in the order in which they were sent,
-/// twice if sent twice; and "the command decides": with which code it ends.
+/// TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CONT are passed on, each as it comes: once each, in the
+/// order in which they were sent, twice if sent twice; and "the command decides": with which code
+/// it ends.
 #[test]
 fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     let lab = Lab::new();
@@ -45,7 +46,7 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     lab.assert_idle();
 }
 
-/// "rlock is transparent, the command decides": also when it decides to end.
+/// rlock is transparent, the command decides: also when it decides to end.
 #[test]
 fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
     let lab = Lab::new();

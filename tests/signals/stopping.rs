@@ -4,6 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{Session, pid, until_state};
 use crate::support::Lab;
+use crate::support::needs::{self, skip_unless};
 
 /// Does for its job what a shell does, without a terminal: gives it a group of its own and waits for it. Without such a one the kernel
 /// lets no SIGTSTP stop a process, since nobody could continue it.
@@ -21,9 +22,10 @@ fn keep(lab: &Lab, words: &[&str]) -> (Session, Pid) {
 /// A command that says its process id and then each USR1, until TERM.
 const COMMAND: &str = "trap 'echo usr1' USR1; trap 'exit 3' TERM; sleep 1000 & echo command $$; while :; do wait; done";
 
-/// "TSTP stops command and rlock", CONT continues both, time and again.
+/// TSTP stops command and rlock, CONT continues both, time and again.
 #[test]
 fn tstp_stops_both_and_cont_continues_both() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (mut session, rlock) = keep(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
     session.output.expect("command ");
@@ -60,6 +62,7 @@ fn without_anybody_to_continue_it_rlock_goes_on() {
 /// Who stops the command alone, by SIGSTOP, stops nothing else, and can continue it alone.
 #[test]
 fn the_command_can_be_stopped_and_continued_alone() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (mut session, rlock) = keep(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
     session.output.expect("command ");
@@ -77,6 +80,7 @@ fn the_command_can_be_stopped_and_continued_alone() {
 /// One that waits stops too; a grant that comes meanwhile is taken up when it goes on.
 #[test]
 fn a_waiter_stops_and_goes_on() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let holder = lab.hold("k");
     let (mut session, rlock) = keep(&lab, &["exec", "-v", "k", "--", "echo", "granted"]);

@@ -5,12 +5,13 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::session::{FOREGROUND, IDLE, Session, script, until_in_foreground};
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_BACKSLASH: &str = "\x1c";
 
-/// "What the terminal already sent to the command's group is not sent twice."
+/// What the terminal already sent to the command's group is not sent twice.
 #[test]
 fn ctrl_c_reaches_the_command_once() {
     let lab = Lab::new();
@@ -55,9 +56,11 @@ fn ctrl_c_cancels_a_wait() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// "A script on a terminal: Ctrl-C ends the script and the command", whatever shell runs it; also while it waits.
+/// A script on a terminal: Ctrl-C ends the script and the command, whatever shell runs it; also
+/// while it waits.
 #[test]
 fn ctrl_c_ends_a_script_and_its_command() {
+    skip_unless!(needs::programs(&["bash"]));
     for shell in ["sh", "bash"] {
         let lab = Lab::new();
         script(&lab, "script", "rlock exec k -- sh -c 'echo ready; exec sleep 1000'; echo after");
@@ -83,6 +86,7 @@ fn ctrl_c_ends_a_script_and_its_command() {
 /// A command that handles Ctrl-C and goes on leaves the script going on too.
 #[test]
 fn a_script_goes_on_when_its_command_handles_ctrl_c() {
+    skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", &format!("trap 'exit 4' INT; {IDLE}"));
     script(&lab, "script", "rlock exec k -- sh job; echo after $?");
@@ -126,6 +130,7 @@ fn a_hang_up_reaches_the_command() {
 /// The same for a command that does nothing about it, below a shell with job control and one without.
 #[test]
 fn a_hang_up_ends_the_command() {
+    skip_unless!(needs::programs(&["bash"]));
     for words in
         [&["rlock"][..], &["sh", "-c", "rlock \"$@\"; true", "sh"], &["bash", "-ic", "rlock \"$@\"; true", "bash"]]
     {
@@ -139,7 +144,8 @@ fn a_hang_up_ends_the_command() {
     }
 }
 
-/// "stdin, stdout, stderr are the command's own, untouched": with a terminal they are that terminal, set as it was.
+/// stdin, stdout, stderr are the command's own, untouched: with a terminal they are that terminal,
+/// set as it was.
 #[test]
 fn the_terminal_is_the_commands_own_and_set_as_it_was() {
     let lab = Lab::new();

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::session::{Session, pid, script, until_dead, until_state};
+use crate::support::needs::{self, skip_unless};
 use crate::support::servers::Kind;
 use crate::support::{Lab, wait_until};
 
@@ -54,9 +55,10 @@ fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
-/// "At `deadline − grace` TERM to the command's whole tree, before `deadline` KILL."
+/// At `deadline − grace` the command's whole tree gets TERM, and before `deadline` KILL.
 #[test]
 fn lost_lock_ends_processes_in_other_groups_and_sessions() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (mut session, tree) = run(&lab, &["--grace", "100ms"]);
     break_grant(&lab);
@@ -68,6 +70,7 @@ fn lost_lock_ends_processes_in_other_groups_and_sessions() {
 /// The same where the command shares rlock's process group.
 #[test]
 fn lost_lock_ends_the_whole_tree_on_a_terminal() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (mut session, _, tree) = run_on_terminal(&lab);
     break_grant(&lab);
@@ -76,7 +79,8 @@ fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     lab.assert_idle();
 }
 
-/// "Every descendant but daemons: those in a session of their own whose parent is gone."
+/// The tree is every descendant except for daemons: those in a session of their own whose parent is
+/// gone.
 #[test]
 fn daemon_outlives_a_lost_lock() {
     let lab = Lab::new();
@@ -101,10 +105,11 @@ fn rest_of_a_lost_tree_has_its_grace() {
     assert_eq!(session.code(), 76);
 }
 
-/// "If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms": the limit here is
+/// If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms: the limit here is
 /// far beyond that, for the machine may be busy.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along() {
+    skip_unless!(needs::programs(&["perl"]));
     for with_group in [false, true] {
         let lab = Lab::new();
         let (mut session, tree) = run(&lab, &[]);
@@ -123,6 +128,7 @@ fn killed_rlock_takes_its_whole_tree_along() {
 /// The same on a terminal, where rlock's group is the command's as well.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
+    skip_unless!(needs::programs(&["perl"]));
     for with_group in [false, true] {
         let lab = Lab::new();
         let (_session, rlock, tree) = run_on_terminal(&lab);
@@ -137,10 +143,11 @@ fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     }
 }
 
-/// "And nobody else is let in before": a waiter that is granted the lock of a killed holder finds
-/// nothing of the holder's tree.
+/// Nobody else is let in before the tree is gone: a waiter that is granted the lock of a killed
+/// holder finds nothing of the holder's tree.
 #[test]
 fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
+    skip_unless!(needs::programs(&["perl"]));
     for _ in 0..10 {
         let lab = Lab::new();
         let (session, tree) = run(&lab, &[]);
@@ -163,10 +170,7 @@ fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
 /// A holder whose user has changed is not sent the signal of PR_SET_PDEATHSIG.
 #[test]
 fn killed_rlock_of_root_takes_a_command_of_another_user_along() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can start a command as another user");
-        return;
-    }
+    skip_unless!(needs::root("start a command as another user"));
     let lab = Lab::new();
     let job = "echo pid $$; sh -c 'echo pid $$; exec setsid sleep 1000' & wait";
     let words = ["exec", "k", "--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", job];
@@ -176,7 +180,7 @@ fn killed_rlock_of_root_takes_a_command_of_another_user_along() {
     tree.into_iter().for_each(until_dead);
 }
 
-/// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
+/// The command leads no process group, so setsid(1) and setsid(2) work as without rlock.
 #[test]
 fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     let lab = Lab::new();
@@ -189,8 +193,8 @@ fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     lab.assert_idle();
 }
 
-/// "A signal reaches the command once, whether it was sent to rlock … or, where there is no
-/// terminal, to rlock's group."
+/// A signal reaches the command once, whether it was sent to rlock or, where there is no terminal,
+/// to rlock's group.
 #[test]
 fn signal_to_the_group_of_rlock_reaches_the_command_once() {
     let lab = Lab::new();
@@ -237,6 +241,7 @@ fn command_dies_with_rlock_even_without_its_guardian() {
 /// A killed guardian is replaced, and its successor ends the tree as well.
 #[test]
 fn command_survives_its_guardian_and_is_guarded_again() {
+    skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (session, tree) = run(&lab, &[]);
     let rlock = session.pid();
@@ -277,6 +282,7 @@ impl HangingProgram {
 /// held.
 #[test]
 fn program_that_cannot_be_opened_is_given_up_before_the_lease_ends() {
+    skip_unless!(Kind::Redis7.is_present());
     let lab = Lab::on(Kind::Redis7);
     let _program = HangingProgram::new(&lab);
     let mut session = Session::rlock(&lab, ["exec", "--ttl", "3s", "--grace", "100ms", "k", "--", "./slow"]);

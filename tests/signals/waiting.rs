@@ -7,7 +7,8 @@ use rustix::process::Signal;
 use crate::session::{Session, until_state};
 use crate::support::Lab;
 
-/// "While waiting, a signal cancels the place in the queue and rlock exits 128+n without starting anything."
+/// While waiting, a signal cancels the place in the queue and rlock exits 128+n without starting
+/// anything.
 #[test]
 fn a_signal_cancels_the_place_in_the_queue() {
     let lab = Lab::new();

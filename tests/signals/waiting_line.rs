@@ -1,4 +1,4 @@
-//! "On a terminal a wait of more than a second shows the same while it lasts."
+//! On a terminal, a wait of more than a second shows the holders while it lasts.
 
 use std::fs;
 use std::time::{Duration, Instant};

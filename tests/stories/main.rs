@@ -1,5 +1,5 @@
-//! The stories: sections 2 and 3 of the design, told scene by scene on the bare model, on the embedded store and on each server,
-//! with equal answers and equal tables after every step.
+//! The stories: the lock model of docs/design.md, told scene by scene on the bare model, on the
+//! embedded store and on each server, with equal answers and equal tables after every step.
 //!
 //! tests/stories/NAME.story reads as follows; a scene starts with an empty table, and ends with everybody leaving.
 //!
@@ -35,7 +35,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::{model, program};
-use support::servers::Kind;
 
 /// Makes a test of each story on each engine.
 macro_rules! stories {
@@ -53,25 +52,7 @@ macro_rules! stories {
                 super::program::tell(&super::path(stringify!($name)));
             }
 
-            #[test]
-            fn on_redis_6() {
-                super::program::tell_on(super::Kind::Redis6, &super::path(stringify!($name)));
-            }
-
-            #[test]
-            fn on_redis_7() {
-                super::program::tell_on(super::Kind::Redis7, &super::path(stringify!($name)));
-            }
-
-            #[test]
-            fn on_redis_8() {
-                super::program::tell_on(super::Kind::Redis8, &super::path(stringify!($name)));
-            }
-
-            #[test]
-            fn on_valkey_9() {
-                super::program::tell_on(super::Kind::Valkey9, &super::path(stringify!($name)));
-            }
+            crate::support::servers::on_each_kind!(|kind| super::program::tell_on(kind, &super::path(stringify!($name))));
         })*
     };
 }

@@ -1,4 +1,4 @@
-# A claim against what its ancestors hold on an overlapping span of the same resource: the table of section 3, row by row, with
+# A claim against what its ancestors hold on an overlapping span of the same resource: the table of docs/design.md#nesting, row by row, with
 # nobody else about. A nested claim covered by an ancestor's hold has the ancestor's token.
 
 == Below a read: a read at once, nothing more

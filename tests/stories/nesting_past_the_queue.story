@@ -1,4 +1,4 @@
-# The table of section 3 again, with somebody queued: a nested claim is granted past him, for he waits for the ancestor, who ends
+# The table of docs/design.md#nesting again, with somebody queued: a nested claim is granted past him, for he waits for the ancestor, who ends
 # no sooner than its child.
 
 == Below a read, past a queued writer

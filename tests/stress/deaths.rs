@@ -53,7 +53,7 @@ fn a_waiter_that_is_killed_blocks_nobody() {
     lab.assert_idle();
 }
 
-/// "`kill -9` frees it at once", and those who come next come together.
+/// `kill -9` of a holder frees the lock at once, and those who come next come together.
 #[test]
 fn all_readers_get_what_a_killed_writer_held() {
     let lab = Lab::new();
@@ -121,7 +121,7 @@ fn several_claims_outlive_those_in_their_way_one_by_one() {
     lab.assert_idle();
 }
 
-/// "If rlock is SIGKILLed, the tree dies": nested rlocks die as well, and their holds end.
+/// If rlock is SIGKILLed, the tree dies: nested rlocks die as well, and their holds end.
 #[test]
 fn nested_hold_ends_with_a_killed_ancestor() {
     let lab = Lab::new();

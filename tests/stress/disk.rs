@@ -6,14 +6,11 @@ use std::process::Stdio;
 use super::support::small_disk::SmallDisk;
 use super::support::{Lab, Ran, Running};
 
-/// "69: the store cannot be reached or used; the command was not started"
+/// A store that cannot be used exits 69, and the command is not started.
 #[test]
 fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
     let lab = Lab::new();
-    let Some(disk) = SmallDisk::mount(lab.folder(), "64k") else {
-        eprintln!("not tested: nothing may be mounted here");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(lab.folder(), "64k") else { return };
     let on_disk = |words: &[&str]| {
         let mut command = lab.rlock(words);
         command.env("RLOCK_STORE", format!("file://{}/store", disk.place().display()));

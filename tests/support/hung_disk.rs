@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::needs::left_out;
+
 /// A file system in user space that nobody serves: whoever looks for a file there waits. Unmounted
 /// when dropped.
 pub(crate) struct HungDisk {
@@ -16,18 +18,21 @@ pub(crate) struct HungDisk {
 }
 
 impl HungDisk {
-    /// In a folder inside `folder`. None where nothing may be mounted.
+    /// Mounts it in a folder inside `folder`, if this machine lets the tests mount.
     pub(crate) fn mount(folder: &Path) -> Option<Self> {
         let place = folder.join("hung");
         fs::create_dir(&place).expect("a folder can be made");
-        let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+        let Ok(fuse) = OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
+            left_out("/dev/fuse cannot be opened");
+            return None;
+        };
         let text = |bytes: &[u8]| CString::new(bytes).expect("it has no NUL");
         let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
         let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
         // SAFETY: all of these are texts that end in NUL and live as long as the call.
         let mounted =
             unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
-        mounted.then_some(Self { place, _fuse: fuse })
+        (mounted || left_out("no fuse file system can be mounted")).then_some(Self { place, _fuse: fuse })
     }
 
     /// The path of a file there.

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
 pub(crate) mod hung_disk;
+pub(crate) mod needs;
 pub(crate) mod random;
 pub(crate) mod servers;
 pub(crate) mod small_disk;

@@ -1,7 +1,8 @@
 //! Redis and Valkey servers of a test's own: started in a temporary folder, gone with the test,
 //! also where it is killed.
 //!
-//! The programs are those that tests/run names in the environment. No server listens on a known
+//! The programs are those that tests/run names in the environment; a test that starts one asks
+//! [`Kind::is_present`] first. No server listens on a known
 //! port: a unix socket it has always, TCP and TLS where the test asks for them, on ports that were
 //! free. Nothing is written to the disk unless the test asks for it.
 //!
@@ -28,7 +29,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use self::certificates::Certificates;
-use super::{DEADLINE, wait_until};
+use super::{DEADLINE, needs, wait_until};
 
 /// A server that rlock is tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +48,54 @@ impl Kind {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Redis6, Self::Redis7, Self::Redis8, Self::Valkey9];
 
-    /// The path of the program.
-    ///
-    /// # Panics
-    /// Where the environment does not name it.
-    pub(crate) fn program(self) -> OsString {
-        let variable = match self {
+    /// Whether this machine has it; if not, a line says why the test does not run.
+    pub(crate) fn is_present(self) -> bool {
+        !Self::present_among(&[self]).is_empty()
+    }
+
+    /// Those that this machine has; a line names the others.
+    pub(crate) fn present() -> Vec<Self> {
+        Self::present_among(&Self::ALL)
+    }
+
+    /// Runs a test on it if this machine has it.
+    pub(crate) fn run(self, test: impl FnOnce(Self)) {
+        if self.is_present() {
+            test(self);
+        }
+    }
+
+    fn present_among(kinds: &[Self]) -> Vec<Self> {
+        let (present, absent): (Vec<Self>, Vec<Self>) = kinds.iter().partition(|kind| kind.program().is_some());
+        let named = |kinds: Vec<Self>| kinds.into_iter().map(Self::variable).collect::<Vec<_>>().join(", ");
+        let (impossible, missing): (Vec<Self>, Vec<Self>) = absent.into_iter().partition(|kind| kind.is_impossible());
+        if !missing.is_empty() {
+            needs::left_out(&format!("no server in {}: tests/run brings them", named(missing)));
+        }
+        if !impossible.is_empty() {
+            needs::excused(&format!("no server for this processor in {}", named(impossible)));
+        }
+        if present.is_empty() || needs::programs(&["setpriv"]) { present } else { Vec::new() }
+    }
+
+    /// The variable that names the program.
+    fn variable(self) -> &'static str {
+        match self {
             Self::Redis6 => "RLOCK_REDIS_6",
             Self::Redis7 => "RLOCK_REDIS_7",
             Self::Redis8 => "RLOCK_REDIS_8",
             Self::Valkey9 => "RLOCK_VALKEY_9",
-        };
-        std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set: run the tests by tests/run"))
+        }
+    }
+
+    /// Whether tests/run knows no such server for this processor.
+    fn is_impossible(self) -> bool {
+        std::env::var_os(self.variable()).is_some_and(|program| program == "none")
+    }
+
+    /// The path of the program.
+    fn program(self) -> Option<OsString> {
+        std::env::var_os(self.variable()).filter(|program| program != "none")
     }
 }
 
@@ -124,6 +161,11 @@ impl Setup {
             self.options.extend([option.to_owned(), value]);
         }
         self
+    }
+
+    /// The same, if this machine has the server.
+    pub(crate) fn start_if_present(self) -> Option<Server> {
+        self.kind.is_present().then(|| self.start())
     }
 
     /// Starts it and waits until it answers.
@@ -338,7 +380,8 @@ fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
     // Whatever happens to the test, the server ends: the kernel kills it with the thread that
     // started it.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(setup.kind.program());
+    let program = setup.kind.program().expect("the test asked whether the server is present");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     let own = match &setup.role {
         Role::Plain => COPIES.to_vec(),
         Role::Node => [&COPIES[..], &["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"]].concat(),
@@ -406,3 +449,31 @@ fn answers(folder: &Path) -> bool {
         Err(error) => error.code() == Some("NOAUTH"),
     }
 }
+
+/// Makes a test of a function that takes the kind of server: one for each kind.
+#[allow(unused_macros, reason = "some test crates name the kinds themselves")]
+macro_rules! on_each_kind {
+    ($test:expr) => {
+        #[test]
+        fn on_redis_6() {
+            crate::support::servers::Kind::Redis6.run($test);
+        }
+
+        #[test]
+        fn on_redis_7() {
+            crate::support::servers::Kind::Redis7.run($test);
+        }
+
+        #[test]
+        fn on_redis_8() {
+            crate::support::servers::Kind::Redis8.run($test);
+        }
+
+        #[test]
+        fn on_valkey_9() {
+            crate::support::servers::Kind::Valkey9.run($test);
+        }
+    };
+}
+#[allow(unused_imports, reason = "some test crates name the kinds themselves")]
+pub(crate) use on_each_kind;

@@ -122,7 +122,7 @@ fn the_command_is_signalled_alone_and_with_its_group() {
     assert_eq!(run(&stubborn, Group::Own, |child, _| child.kill()), Ended::Signal(9));
 }
 
-/// "The command leads no process group, so setsid(1) and setsid(2) work as without rlock."
+/// The command leads no process group, so setsid(1) and setsid(2) work as without rlock.
 #[test]
 fn command_leads_no_group_and_has_that_of_rlock_where_it_is_shared() {
     let _one = one_test_at_a_time();
@@ -191,7 +191,7 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let job =
-        "(trap '' TERM; exec setsid sleep 1000) & while [ $(ps -o comm= $!) != sleep ]; do :; done; kill -STOP $$";
+        "(trap '' TERM; exec setsid sleep 1000) & while [ $(cat /proc/$!/comm) != sleep ]; do :; done; kill -STOP $$";
     let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
     assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
     child.terminate();
@@ -206,7 +206,7 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     child.reap_guardian().unwrap();
 }
 
-/// "It starts with the dispositions and the mask that rlock was started with": no handler,
+/// It starts with the dispositions and the mask that rlock was started with: no handler,
 /// nothing blocked or ignored.
 #[test]
 fn the_command_inherits_nothing_of_our_signals() {

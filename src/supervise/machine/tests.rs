@@ -183,7 +183,7 @@ fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
     assert_eq!(pass_time(&mut machine, DEADLINE * 2), killed.map(|action| (DEADLINE - START, action)));
 }
 
-/// "Renew at ttl/3": a start leaves time for that.
+/// Renew at ttl/3: a start leaves time for that.
 #[test]
 fn start_may_take_half_of_the_time_that_is_left() {
     let leased = machine(Column::Starting, Some(DEADLINE));
@@ -342,7 +342,7 @@ fn a_command_that_is_continued_past_its_deadline_is_killed_instead() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), DEADLINE), kill);
 }
 
-/// "TSTP stops command and rlock", and with a lease to lose all that the command has started.
+/// TSTP stops command and rlock, and with a lease to lose all that the command has started.
 #[test]
 fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));

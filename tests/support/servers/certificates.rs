@@ -62,7 +62,7 @@ impl Certificates {
 
     fn openssl(&self, words: &str) {
         let output = Command::new("openssl").args(words.split(' ')).current_dir(self.folder.path()).output();
-        let output = output.expect("tests/run installs openssl");
+        let output = output.expect("the test asked whether openssl is installed");
         assert!(output.status.success(), "openssl {words}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
 }

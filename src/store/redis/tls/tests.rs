@@ -18,6 +18,7 @@ use super::super::link::{Address, Link, now};
 use super::super::target::Target;
 use super::super::trouble::{Stage, Trouble};
 use super::*;
+use crate::needs::{self, skip_unless};
 
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +56,7 @@ impl Certificates {
             .args(["-out", &format!("{file}.pem"), "-keyout", &format!("{file}.key")])
             .current_dir(self.0.path())
             .output()
-            .expect("openssl makes the certificates of this test: install it, or run the tests by tests/run");
+            .expect("the test asked whether openssl is installed");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
@@ -128,6 +129,7 @@ fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
 
 #[test]
 fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let pong = || Ok(Value::SimpleString("PONG".to_owned()));
     assert_eq!(made.asked("localhost", false, &made.trusting("localhost")), pong());
@@ -141,6 +143,7 @@ fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
 /// where its very certificate is named.
 #[test]
 fn an_authority_is_believed_as_a_server_that_is_named_itself() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     made.make_authority("own", "localhost");
     made.make_authority("other", "localhost");
@@ -172,6 +175,7 @@ fn an_authority_is_believed_as_a_server_that_is_named_itself() {
 
 #[test]
 fn a_client_shows_the_certificate_that_it_has() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
     let nothing = made.trusting("localhost");
@@ -182,6 +186,7 @@ fn a_client_shows_the_certificate_that_it_has() {
 
 #[test]
 fn files_of_no_use_are_told() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -203,6 +208,7 @@ fn files_of_no_use_are_told() {
 #[test]
 fn bytes_come_through_however_they_are_cut() {
     let long = vec![b'x'; 1 << 20];
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let config = made.server("localhost", false);
     let expected = long.clone();
@@ -237,6 +243,7 @@ fn bytes_come_through_however_they_are_cut() {
 /// What rustls has decrypted no descriptor tells of.
 #[test]
 fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let config = made.server("localhost", false);
     let (address, server) = serve(move |stream| {
@@ -253,6 +260,7 @@ fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
 
 #[test]
 fn a_server_that_speaks_no_tls_is_told() {
+    skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let (address, server) = serve(|mut stream| {
         stream.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").unwrap();

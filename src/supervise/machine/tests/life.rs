@@ -118,7 +118,7 @@ impl Life {
 }
 
 proptest! {
-    /// "The command is gone before the store may grant another", whatever the renewals do; and it
+    /// The command is gone before the store may grant another, whatever the renewals do; and it
     /// is not disturbed before it must be.
     #[test]
     fn no_command_outlives_its_deadline_and_none_ends_early(steps in steps(), group: bool, code: u8) {

@@ -1,4 +1,5 @@
 -- The head of every script but renew_alone: arguments, resources, the clock, records, counters.
+-- docs/protocol.md describes the keys, the records, and what a script does step by step.
 --
 -- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | what
 -- the operation takes

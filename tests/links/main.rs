@@ -1,0 +1,148 @@
+//! The pages for people who work on rlock lead somewhere: their links, the anchors in them, the paths
+//! that they cite, and the pages that the source cites.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The pages beside those in docs/.
+const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
+
+/// Folders whose files may cite a page.
+const SOURCES: [&str; 3] = ["src", "tests", "benches"];
+
+#[test]
+fn every_link_of_a_page_leads_somewhere() {
+    let broken: Vec<_> = pages().iter().flat_map(|page| broken_links(page, &text(page))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_path_that_a_page_cites_exists() {
+    let broken: Vec<_> = pages().iter().flat_map(|page| broken_paths(page, &text(page))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_page_that_the_source_cites_exists() {
+    let mut sources = vec![PathBuf::from("build.rs")];
+    SOURCES.iter().for_each(|folder| files_below(Path::new(folder), &mut sources));
+    // This file cites pages that are not there.
+    sources.retain(|file| !file.starts_with("tests/links"));
+    let broken: Vec<_> = sources.iter().flat_map(|file| broken_citations(file, &text(file))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn link_path_or_citation_without_a_target_is_reported() {
+    let page = Path::new("docs/design.md");
+    let links = "[a](protocol.md) [b](nowhere.md) [c](#the-one-rule) [d](#nowhere) [e](../README.md#installing) \
+                 [f](https://example.com/x)\n```\n[g](nowhere.md)\n```\n";
+    assert_eq!(broken_links(page, links).len(), 2);
+    let paths =
+        "`src/lock/table.rs` `src/nowhere.rs` `src/cmd/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
+    assert_eq!(broken_paths(page, paths).len(), 2);
+    let citations = "docs/design.md docs/design.md#nesting, docs/nowhere.md (docs/design.md#nowhere).";
+    assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);
+}
+
+/// The links `[…](target)` that lead to no file or to no heading. Addresses in the web are not asked.
+fn broken_links(page: &Path, text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let local = targets.filter(|target| !target.contains("://"));
+    local.filter_map(|target| broken(page, page.parent().unwrap_or(Path::new("")), target)).collect()
+}
+
+/// The paths between backticks that do not exist. Of a path with a placeholder such as NAME, what
+/// comes before it has to exist.
+fn broken_paths(page: &Path, text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let cited = prose.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next());
+    let folders = folders();
+    let paths = cited.filter(|path| path.split_once('/').is_some_and(|(folder, _)| folders.contains(folder)));
+    let missing = paths.filter(|path| {
+        let certain = path.split(['*', '…']).next().unwrap_or_default();
+        let certain = certain.split_once("/NAME").map_or(certain, |(folder, _)| folder);
+        !root().join(certain).exists()
+    });
+    missing.map(|path| format!("{}: `{path}` does not exist", page.display())).collect()
+}
+
+/// The pages that a source cites by their paths from the root and that do not exist, or lack the
+/// heading.
+fn broken_citations(file: &Path, text: &str) -> Vec<String> {
+    let ends = |c: char| c.is_whitespace() || "()[]`'\",;:".contains(c);
+    let words = text.split(ends).map(|word| word.trim_end_matches('.'));
+    let is_page = |word: &str| {
+        let path = word.split('#').next().unwrap_or_default();
+        path.starts_with("docs/") && path.ends_with(".md") || PAGES.contains(&path)
+    };
+    words.filter(|word| is_page(word)).filter_map(|word| broken(file, Path::new(""), word)).collect()
+}
+
+/// Says what is wrong with a target, which is a path from `folder`, a heading of `from`, or both.
+fn broken(from: &Path, folder: &Path, target: &str) -> Option<String> {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = if path.is_empty() { from.to_owned() } else { folder.join(path) };
+    if !root().join(&file).exists() {
+        return Some(format!("{}: '{target}' leads to no file", from.display()));
+    }
+    let is_found = anchor.is_empty() || anchors(&text(&file)).contains(anchor);
+    (!is_found).then(|| format!("{}: '{target}' leads to no heading", from.display()))
+}
+
+/// The anchors of the headings of a page, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let prose = prose(text);
+    let headings = prose.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| {
+        let kept = heading.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// A page without its blocks of code.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            prose.extend([line, "\n"]);
+        }
+    }
+    prose
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<_> = PAGES.map(PathBuf::from).into();
+    files_below(Path::new("docs"), &mut pages);
+    pages
+}
+
+/// The folders of the package, by which a path is told from other words between backticks.
+fn folders() -> BTreeSet<String> {
+    let entries = fs::read_dir(root()).expect("the package can be read").map(|entry| entry.expect("an entry"));
+    let folders = entries.filter(|entry| entry.path().is_dir() && entry.file_name() != "target");
+    folders.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(root().join(folder)).expect("the folder can be read") {
+        let entry = entry.expect("the folder can be read");
+        let path = folder.join(entry.file_name());
+        if entry.path().is_dir() { files_below(&path, found) } else { found.push(path) }
+    }
+}
+
+fn text(file: &Path) -> String {
+    let bytes = fs::read(root().join(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
