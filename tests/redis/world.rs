@@ -15,7 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::support::servers::{Kind, Server};
 use crate::support::{DEADLINE, Lab, Running, wait_until};
 
-/// Runs a test on each kind of server that this machine has, at the same time. A thread that fails has the name of its server.
+/// Runs a test on each kind of server that this machine has, at the same time. A thread that fails
+/// has the name of its server.
 pub(crate) fn on_each(test: impl Fn(Lab) + Sync) {
     each(|kind| test(Lab::on(kind)));
 }

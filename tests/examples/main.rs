@@ -1,0 +1,177 @@
+//! The files in examples/ do what they say. A shell runs their commands with the real program; the
+//! programs that they name are scripts that print their name and arguments.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Lab, RLOCK, Ran, Running};
+
+/// The text of an example.
+fn example(name: &str) -> String {
+    fs::read_to_string(path(name)).expect("the package has its examples")
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+/// A lab whose folder has a script for each of these programs.
+fn lab_with(programs: &[&str]) -> Lab {
+    let lab = Lab::new();
+    for program in programs {
+        let path = lab.folder().join(program);
+        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder can be made");
+        fs::write(&path, "#!/bin/sh\necho \"${0##*/}${*:+ $*}\"\n").expect("a file can be made");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
+    }
+    lab
+}
+
+/// A shell that runs a command as cron and CI do, with rlock in the PATH and the lab's folder as
+/// its home.
+fn shell(lab: &Lab, command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    settle(lab, &mut shell);
+    shell.args(["-c", command]).env("HOME", lab.folder()).current_dir(lab.folder());
+    shell
+}
+
+fn settle(lab: &Lab, command: &mut Command) {
+    let rlock = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
+    lab.settle(command);
+    command.env("PATH", format!("{rlock}:{}", std::env::var("PATH").unwrap_or_default()));
+}
+
+/// The commands of a crontab, as cron gives them to the shell.
+fn crontab() -> Vec<String> {
+    let text = example("crontab");
+    let jobs = text.lines().filter(|line| line.starts_with(|c: char| c == '*' || c.is_ascii_digit()));
+    jobs.map(|job| {
+        let command = job.splitn(6, ' ').last().expect("five fields of time stand before the command");
+        assert!(command.starts_with("rlock "), "{job}");
+        command.replace("\\%", "%")
+    })
+    .collect()
+}
+
+#[test]
+fn crontab_jobs_run_and_print_nothing_of_rlock() {
+    let lab = lab_with(&["bin/sync", "bin/backup", "bin/report", "bin/archive"]);
+    let printed: Vec<_> = crontab().iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
+    let [sync, backup, report, archive] = &printed[..] else { panic!("{} jobs", printed.len()) };
+    sync.printed("sync\n");
+    backup.printed("backup\n");
+    report.printed("report\n");
+    let date = archive.stdout.strip_prefix("archive ").expect("its name and the date");
+    assert_eq!((archive.code(), date.len()), (Some(0), "2026-11-22\n".len()), "{archive:?}");
+    lab.assert_idle();
+}
+
+#[test]
+fn crontab_job_is_skipped_silently_while_the_sync_runs() {
+    let lab = lab_with(&["bin/sync"]);
+    let holder = lab.hold("sync");
+    Ran::of(&mut shell(&lab, &crontab()[0])).silently(0);
+    holder.end().silently(0);
+}
+
+#[test]
+fn crontab_backup_waits_for_the_sync() {
+    let lab = lab_with(&["bin/backup"]);
+    let holder = lab.hold("sync");
+    let backup = Running::start(&mut shell(&lab, &crontab()[1]));
+    lab.until_waiting("sync", 1);
+    holder.end().silently(0);
+    assert_eq!(backup.end().stdout, "backup\n");
+}
+
+/// The settings of a unit: each with its section.
+fn unit(name: &str) -> Vec<(String, String, String)> {
+    let mut section = String::new();
+    let mut settings = Vec::new();
+    for line in example(name).lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(header) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = header.to_owned();
+        } else {
+            let (key, value) = line.split_once('=').expect("a setting");
+            settings.push((section.clone(), key.to_owned(), value.to_owned()));
+        }
+    }
+    settings
+}
+
+fn setting(unit: &[(String, String, String)], section: &str, key: &str) -> String {
+    let mut found = unit.iter().filter(|setting| (setting.0.as_str(), setting.1.as_str()) == (section, key));
+    found.next().unwrap_or_else(|| panic!("[{section}] has no {key}")).2.clone()
+}
+
+#[test]
+fn service_runs_its_command_and_takes_busy_as_no_failure() {
+    let lab = lab_with(&["backup"]);
+    let service = unit("systemd/backup.service");
+    let rlock = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
+    let command = setting(&service, "Service", "ExecStart");
+    // systemd starts the words as they are; none of them is quoted.
+    let command = command.replacen("/usr/local/bin", &rlock, 1);
+    let command = command.replace("/usr/local/bin", &lab.folder().display().to_string());
+    Ran::of(&mut shell(&lab, &command)).printed("backup\n");
+    assert_eq!(setting(&service, "Service", "SuccessExitStatus"), rlock::exit::BUSY.to_string());
+}
+
+#[test]
+fn timer_belongs_to_the_service() {
+    let timer = unit("systemd/backup.timer");
+    assert!(path("systemd/backup.service").exists(), "a timer starts the service of its name");
+    assert!(!setting(&timer, "Timer", "OnCalendar").is_empty());
+    assert_eq!(setting(&timer, "Install", "WantedBy"), "timers.target");
+}
+
+#[test]
+fn ci_jobs_run() {
+    let lab = lab_with(&["integration-tests", "build", "deploy"]);
+    let text = example("gitlab-ci.yml");
+    let jobs: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("- ")).collect();
+    let run = |job: &str| Ran::of(shell(&lab, job).env("CI_COMMIT_SHA", "4711"));
+    let [integration, build, deploy] = jobs[..] else { panic!("{jobs:?}") };
+    run(integration).printed("integration-tests\n");
+    run(build).printed("build\n");
+    run(deploy).printed("deploy 4711\n");
+    assert!(text.contains(&format!("exit_codes: {}\n", rlock::exit::BUSY)));
+}
+
+/// The script with these arguments, started as a user would.
+fn script(lab: &Lab, name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(path(name));
+    settle(lab, &mut command);
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn nightly_script_waits_for_the_lock_and_runs_once() {
+    let lab = Lab::new();
+    Ran::of(&mut script(&lab, "nightly.sh", &[])).printed("collecting\nreporting\n");
+    let holder = lab.hold_by(["exec", "--read", "nightly"]);
+    let nightly = Running::start(&mut script(&lab, "nightly.sh", &[]));
+    lab.until_waiting("nightly", 1);
+    holder.end().silently(0);
+    assert_eq!(nightly.end().stdout, "collecting\nreporting\n");
+    lab.assert_idle();
+}
+
+#[test]
+fn rows_scripts_run_side_by_side_where_their_rows_differ() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["range-write", "rows", "300", "400"]);
+    Ran::of(&mut script(&lab, "rows.sh", &["100", "102"])).printed("row 100\nrow 101\nrow 102\n");
+    let waiter = Running::start(&mut script(&lab, "rows.sh", &["399", "401"]));
+    lab.until_waiting("rows", 1);
+    holder.end().silently(0);
+    assert_eq!(waiter.end().stdout, "row 399\nrow 400\nrow 401\n");
+    lab.assert_idle();
+}
