@@ -7,9 +7,9 @@ use redis::{Cmd, Value};
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::codec::{Call, NEEDED_MAX, Reply, Setting};
-use super::link::now;
-use super::route::{Heard, Judged, Route};
-use super::trouble::{Stage, Trouble, What};
+use super::failure::{ErrorKind, Failure, Stage};
+use super::transport::now;
+use super::transport::route::{Event, Route, Verdict};
 
 /// How long is waited before a server that can't answer at the moment is asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -45,7 +45,7 @@ impl<'r> Client<'r> {
     }
 
     /// Waits for a server that is down, as the holder of something on it does.
-    pub(super) fn insisting(self) -> Self {
+    pub(super) fn retry_while_down(self) -> Self {
         Self { insists: true, ..self }
     }
 
@@ -63,9 +63,9 @@ impl<'r> Client<'r> {
         for _ in 0..2 {
             while let Ok(Some(heard)) = route.advance() {
                 match heard {
-                    Heard::Answer(reply) if passed_over == 0 => return Reply::read(reply.ok()?).ok(),
-                    Heard::Answer(_) => passed_over -= 1,
-                    Heard::Message | Heard::NotSubscribed(_) => {}
+                    Event::Answer(reply) if passed_over == 0 => return Reply::read(reply.ok()?).ok(),
+                    Event::Answer(_) => passed_over -= 1,
+                    Event::Message | Event::SubscribeFailed(_) => {}
                 }
             }
         }
@@ -80,54 +80,56 @@ impl<'r> Client<'r> {
         call: &mut Call,
         setting: &Setting,
         mut passed_over: usize,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, Failure> {
         let mut whole = false;
         let mut met = None;
         loop {
             let command = if whole { call.eval(setting) } else { call.evalsha(setting) };
             let reply = match self.ask(command, std::mem::take(&mut passed_over)) {
                 Ok(reply) => reply,
-                Err(trouble) => {
+                Err(failure) => {
                     self.route.close();
-                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
+                    self.again_after(RETRY_AFTER, failure, &mut met)?;
                     continue;
                 }
             };
             match self.route.judge(reply) {
-                Judged::Answer(value) => match Reply::read(value) {
+                Verdict::Answer(value) => match Reply::read(value) {
                     Ok(Reply::Need(names)) if names.len() > NEEDED_MAX => {
-                        return Err(self.route.trouble(What::Strange));
+                        return Err(self.route.failure(ErrorKind::UnexpectedReply));
                     }
-                    Ok(Reply::Need(_)) if now() >= self.until => return Err(self.route.timed_out()),
+                    Ok(Reply::Need(_)) if now() >= self.until => return Err(self.route.timeout_failure()),
                     Ok(Reply::Need(names)) => call.extend(names),
                     Ok(reply) => return Ok(reply),
-                    Err(_) => return Err(self.route.trouble(What::Strange)),
+                    Err(_) => return Err(self.route.failure(ErrorKind::UnexpectedReply)),
                 },
-                Judged::NoScript => whole = true,
-                Judged::Elsewhere(redirect) => {
-                    if let Err(trouble) = self.route.follow(redirect) {
+                Verdict::NoScript => whole = true,
+                Verdict::Redirect(redirect) => {
+                    if let Err(failure) = self.route.follow(redirect) {
                         self.route.close();
-                        self.again_after(RETRY_AFTER, trouble, &mut met)?;
+                        self.again_after(RETRY_AFTER, failure, &mut met)?;
                     }
                 }
-                Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.trouble(What::Migrating), &mut met)?,
-                Judged::Trouble(trouble) => {
+                Verdict::TryAgain => {
+                    self.again_after(RETRY_AFTER, self.route.failure(ErrorKind::Migrating), &mut met)?
+                }
+                Verdict::Failure(failure) => {
                     self.route.close();
-                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
+                    self.again_after(RETRY_AFTER, failure, &mut met)?;
                 }
             }
         }
     }
 
     /// Sends a command and gives its answer.
-    pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Trouble> {
+    pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Failure> {
         let reply = self.ask(command, 0)?;
         self.judged(reply)
     }
 
     /// Sends a command, and before it, in the same breath, a question that the server need not
     /// answer.
-    pub(super) fn command_after(&mut self, question: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Trouble> {
+    pub(super) fn command_after(&mut self, question: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
         self.route.open()?;
         self.route.send(question);
         self.route.send(command);
@@ -136,17 +138,17 @@ impl<'r> Client<'r> {
         Ok((answer, self.judged(reply)?))
     }
 
-    fn judged(&mut self, reply: Result<Value, redis::ServerError>) -> Result<Value, Trouble> {
+    fn judged(&mut self, reply: Result<Value, redis::ServerError>) -> Result<Value, Failure> {
         match self.route.judge(reply) {
-            Judged::Answer(value) => Ok(value),
-            Judged::Trouble(trouble) => Err(trouble),
-            Judged::NoScript | Judged::Elsewhere(_) | Judged::TryAgain => {
-                Err(self.route.trouble(What::Closed(Stage::Used)))
+            Verdict::Answer(value) => Ok(value),
+            Verdict::Failure(failure) => Err(failure),
+            Verdict::NoScript | Verdict::Redirect(_) | Verdict::TryAgain => {
+                Err(self.route.failure(ErrorKind::Closed(Stage::Used)))
             }
         }
     }
 
-    fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
+    fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Failure> {
         if self.route.is_closed() {
             passed_over = 0;
             self.old_until = None;
@@ -162,29 +164,29 @@ impl<'r> Client<'r> {
         reply
     }
 
-    fn answer(&mut self, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
+    fn answer(&mut self, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Failure> {
         loop {
             match self.route.advance()? {
-                Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
-                Some(Heard::Answer(_)) => passed_over -= 1,
-                Some(Heard::Message | Heard::NotSubscribed(_)) => {}
+                Some(Event::Answer(reply)) if passed_over == 0 => return Ok(reply),
+                Some(Event::Answer(_)) => passed_over -= 1,
+                Some(Event::Message | Event::SubscribeFailed(_)) => {}
                 None => {
-                    if let Err(trouble) = self.wait() {
+                    if let Err(failure) = self.wait() {
                         if self.old_until.is_some() {
                             self.old = Some((self.route.split_off(), passed_over));
                         }
-                        return Err(trouble);
+                        return Err(failure);
                     }
                 }
             }
         }
     }
 
-    fn wait(&self) -> Result<(), Trouble> {
+    fn wait(&self) -> Result<(), Failure> {
         let until = self.old_until.map_or(self.until, |old| old.min(self.until));
         let left = until.saturating_sub(now());
         if left.is_zero() {
-            return Err(self.route.timed_out());
+            return Err(self.route.timeout_failure());
         }
         let timeout = Timespec::try_from(left).ok();
         let mut polled: Vec<_> = self
@@ -200,13 +202,13 @@ impl<'r> Client<'r> {
 
     /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what
     /// the last try met.
-    fn again_after(&self, pause: Duration, trouble: Trouble, met: &mut Option<Trouble>) -> Result<(), Trouble> {
-        let trouble = trouble.or_rather(met.take());
-        let is_final = !trouble.is_passing() || !self.insists && self.route.is_the_wrong_place(&trouble);
+    fn again_after(&self, pause: Duration, failure: Failure, met: &mut Option<Failure>) -> Result<(), Failure> {
+        let failure = failure.prefer(met.take());
+        let is_final = !failure.is_transient() || !self.insists && self.route.is_wrong_server(&failure);
         if is_final || now() + pause >= self.until {
-            return Err(trouble);
+            return Err(failure);
         }
-        *met = Some(trouble);
+        *met = Some(failure);
         let _ = poll(&mut [], Timespec::try_from(pause).ok().as_ref());
         Ok(())
     }

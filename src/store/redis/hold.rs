@@ -15,10 +15,11 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::codec::{self, Call, Reply, Setting};
 use super::conversation::{Answer, Conversation, Say, Unexpected};
-use super::link::{LISTING_MAX, REPLY_MAX, now};
+use super::failure::{ErrorKind, Failure, Stage};
 use super::piecemeal::{Next, Piecemeal};
-use super::route::{Heard, Judged, Redirect, Route};
-use super::trouble::{Stage, Trouble, What};
+use super::transport::link::{LISTING_MAX, REPLY_MAX};
+use super::transport::now;
+use super::transport::route::{Event, Redirect, Route, Verdict};
 use crate::lock::request::{Micros, Request};
 use crate::lock::resource::Resource;
 use crate::store::{Error, Grant, Hold, Obstruction, Released, Standing};
@@ -58,7 +59,7 @@ pub(super) struct RedisHold {
     has_failed: bool,
     /// When it is tried again, while there is no connection.
     retry_at: Option<Duration>,
-    trouble: Option<Trouble>,
+    failure: Option<Failure>,
     /// The server said that it does not take the request, or was not reached, and nothing was said
     /// to it before.
     was_not_taken: bool,
@@ -112,7 +113,7 @@ impl RedisHold {
             failures: 0,
             has_failed: false,
             retry_at: None,
-            trouble: None,
+            failure: None,
             was_not_taken: false,
             request,
             replicas,
@@ -121,7 +122,7 @@ impl RedisHold {
     }
 
     /// Connects if it is time to, and says what there is to say on the new connection.
-    fn connect(&mut self, now: Duration) -> Result<(), Trouble> {
+    fn connect(&mut self, now: Duration) -> Result<(), Failure> {
         if !self.route.is_closed() || self.conversation.is_over() || self.retry_at.is_some_and(|at| now < at) {
             return Ok(());
         }
@@ -169,21 +170,21 @@ impl RedisHold {
     }
 
     /// Takes in all that has arrived, and says what there is to say.
-    fn converse(&mut self, now: Duration) -> Result<(), Trouble> {
+    fn converse(&mut self, now: Duration) -> Result<(), Failure> {
         loop {
             self.connect(now)?;
             while let Some(heard) = self.route.advance()? {
                 match heard {
-                    Heard::Message => {
+                    Event::Message => {
                         let says = self.conversation.woken();
                         self.say_all(says, now);
                     }
-                    Heard::NotSubscribed(error) => self.not_subscribed(&error, now)?,
-                    Heard::Answer(reply) => self.answer(reply, now)?,
+                    Event::SubscribeFailed(error) => self.not_subscribed(&error, now)?,
+                    Event::Answer(reply) => self.answer(reply, now)?,
                 }
             }
             if self.limit().is_some_and(|limit| limit <= now) {
-                return Err(self.route.timed_out());
+                return Err(self.route.timeout_failure());
             }
             if let Some((_, say, others)) = self.put_off.take_if(|(at, ..)| *at <= now) {
                 self.say(say, others, false, now);
@@ -212,29 +213,29 @@ impl RedisHold {
         self.unanswered.front().map(|sent| sent.at.saturating_add(patience))
     }
 
-    fn not_subscribed(&mut self, error: &ServerError, now: Duration) -> Result<(), Trouble> {
+    fn not_subscribed(&mut self, error: &ServerError, now: Duration) -> Result<(), Failure> {
         // A holder does without: the next renewal tells it of a break.
         if self.held().is_some() {
             return Ok(());
         }
         match self.route.judge(Err(error.clone())) {
-            Judged::Trouble(trouble) => Err(trouble),
+            Verdict::Failure(failure) => Err(failure),
             // A channel is where its slot is.
-            Judged::Elsewhere(redirect) => self.go_to(redirect, now),
-            _ => Err(self.route.trouble(What::Closed(Stage::Used))),
+            Verdict::Redirect(redirect) => self.go_to(redirect, now),
+            _ => Err(self.route.failure(ErrorKind::Closed(Stage::Used))),
         }
     }
 
     /// Goes on elsewhere in the Cluster.
-    fn go_to(&mut self, redirect: Redirect, now: Duration) -> Result<(), Trouble> {
+    fn go_to(&mut self, redirect: Redirect, now: Duration) -> Result<(), Failure> {
         self.forget_what_was_said();
         self.route.follow(redirect)?;
         self.connect(now)
     }
 
-    fn answer(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Trouble> {
+    fn answer(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Failure> {
         let Some(sent) = self.unanswered.pop_front() else {
-            return Err(self.route.trouble(What::NotRedis));
+            return Err(self.route.failure(ErrorKind::NotRedis));
         };
         let judged = self.route.judge(reply);
         let say = match sent.what {
@@ -242,18 +243,18 @@ impl RedisHold {
             Said::Alone(resource) => return self.answer_alone(resource, sent.whole, judged, now),
         };
         let value = match judged {
-            Judged::Answer(value) => value,
-            Judged::NoScript if !sent.whole => {
+            Verdict::Answer(value) => value,
+            Verdict::NoScript if !sent.whole => {
                 self.say(say, sent.others, true, now);
                 return Ok(());
             }
-            Judged::NoScript => return Err(self.route.trouble(What::Strange)),
-            Judged::Elsewhere(redirect) => return self.go_to(redirect, now),
-            Judged::TryAgain => {
+            Verdict::NoScript => return Err(self.route.failure(ErrorKind::UnexpectedReply)),
+            Verdict::Redirect(redirect) => return self.go_to(redirect, now),
+            Verdict::TryAgain => {
                 self.try_again(say, sent.others, now);
                 return Ok(());
             }
-            Judged::Trouble(trouble) => return Err(trouble),
+            Verdict::Failure(failure) => return Err(failure),
         };
         self.is_served();
         let answer = match say {
@@ -262,7 +263,7 @@ impl RedisHold {
                 Ok(Reply::Need(names)) => {
                     let others: Vec<_> = sent.others.into_iter().chain(names).collect();
                     if others.len() > codec::NEEDED_MAX {
-                        return Err(self.route.trouble(What::Strange));
+                        return Err(self.route.failure(ErrorKind::UnexpectedReply));
                     }
                     self.say(say, others, false, now);
                     return Ok(());
@@ -270,9 +271,9 @@ impl RedisHold {
                 reply => reply.ok().and_then(answer_of),
             },
         };
-        let answer = answer.ok_or_else(|| self.route.trouble(What::Strange))?;
+        let answer = answer.ok_or_else(|| self.route.failure(ErrorKind::UnexpectedReply))?;
         let says = self.conversation.answered(say, answer, sent.at, now);
-        let says = says.map_err(|Unexpected| self.route.trouble(What::Strange))?;
+        let says = says.map_err(|Unexpected| self.route.failure(ErrorKind::UnexpectedReply))?;
         self.say_all(says, now);
         Ok(())
     }
@@ -280,7 +281,7 @@ impl RedisHold {
     /// The server answers.
     fn is_served(&mut self) {
         self.failures = 0;
-        self.trouble = None;
+        self.failure = None;
         self.piecemeal = None;
     }
 
@@ -308,22 +309,22 @@ impl RedisHold {
     }
 
     /// What a node says of one key of those that it may or may not have.
-    fn answer_alone(&mut self, resource: usize, whole: bool, judged: Judged, now: Duration) -> Result<(), Trouble> {
+    fn answer_alone(&mut self, resource: usize, whole: bool, judged: Verdict, now: Duration) -> Result<(), Failure> {
         let Some(renewal) = &mut self.piecemeal else { return Ok(()) };
         match judged {
-            Judged::Answer(value) => match Reply::read(value) {
+            Verdict::Answer(value) => match Reply::read(value) {
                 Ok(Reply::Renewed(lease)) => renewal.renewed(resource, Duration::from_micros(lease)),
                 Ok(Reply::Unknown) => {}
-                _ => return Err(self.route.trouble(What::Strange)),
+                _ => return Err(self.route.failure(ErrorKind::UnexpectedReply)),
             },
-            Judged::NoScript if !whole => {
+            Verdict::NoScript if !whole => {
                 self.renew_alone(resource, true, now);
                 return Ok(());
             }
-            Judged::NoScript => return Err(self.route.trouble(What::Strange)),
-            Judged::Elsewhere(redirect) => renewal.moved(redirect),
-            Judged::TryAgain => {}
-            Judged::Trouble(trouble) => return Err(trouble),
+            Verdict::NoScript => return Err(self.route.failure(ErrorKind::UnexpectedReply)),
+            Verdict::Redirect(redirect) => renewal.moved(redirect),
+            Verdict::TryAgain => {}
+            Verdict::Failure(failure) => return Err(failure),
         }
         if self.unanswered.iter().any(|sent| matches!(sent.what, Said::Alone(_))) {
             return Ok(());
@@ -333,12 +334,12 @@ impl RedisHold {
                 self.is_served();
                 let renewed = Answer::Granted { lease, tokens: grant.tokens };
                 let says = self.conversation.answered(Say::Renew { listening: false }, renewed, since, now);
-                let says = says.map_err(|Unexpected| self.route.trouble(What::Strange))?;
+                let says = says.map_err(|Unexpected| self.route.failure(ErrorKind::UnexpectedReply))?;
                 self.say_all(says, now);
                 Ok(())
             }
-            (Next::Elsewhere(redirect), _) => self.go_to(redirect, now),
-            _ => Err(self.route.trouble(What::Migrating)),
+            (Next::Redirect(redirect), _) => self.go_to(redirect, now),
+            _ => Err(self.route.failure(ErrorKind::Migrating)),
         }
     }
 
@@ -348,29 +349,29 @@ impl RedisHold {
     }
 
     /// The trouble with the keys that it may be about.
-    fn named(&self, trouble: Trouble) -> Trouble {
-        trouble.naming(|| self.setting.keyspace.shown(&self.resources))
+    fn named(&self, failure: Failure) -> Failure {
+        failure.naming(|| self.setting.keyspace.shown(&self.resources))
     }
 
     /// The server could not be used: it is tried again over a fresh connection, as long as that can
     /// help.
-    fn failed(&mut self, trouble: Trouble, now: Duration) -> Result<(), Error> {
+    fn failed(&mut self, failure: Failure, now: Duration) -> Result<(), Error> {
         let held = self.held().is_some();
         let is_final =
-            !held && !trouble.is_passing() || self.conversation.is_asking() && self.route.is_the_wrong_place(&trouble);
+            !held && !failure.is_transient() || self.conversation.is_asking() && self.route.is_wrong_server(&failure);
         if is_final || self.conversation.is_asking() && self.ask_until <= now {
             // A server that turns down the login may still have carried out the request behind it,
             // as another user or in another place.
-            let is_answered = self.unanswered.is_empty() || self.route.is_the_wrong_place(&trouble);
+            let is_answered = self.unanswered.is_empty() || self.route.is_wrong_server(&failure);
             self.was_not_taken = is_final && self.conversation.is_asking() && !self.has_failed && is_answered;
-            return Err(trouble.or_rather(self.trouble.take()).into());
+            return Err(failure.prefer(self.failure.take()).into());
         }
         self.route.close();
         self.forget_what_was_said();
         self.has_failed = true;
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(now.saturating_add(self.conversation.retry_after(self.failures)));
-        self.trouble = Some(trouble.or_rather(self.trouble.take()));
+        self.failure = Some(failure.prefer(self.failure.take()));
         Ok(())
     }
 }
@@ -393,8 +394,8 @@ impl Hold for RedisHold {
 
     fn check(&mut self) -> Result<Standing, Error> {
         let now = now();
-        if let Err(trouble) = self.converse(now) {
-            self.failed(self.named(trouble), now)?;
+        if let Err(failure) = self.converse(now) {
+            self.failed(self.named(failure), now)?;
         }
         if let Some(answered) = self.conversation.too_few_replicas() {
             return Err(Error::Unavailable(format!(
@@ -428,14 +429,14 @@ impl Hold for RedisHold {
         // A fresh connection has all of the time, however long an old one was silent before.
         let old_until = began.saturating_add(GOODBYE_LIMIT.min(self.connect_timeout));
         let until = if self.route.is_closed() { began } else { old_until }.saturating_add(limit);
-        let mut client = Client::new(&mut self.route, until).insisting().old_connection_until(old_until);
+        let mut client = Client::new(&mut self.route, until).retry_while_down().old_connection_until(old_until);
         let reply = match client.call(&mut call, &self.setting, passed_over) {
             Ok(reply) => reply,
-            Err(trouble) => match client.late_reply() {
+            Err(failure) => match client.late_reply() {
                 // The old connection may have carried it out after all.
                 Some(reply) if !matches!(reply, Reply::Need(_)) => reply,
                 _ if left.is_zero() => return Ok(Released::Done),
-                _ => return Err(self.named(trouble).into()),
+                _ => return Err(self.named(failure).into()),
             },
         };
         // Where nothing is known of the session any more, the release before this one may say what
@@ -469,7 +470,7 @@ impl Hold for RedisHold {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.trouble.as_ref().map(ToString::to_string)
+        self.failure.as_ref().map(ToString::to_string)
     }
 }
 

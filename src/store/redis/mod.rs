@@ -10,19 +10,15 @@
 mod client;
 pub mod codec;
 mod conversation;
+mod failure;
 mod hold;
 pub mod keys;
-mod link;
-mod locate;
 mod piecemeal;
-mod route;
 mod scripts;
 mod secrets;
-mod stream;
 mod survey;
 mod target;
-mod tls;
-mod trouble;
+mod transport;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,12 +28,13 @@ use client::Client;
 use codec::{Call, Reply, Setting, Wake};
 use hold::RedisHold;
 use keys::Keyspace;
-use link::{LISTING_MAX, now};
-use route::Route;
 pub use secrets::Secrets;
 use survey::{Seen, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
+use transport::link::LISTING_MAX;
+use transport::now;
+use transport::route::Route;
 
 use super::{AcquireOptions, Changed, Error, Hold, Inspection, Store};
 use crate::lock::mode::Mode;
@@ -90,17 +87,17 @@ impl Redis {
     fn call(&mut self, resource: &Resource, mut call: Call) -> Result<Option<Reply>, Error> {
         match Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0) {
             Ok(reply) => Ok(Some(reply)),
-            Err(trouble) if trouble.is_of_a_resource() => {
-                self.unusable.push(unusable(&self.setting(), resource, trouble));
+            Err(failure) if failure.concerns_one_resource() => {
+                self.unusable.push(unusable(&self.setting(), resource, failure));
                 Ok(None)
             }
-            Err(trouble) => Err(trouble.into()),
+            Err(failure) => Err(failure.into()),
         }
     }
 
     /// The same for a change to what is held.
     fn changed(&self, mut call: Call) -> Result<Changed, Error> {
-        match Client::new(&mut self.route(), self.until()).insisting().call(&mut call, &self.setting(), 0)? {
+        match Client::new(&mut self.route(), self.until()).retry_while_down().call(&mut call, &self.setting(), 0)? {
             Reply::Done => Ok(Changed::Done),
             Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::route::Redirect;
+use super::transport::route::Redirect;
 
 /// The resources whose keys are still to be renewed, by their numbers in the request.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Next {
         lease: Duration,
     },
     /// The others may be where a node said.
-    Elsewhere(Redirect),
+    Redirect(Redirect),
     /// Nobody knows where the others are now.
     Later,
 }
@@ -64,7 +64,7 @@ impl Piecemeal {
     pub(super) fn next(&mut self) -> Next {
         match self.elsewhere.take() {
             _ if self.left.is_empty() => Next::Renewed { since: self.since, lease: self.lease },
-            Some(redirect) => Next::Elsewhere(redirect),
+            Some(redirect) => Next::Redirect(redirect),
             None => Next::Later,
         }
     }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(renewal.left(), [0, 1, 2]);
         renewal.moved(redirect());
         renewal.renewed(1, SHORT);
-        assert_eq!(renewal.next(), Next::Elsewhere(redirect()));
+        assert_eq!(renewal.next(), Next::Redirect(redirect()));
         assert_eq!(renewal.left(), [0, 2]);
         renewal.renewed(0, LONG);
         assert_eq!(renewal.next(), Next::Later, "one is on its way");

@@ -11,10 +11,11 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
-use super::link::{LISTING_MAX, now};
-use super::route::Route;
+use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
-use super::trouble::{Trouble, What};
+use super::transport::link::LISTING_MAX;
+use super::transport::now;
+use super::transport::route::Route;
 use crate::lock::op::ResourceListing;
 use crate::lock::records::Session;
 use crate::lock::request::{Micros, SessionId};
@@ -56,7 +57,7 @@ impl<'t> Survey<'t> {
     }
 
     /// What is to be seen of these resources, in their order.
-    pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Trouble> {
+    pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Failure> {
         let mut seen = Seen::default();
         let mut route = self.route(Arc::clone(self.target));
         if !self.is_cluster() {
@@ -70,7 +71,7 @@ impl<'t> Survey<'t> {
     }
 
     /// All that is held or waited for, by name.
-    pub(super) fn of_all(&self) -> Result<Seen, Trouble> {
+    pub(super) fn of_all(&self) -> Result<Seen, Failure> {
         let mut seen = Seen::default();
         let mut route = self.route(Arc::clone(self.target));
         if self.is_cluster() {
@@ -90,7 +91,7 @@ impl<'t> Survey<'t> {
         Ok(seen)
     }
 
-    fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
+    fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Failure> {
         let mut call = Call::inspect(resources.to_vec(), 0);
         match Client::new(route, self.until()).call(&mut call, &self.setting, 0) {
             Ok(Reply::Listing { now, resources, sessions }) => {
@@ -99,9 +100,9 @@ impl<'t> Survey<'t> {
                 seen.sessions.extend(sessions);
             }
             Ok(_) => {}
-            Err(trouble) if !trouble.is_of_a_resource() => return Err(trouble),
-            Err(trouble) if resources.len() == 1 => {
-                seen.unusable.push(unusable(&self.setting, &resources[0], trouble));
+            Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+            Err(failure) if resources.len() == 1 => {
+                seen.unusable.push(unusable(&self.setting, &resources[0], failure));
             }
             // One of them is unusable, and the reply does not tell which.
             Err(_) => {
@@ -113,7 +114,7 @@ impl<'t> Survey<'t> {
         Ok(())
     }
 
-    fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
+    fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Failure> {
         let pattern = self.setting.keyspace.pattern();
         // What lies elsewhere by now leads there, and the scan has to go on here.
         let mut leading_away = route.another().with_reply_max(LISTING_MAX);
@@ -143,15 +144,15 @@ impl<'t> Survey<'t> {
     /// Sends the first command to what should be a single server. A node of a Cluster would answer
     /// for itself alone, as if nothing were held elsewhere; one that doesn't say what it is is
     /// believed to be single.
-    fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Trouble> {
+    fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Failure> {
         let (about, value) = Client::new(route, self.until()).command_after(redis::cmd("HELLO"), command)?;
         let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
         let mode = about.and_then(|mut about| redis::from_redis_value::<String>(about.remove("mode")?).ok());
-        if mode.is_some_and(|mode| mode == "cluster") { Err(route.trouble(What::IsACluster)) } else { Ok(value) }
+        if mode.is_some_and(|mode| mode == "cluster") { Err(route.failure(ErrorKind::IsACluster)) } else { Ok(value) }
     }
 
     /// The nodes of a Cluster that have slots.
-    fn masters(&self, route: &mut Route) -> Result<Vec<Node>, Trouble> {
+    fn masters(&self, route: &mut Route) -> Result<Vec<Node>, Failure> {
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
         let ranges: Vec<Vec<Value>> = self.ask(route, slots)?;
@@ -171,7 +172,7 @@ impl<'t> Survey<'t> {
         Ok(masters)
     }
 
-    fn ask<T: redis::FromRedisValue>(&self, route: &mut Route, command: Cmd) -> Result<T, Trouble> {
+    fn ask<T: redis::FromRedisValue>(&self, route: &mut Route, command: Cmd) -> Result<T, Failure> {
         let value = Client::new(route, self.until()).command(command)?;
         read(route, value)
     }
@@ -182,11 +183,11 @@ impl<'t> Survey<'t> {
 }
 
 /// The line about a resource that can't be used because of what its keys have.
-pub(super) fn unusable(setting: &Setting, resource: &Resource, trouble: Trouble) -> String {
-    let trouble = trouble.naming(|| setting.keyspace.shown(std::slice::from_ref(resource)));
-    format!("'{resource}' cannot be used: {trouble}")
+pub(super) fn unusable(setting: &Setting, resource: &Resource, failure: Failure) -> String {
+    let failure = failure.naming(|| setting.keyspace.shown(std::slice::from_ref(resource)));
+    format!("'{resource}' cannot be used: {failure}")
 }
 
-fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Trouble> {
-    redis::from_redis_value(value).map_err(|_| route.trouble(What::NotRedis))
+fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Failure> {
+    redis::from_redis_value(value).map_err(|_| route.failure(ErrorKind::NotRedis))
 }

@@ -7,10 +7,12 @@ use std::fmt::{self, Write};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ClientConfig;
 
 use super::super::Error;
 use super::super::percent::encode;
-use super::tls::TlsConfig;
 
 mod read;
 
@@ -55,8 +57,6 @@ pub(in crate::store) struct TlsFiles {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The name that the certificate must have, in place of the host's.
     pub(super) server_name: Option<String>,
-    /// What the files say, once they were read.
-    pub(super) config: Option<TlsConfig>,
 }
 
 /// A password. It shows itself to nobody.
@@ -91,7 +91,7 @@ pub(in crate::store) struct Login {
 }
 
 /// What a URL says of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::store) struct Target {
     /// What kind of store it is.
     pub(super) kind: Kind,
@@ -99,6 +99,8 @@ pub(in crate::store) struct Target {
     pub(super) nodes: Vec<Node>,
     /// Whether and how to speak TLS.
     pub(super) tls: Option<TlsFiles>,
+    /// What these files contain, once they are read.
+    pub(super) tls_config: Option<Arc<ClientConfig>>,
     /// As whom to speak to the server.
     pub(super) login: Login,
     /// As whom to speak to the Sentinels.

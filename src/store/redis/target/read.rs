@@ -86,6 +86,7 @@ impl Target {
             kind: Kind::Single,
             nodes: Vec::new(),
             tls: is_tls.then(TlsFiles::default),
+            tls_config: None,
             login: Login::default(),
             sentinel_login: Login::default(),
             db: 0,
@@ -121,7 +122,6 @@ impl Target {
                 (None, Some(_)) => return Err(usage("has a key without a cert: give both")),
             },
             server_name: parts.take_text("server-name")?,
-            config: None,
         };
         match &mut self.tls {
             Some(tls) => *tls = files,

@@ -247,6 +247,6 @@ proptest! {
         expected.login.password = None;
         expected.sentinel_login.password = None;
         expected.password_in_url = false;
-        prop_assert_eq!(again, expected);
+        prop_assert_eq!(format!("{again:?}"), format!("{expected:?}"));
     }
 }

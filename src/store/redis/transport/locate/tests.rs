@@ -16,15 +16,15 @@ fn target(url: &str) -> Arc<Target> {
     Arc::new(Target::parse(url).unwrap().unwrap())
 }
 
-fn found(url: &str, patience: Duration) -> Result<Address, Trouble> {
+fn found(url: &str, patience: Duration) -> Result<Address, Failure> {
     match locate(&target(url), Seek::Start(0), now() + patience)? {
         Located::Ready(address) => Ok(address),
-        Located::Looking(locating) => wait(&locating),
+        Located::Pending(locating) => wait(&locating),
     }
 }
 
 /// As the loop does it: asks only when the descriptor is ready, and then there is a result.
-fn wait(locating: &Locating) -> Result<Address, Trouble> {
+fn wait(locating: &Lookup) -> Result<Address, Failure> {
     let (descriptor, flags) = locating.descriptor();
     // Other tests of the same process send it signals.
     let ready = retry_on_intr(|| poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None));
@@ -99,8 +99,8 @@ fn names_are_resolved() {
 #[test]
 fn a_name_that_is_none_is_told() {
     // Too long for a name, so that nobody has to be asked.
-    let trouble = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
-    assert!(matches!(trouble.what(), What::Unresolved(why) if !why.contains("lookup")), "{trouble}");
+    let failure = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
+    assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
 }
 
 #[test]
@@ -127,24 +127,24 @@ fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
     assert!(matches!(link.advance(), Ok(None::<Incoming>)));
 
     let url = format!("redis+sentinel://127.0.0.1:{late}/master");
-    let trouble = found(&url, PATIENCE).err().unwrap();
-    assert_eq!((trouble.what(), trouble.is_passing()), (&What::NotTheMaster, true));
+    let failure = found(&url, PATIENCE).err().unwrap();
+    assert_eq!((failure.kind(), failure.is_transient()), (&ErrorKind::NotTheMaster, true));
 }
 
 #[test]
 fn a_sentinel_of_no_use_says_why() {
-    for (reply, what) in [
-        ("*-1\r\n", What::UnknownMaster("mine".to_owned())),
-        ("-NOAUTH Authentication required.\r\n", What::NoSentinelPassword),
+    for (reply, kind) in [
+        ("*-1\r\n", ErrorKind::UnknownMaster("mine".to_owned())),
+        ("-NOAUTH Authentication required.\r\n", ErrorKind::NoSentinelPassword),
         (
             "-ERR unknown command 'SENTINEL', with args beginning with: 'get-master-addr-by-name' 'mine'\r\n",
-            What::NotASentinel,
+            ErrorKind::NotASentinel,
         ),
     ] {
         let port = server(vec![("SENTINEL", reply)].leak());
         // What no trying can mend is told, whatever came after it.
         let url = format!("redis+sentinel://127.0.0.1:{port},127.0.0.1:{}/mine", deserted());
-        assert_eq!(found(&url, PATIENCE).err().unwrap().what(), &what);
+        assert_eq!(found(&url, PATIENCE).err().unwrap().kind(), &kind);
     }
 }
 
@@ -161,7 +161,7 @@ fn a_cluster_begins_at_a_node_that_answers() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
     assert!(address.open.is_some());
 
-    let Ok(Located::Looking(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
+    let Ok(Located::Pending(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
     assert_eq!(wait(&locating).unwrap().node, Node::Tcp { host: "127.0.0.1".to_owned(), port: other });
     drop(silent);
 }

@@ -6,12 +6,12 @@
 
 use redis::ServerError;
 
-use super::{Right, What};
+use super::{ErrorKind, Right};
 use crate::words::one_line;
 
-impl What {
+impl ErrorKind {
     /// What an error that the server replied comes to.
-    pub(in super::super) fn from_reply(error: &ServerError) -> Self {
+    pub(in crate::store::redis) fn from_reply(error: &ServerError) -> Self {
         let text = match error.details() {
             Some(details) => format!("{} {details}", error.code()),
             None => error.code().to_owned(),
@@ -28,18 +28,18 @@ impl What {
             "MOVED" | "ASK" | "CROSSSLOT" => Self::IsACluster,
             "TRYAGAIN" => Self::Migrating,
             "OOM" => Self::OutOfMemory,
-            "WRONGTYPE" => Self::Foreign(String::new()),
+            "WRONGTYPE" => Self::ForeignValue(String::new()),
             "BUSY" => Self::Busy,
             "MASTERDOWN" => Self::MasterDown,
             "MISCONF" => Self::CannotSave,
             "NOREPLICAS" => Self::TooFewReplicas,
             "DENIED" => Self::Protected,
-            _ => Self::from_words(text),
+            _ => Self::from_text(text),
         }
     }
 
     /// Errors that have no code of their own.
-    fn from_words(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let text = text.strip_prefix("ERR ").unwrap_or(text);
         let has = |words: &str| text.contains(words);
         if text.starts_with("ACL failure in script") || text.starts_with("The user executing the script can't") {
@@ -72,7 +72,7 @@ impl What {
             Self::UnknownMaster(String::new())
         } else if text.starts_with("user_script:") {
             // Lua met something else than a script had written.
-            Self::Foreign(String::new())
+            Self::ForeignValue(String::new())
         } else {
             Self::Other(one_line(text).chars().take(200).collect())
         }

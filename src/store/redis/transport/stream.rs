@@ -16,9 +16,9 @@ use rustix::net::{
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use rustls::ClientConnection;
 
-use super::target::Node;
 use super::tls::from_tls;
-use super::trouble::{Stage, What};
+use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::target::Node;
 
 /// The number of bytes after which a read stops, although the kernel may have more; a reply is
 /// seldom longer. A peer that sends without end then leaves the poll loop time for signals and
@@ -58,7 +58,7 @@ pub(super) enum Received {
 impl Stream {
     /// Begins to connect: to the socket of a unix node, else to the first of `sockets` that can be
     /// connected to.
-    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, What> {
+    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, ErrorKind> {
         let mut others: Vec<_> = sockets.iter().rev().copied().collect();
         let (socket, full) = match node {
             Node::Unix(path) => connect_unix(path)?,
@@ -96,7 +96,7 @@ impl Stream {
     }
 
     /// Sends what is queued as far as the kernel takes it; tells whether it took anything.
-    pub(super) fn write(&mut self) -> Result<bool, What> {
+    pub(super) fn write(&mut self) -> Result<bool, ErrorKind> {
         if !self.has_begun()? {
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl Stream {
 
     /// Reads what has come, to the end of `into`, but not much more than [`READ_MAX`] bytes. The
     /// descriptor stays ready if the kernel has more.
-    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, What> {
+    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, ErrorKind> {
         if self.full.is_some() {
             return Ok(Received::Nothing);
         }
@@ -181,20 +181,20 @@ impl Stream {
     }
 
     /// Connects to the next address if it was the connecting that failed.
-    fn go_on_after(&mut self, error: Errno) -> Result<(), What> {
+    fn go_on_after(&mut self, error: Errno) -> Result<(), ErrorKind> {
         if self.is_connected || self.others.is_empty() {
-            return Err(What::from_kernel(error, self.stage()));
+            return Err(ErrorKind::from_kernel(error, self.stage()));
         }
         self.socket = connect_next(&mut self.others)?;
         Ok(())
     }
 
     /// Begins anew where a listener's queue was full.
-    fn has_begun(&mut self) -> Result<bool, What> {
+    fn has_begun(&mut self) -> Result<bool, ErrorKind> {
         let Some((timer, address)) = &self.full else { return Ok(true) };
         match rustix::io::read(timer, &mut [0; 8]) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(error) => return Err(What::from_kernel(error, Stage::Connecting)),
+            Err(error) => return Err(ErrorKind::from_kernel(error, Stage::Connecting)),
             Ok(_) => {}
         }
         match connect(&self.socket, address) {
@@ -203,14 +203,14 @@ impl Stream {
                 Ok(true)
             }
             Err(Errno::AGAIN) => {
-                arm(timer).map(|()| false).map_err(|error| What::from_kernel(error, Stage::Connecting))
+                arm(timer).map(|()| false).map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
             }
-            Err(error) => Err(What::from_kernel(error, Stage::Connecting)),
+            Err(error) => Err(ErrorKind::from_kernel(error, Stage::Connecting)),
         }
     }
 }
 
-fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), What> {
+fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), ErrorKind> {
     let connected = || {
         let address = SocketAddrUnix::new(path)?;
         let socket = socket(AddressFamily::UNIX)?;
@@ -224,7 +224,7 @@ fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix
             Err(error) => Err(error),
         }
     };
-    connected().map_err(|error| What::from_kernel(error, Stage::Connecting))
+    connected().map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
 }
 
 fn arm(timer: &OwnedFd) -> Result<(), Errno> {
@@ -237,15 +237,15 @@ fn arm(timer: &OwnedFd) -> Result<(), Errno> {
 
 /// Begins to connect to the last of the addresses that takes it, and takes it and those behind it
 /// away.
-fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, What> {
-    let mut trouble = What::Unresolved("it has no address".to_owned());
+fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, ErrorKind> {
+    let mut failure = ErrorKind::Unresolved("it has no address".to_owned());
     while let Some(address) = addresses.pop() {
         match connect_tcp(address) {
             Ok(socket) => return Ok(socket),
-            Err(error) => trouble = What::from_kernel(error, Stage::Connecting),
+            Err(error) => failure = ErrorKind::from_kernel(error, Stage::Connecting),
         }
     }
-    Err(trouble)
+    Err(failure)
 }
 
 fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {

@@ -12,15 +12,15 @@ mod reply;
 
 /// Why a server could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct Failure {
     /// As [`Target::shown_node`](super::target::Target::shown_node) says it.
     server: String,
-    what: What,
+    kind: ErrorKind,
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ErrorKind {
     /// The name of the host leads nowhere; the reason.
     Unresolved(String),
     /// Nobody listens there.
@@ -36,7 +36,7 @@ pub(super) enum What {
     /// The server closed the connection.
     Closed(Stage),
     /// The connection failed otherwise; the reason.
-    Broken(String),
+    ConnectionFailed(String),
     /// A file that TLS needs can't be used; which, why, and what to do.
     TlsFile(String),
     /// The certificate comes from an authority that is not trusted.
@@ -58,11 +58,11 @@ pub(super) enum What {
     /// The server asks for a password, and there is none.
     NoPassword,
     /// The server answers a script with what it can't have said.
-    Strange,
+    UnexpectedReply,
     /// A key of a resource has a value that no script wrote; the keys.
-    Foreign(String),
+    ForeignValue(String),
     /// The server sent more bytes than any reply has.
-    TooLong,
+    ReplyTooLong,
     /// The password is wrong.
     WrongPassword,
     /// The server has no password, and was given one.
@@ -138,10 +138,10 @@ pub(super) enum Right {
     Channels,
 }
 
-impl What {
+impl ErrorKind {
     /// Says it of a server.
-    pub(super) fn of(self, server: &str) -> Trouble {
-        Trouble { server: server.to_owned(), what: self }
+    pub(super) fn of(self, server: &str) -> Failure {
+        Failure { server: server.to_owned(), kind: self }
     }
 
     /// What the kernel says of a connection.
@@ -155,12 +155,12 @@ impl What {
             }
             Errno::TIMEDOUT => Self::TimedOut(stage),
             Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
-            error => Self::Broken(reason(&error)),
+            error => Self::ConnectionFailed(reason(&error)),
         }
     }
 
     /// Whether it may be over soon, so that trying again makes sense.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unresolved(_)
             | Self::Refused
@@ -168,7 +168,7 @@ impl What {
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Closed(_)
-            | Self::Broken(_)
+            | Self::ConnectionFailed(_)
             | Self::ReadOnly
             | Self::Loading
             | Self::ClusterDown
@@ -190,9 +190,9 @@ impl What {
             | Self::IsPlain
             | Self::IsTls
             | Self::NotRedis
-            | Self::Strange
-            | Self::TooLong
-            | Self::Foreign(_)
+            | Self::UnexpectedReply
+            | Self::ReplyTooLong
+            | Self::ForeignValue(_)
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -239,7 +239,7 @@ impl What {
                 "closed the connection without an answer: see its log, or write rediss:// or valkeys:// if it speaks TLS"
             }
             Self::Closed(Stage::Used) => "closed the connection: see its log, and whether it was restarted",
-            Self::Broken(why) => return format!("cannot be spoken to: {why}: check the network").into(),
+            Self::ConnectionFailed(why) => return format!("cannot be spoken to: {why}: check the network").into(),
             Self::UnknownAuthority => {
                 "shows a certificate of an authority that is not trusted: name the authority's file by ?ca=FILE"
             }
@@ -256,16 +256,16 @@ impl What {
             Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
-            Self::Strange => {
+            Self::UnexpectedReply => {
                 "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
             }
-            Self::Foreign(keys) => {
+            Self::ForeignValue(keys) => {
                 return format!(
                     "has a value that rlock did not write under a key {keys}: remove that key, or use another --namespace"
                 )
                 .into();
             }
-            Self::TooLong => {
+            Self::ReplyTooLong => {
                 "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
             }
             Self::NoPassword => {
@@ -325,49 +325,49 @@ impl Right {
     }
 }
 
-impl Trouble {
+impl Failure {
     /// Whether it may be over soon, so that trying again makes sense.
-    pub(super) fn is_passing(&self) -> bool {
-        self.what.is_passing()
+    pub(super) fn is_transient(&self) -> bool {
+        self.kind.is_transient()
     }
 
     /// What to tell of two that came one after the other: that there was no answer in time says
     /// less than what was met before.
-    pub(super) fn or_rather(self, earlier: Option<Self>) -> Self {
-        match (&self.what, earlier) {
-            (What::TimedOut(_), Some(earlier)) => earlier,
+    pub(super) fn prefer(self, earlier: Option<Self>) -> Self {
+        match (&self.kind, earlier) {
+            (ErrorKind::TimedOut(_), Some(earlier)) => earlier,
             _ => self,
         }
     }
 
     /// The same, with the keys that are meant if it is about keys.
     pub(super) fn naming(mut self, keys: impl FnOnce() -> String) -> Self {
-        if let What::Foreign(named) = &mut self.what {
+        if let ErrorKind::ForeignValue(named) = &mut self.kind {
             *named = keys();
         }
         self
     }
 
     /// Whether what one resource has at the server is the reason, so that others can be used.
-    pub(super) fn is_of_a_resource(&self) -> bool {
-        matches!(self.what, What::Foreign(_) | What::Strange)
+    pub(super) fn concerns_one_resource(&self) -> bool {
+        matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::UnexpectedReply)
     }
 
     /// What went wrong.
-    pub(super) fn what(&self) -> &What {
-        &self.what
+    pub(super) fn kind(&self) -> &ErrorKind {
+        &self.kind
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' {}", self.server, self.what.words())
+        write!(f, "'{}' {}", self.server, self.kind.words())
     }
 }
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Self {
-        Self::Unavailable(trouble.to_string())
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Unavailable(failure.to_string())
     }
 }
 

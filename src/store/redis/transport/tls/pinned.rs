@@ -10,8 +10,6 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::{What, from_tls};
-
 #[derive(Debug)]
 struct Verifier {
     /// What judges all the rest.
@@ -24,9 +22,9 @@ pub(super) fn verifier(
     roots: RootCertStore,
     named: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, What> {
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
-    let usual = usual.map_err(|error| from_tls(&Error::General(error.to_string())))?;
+    let usual = usual.map_err(|error| Error::General(error.to_string()))?;
     Ok(Arc::new(Verifier { usual, named }))
 }
 

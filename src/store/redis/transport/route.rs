@@ -12,17 +12,18 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, ServerErrorKind, Value};
 use rustix::event::PollFlags;
 
-use super::link::{Address, Incoming, Link, Push, REPLY_MAX, now};
-use super::locate::{Located, Locating, Seek, locate};
-use super::target::{Kind, Node, Target};
-use super::trouble::{Stage, Trouble, What};
+use super::link::{Address, Incoming, Link, Push, REPLY_MAX};
+use super::locate::{Located, Lookup, Seek, locate};
+use super::now;
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::target::{Kind, Node, Target};
 
 /// How often in a row it is believed that the resources are elsewhere: nodes that agree need one or
 /// two.
 const REDIRECTIONS: u32 = 8;
 
 /// A way to one server.
-pub(super) struct Route {
+pub(in crate::store::redis) struct Route {
     target: Arc<Target>,
     /// How long looking for the server may take.
     limit: Duration,
@@ -53,24 +54,24 @@ enum Expected {
 }
 
 /// Something that arrived.
-pub(super) enum Heard {
+pub(in crate::store::redis) enum Event {
     /// An answer, in the order of what was said.
     Answer(Result<Value, ServerError>),
     /// The subscription failed.
-    NotSubscribed(ServerError),
+    SubscribeFailed(ServerError),
     /// A message on the channel.
     Message,
 }
 
 enum State {
     Closed,
-    Locating(Locating),
+    Lookup(Lookup),
     Open(Box<Link>),
 }
 
 /// Where else in a Cluster the resources are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Redirect {
+pub(in crate::store::redis) struct Redirect {
     node: Node,
     /// The slot is on its way there, and the node answers for it only if it is asked to each time.
     asking: bool,
@@ -79,27 +80,27 @@ pub(super) struct Redirect {
 impl Redirect {
     /// To a node that has the slot.
     #[cfg(test)]
-    pub(super) fn to(node: Node) -> Self {
+    pub(in crate::store::redis) fn to(node: Node) -> Self {
         Self { node, asking: false }
     }
 }
 
 /// What an answer means for the way.
-pub(super) enum Judged {
+pub(in crate::store::redis) enum Verdict {
     /// It is one, of whatever kind.
     Answer(Value),
     /// The server doesn't know the script yet.
     NoScript,
     /// The resources are elsewhere.
-    Elsewhere(Redirect),
+    Redirect(Redirect),
     /// Some of the keys are on their way to another node.
     TryAgain,
     /// The server can't do it.
-    Trouble(Trouble),
+    Failure(Failure),
 }
 
 impl Route {
-    pub(super) fn new(target: Arc<Target>, limit: Duration) -> Self {
+    pub(in crate::store::redis) fn new(target: Arc<Target>, limit: Duration) -> Self {
         Self {
             target,
             limit,
@@ -115,34 +116,34 @@ impl Route {
     }
 
     /// A way of its own to the same place.
-    pub(super) fn another(&self) -> Self {
+    pub(in crate::store::redis) fn another(&self) -> Self {
         Self { turn: self.turn, redirect: self.redirect.clone(), ..Self::new(Arc::clone(&self.target), self.limit) }
     }
 
     /// The same way for replies of up to `reply_max` bytes.
-    pub(super) fn with_reply_max(self, reply_max: usize) -> Self {
+    pub(in crate::store::redis) fn with_reply_max(self, reply_max: usize) -> Self {
         Self { reply_max, ..self }
     }
 
-    pub(super) fn target(&self) -> &Target {
+    pub(in crate::store::redis) fn target(&self) -> &Target {
         &self.target
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
+    pub(in crate::store::redis) fn is_cluster(&self) -> bool {
         self.target.kind == Kind::Cluster
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::store::redis) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
 
     /// Whether the server is still looked for, so that nothing that was said has left.
-    pub(super) fn is_looking(&self) -> bool {
-        matches!(self.state, State::Locating(_))
+    pub(in crate::store::redis) fn is_looking(&self) -> bool {
+        matches!(self.state, State::Lookup(_))
     }
 
     /// Begins to look for the server or to connect, unless that was done.
-    pub(super) fn open(&mut self) -> Result<(), Trouble> {
+    pub(in crate::store::redis) fn open(&mut self) -> Result<(), Failure> {
         if !self.is_closed() {
             return Ok(());
         }
@@ -154,14 +155,14 @@ impl Route {
         // first.
         match locate(&self.target, seek, now().saturating_add(self.limit / 10 * 9))? {
             Located::Ready(address) => self.connect(address),
-            Located::Looking(locating) => {
-                self.state = State::Locating(locating);
+            Located::Pending(locating) => {
+                self.state = State::Lookup(locating);
                 Ok(())
             }
         }
     }
 
-    fn connect(&mut self, address: Address) -> Result<(), Trouble> {
+    fn connect(&mut self, address: Address) -> Result<(), Failure> {
         self.node = Some(address.node.clone());
         let mut link = Link::open(&self.target, address)?;
         link.raise_reply_max(self.reply_max);
@@ -171,21 +172,21 @@ impl Route {
     }
 
     /// The node that is asked, or was last.
-    pub(super) fn node(&self) -> &Node {
+    pub(in crate::store::redis) fn node(&self) -> &Node {
         self.node.as_ref().unwrap_or(&self.target.nodes[0])
     }
 
     /// What to wait for, if there is anything.
-    pub(super) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    pub(in crate::store::redis) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Closed => None,
-            State::Locating(locating) => Some(locating.descriptor()),
+            State::Lookup(locating) => Some(locating.descriptor()),
             State::Open(link) => Some(link.descriptor()),
         }
     }
 
     /// Says something; it leaves with the next [`advance`](Self::advance) that can write.
-    pub(super) fn send(&mut self, command: Cmd) {
+    pub(in crate::store::redis) fn send(&mut self, command: Cmd) {
         self.announce();
         self.push(command, Expected::Answer);
     }
@@ -198,7 +199,7 @@ impl Route {
     }
 
     /// Subscribes to a channel of the session that the resources belong to.
-    pub(super) fn subscribe(&mut self, channel: &str) {
+    pub(in crate::store::redis) fn subscribe(&mut self, channel: &str) {
         // The protocol in which messages may come between answers.
         let mut hello = redis::cmd("HELLO");
         hello.arg(3);
@@ -213,16 +214,16 @@ impl Route {
         self.expected.push_back(expected);
         match &mut self.state {
             State::Open(link) => link.send(&command),
-            State::Closed | State::Locating(_) => self.outbox.push(command),
+            State::Closed | State::Lookup(_) => self.outbox.push(command),
         }
     }
 
     /// Does all that can be done without waiting, and gives the next thing that arrived.
-    pub(super) fn advance(&mut self) -> Result<Option<Heard>, Trouble> {
+    pub(in crate::store::redis) fn advance(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             let incoming = match &mut self.state {
                 State::Closed => return Ok(None),
-                State::Locating(locating) => match locating.result() {
+                State::Lookup(locating) => match locating.result() {
                     None => return Ok(None),
                     Some(address) => {
                         let address = address?;
@@ -236,57 +237,57 @@ impl Route {
                 },
             };
             match incoming {
-                Incoming::Push(Push::Message { .. }) => return Ok(Some(Heard::Message)),
+                Incoming::Push(Push::Message { .. }) => return Ok(Some(Event::Message)),
                 Incoming::Push(Push::Subscribed { .. }) => {
                     self.expected.pop_front();
                 }
                 // The slot has moved on, and with it whoever publishes.
-                Incoming::Push(Push::Unsubscribed { .. }) => return Err(self.trouble(What::Closed(Stage::Used))),
+                Incoming::Push(Push::Unsubscribed { .. }) => return Err(self.failure(ErrorKind::Closed(Stage::Used))),
                 Incoming::Reply(reply) => match (self.expected.pop_front(), reply) {
-                    (Some(Expected::Subscription), Err(error)) => return Ok(Some(Heard::NotSubscribed(error))),
-                    (Some(Expected::PassedOver), Err(error)) => return Err(self.trouble(What::from_reply(&error))),
+                    (Some(Expected::Subscription), Err(error)) => return Ok(Some(Event::SubscribeFailed(error))),
+                    (Some(Expected::PassedOver), Err(error)) => return Err(self.failure(ErrorKind::from_reply(&error))),
                     (Some(Expected::PassedOver | Expected::Subscription), Ok(_)) => {}
-                    (_, reply) => return Ok(Some(Heard::Answer(reply))),
+                    (_, reply) => return Ok(Some(Event::Answer(reply))),
                 },
             }
         }
     }
 
     /// What went wrong with the server, in words that name it.
-    pub(super) fn trouble(&self, what: What) -> Trouble {
+    pub(in crate::store::redis) fn failure(&self, kind: ErrorKind) -> Failure {
         match &self.state {
-            State::Open(link) => what.of(link.server()),
-            State::Closed | State::Locating(_) => what.of(&self.target.shown_node(self.node())),
+            State::Open(link) => kind.of(link.server()),
+            State::Closed | State::Lookup(_) => kind.of(&self.target.shown_node(self.node())),
         }
     }
 
     /// Whether the trouble says that this is not the server that is meant, as far as a first look
     /// tells. Where there are several, another one may be.
-    pub(super) fn is_the_wrong_place(&self, trouble: &Trouble) -> bool {
+    pub(in crate::store::redis) fn is_wrong_server(&self, failure: &Failure) -> bool {
         let is_place = matches!(
-            trouble.what(),
-            What::Refused
-                | What::NoSocket
-                | What::Unresolved(_)
-                | What::Unreachable(_)
-                | What::ReadOnly
-                | What::OutOfMemory
+            failure.kind(),
+            ErrorKind::Refused
+                | ErrorKind::NoSocket
+                | ErrorKind::Unresolved(_)
+                | ErrorKind::Unreachable(_)
+                | ErrorKind::ReadOnly
+                | ErrorKind::OutOfMemory
         );
         is_place && self.target.kind == Kind::Single
     }
 
     /// What to say when nothing came in time.
-    pub(super) fn timed_out(&self) -> Trouble {
+    pub(in crate::store::redis) fn timeout_failure(&self) -> Failure {
         match &self.state {
-            State::Open(link) => link.timed_out(),
-            State::Locating(locating) => locating.timed_out(),
-            State::Closed => self.trouble(What::TimedOut(Stage::Connecting)),
+            State::Open(link) => link.timeout_failure(),
+            State::Lookup(locating) => locating.timeout_failure(),
+            State::Closed => self.failure(ErrorKind::TimedOut(Stage::Connecting)),
         }
     }
 
     /// Gives up the connection. What was said is lost; the next one goes to another node where
     /// there are several.
-    pub(super) fn close(&mut self) {
+    pub(in crate::store::redis) fn close(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.redirect = None;
         self.redirections = 0;
@@ -295,7 +296,7 @@ impl Route {
 
     /// Leaves the connection as it is, with the answers that are to come on it, to the way that
     /// this gives. Here it is closed.
-    pub(super) fn split_off(&mut self) -> Self {
+    pub(in crate::store::redis) fn split_off(&mut self) -> Self {
         let mut old = self.another();
         old.state = std::mem::replace(&mut self.state, State::Closed);
         old.expected = std::mem::take(&mut self.expected);
@@ -306,10 +307,10 @@ impl Route {
     ///
     /// # Errors
     /// The nodes only send each other's askers round.
-    pub(super) fn follow(&mut self, redirect: Redirect) -> Result<(), Trouble> {
+    pub(in crate::store::redis) fn follow(&mut self, redirect: Redirect) -> Result<(), Failure> {
         self.redirections += 1;
         if self.redirections > REDIRECTIONS {
-            return Err(self.trouble(What::ClusterDown));
+            return Err(self.failure(ErrorKind::ClusterDown));
         }
         self.redirect = Some(redirect);
         self.hang_up();
@@ -323,26 +324,26 @@ impl Route {
     }
 
     /// What an answer means.
-    pub(super) fn judge(&mut self, reply: Result<Value, ServerError>) -> Judged {
+    pub(in crate::store::redis) fn judge(&mut self, reply: Result<Value, ServerError>) -> Verdict {
         let error = match reply {
             Ok(value) => {
                 self.redirections = 0;
-                return Judged::Answer(value);
+                return Verdict::Answer(value);
             }
             Err(error) => error,
         };
         let in_cluster = self.is_cluster();
         match error.kind() {
-            Some(ServerErrorKind::NoScript) => Judged::NoScript,
-            Some(ServerErrorKind::TryAgain) if in_cluster => Judged::TryAgain,
+            Some(ServerErrorKind::NoScript) => Verdict::NoScript,
+            Some(ServerErrorKind::TryAgain) if in_cluster => Verdict::TryAgain,
             Some(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) if in_cluster => {
                 let node = error.details().and_then(|details| self.node().redirected(details));
                 match node {
-                    Some(node) => Judged::Elsewhere(Redirect { node, asking: kind == ServerErrorKind::Ask }),
-                    None => Judged::Trouble(self.trouble(What::from_reply(&error))),
+                    Some(node) => Verdict::Redirect(Redirect { node, asking: kind == ServerErrorKind::Ask }),
+                    None => Verdict::Failure(self.failure(ErrorKind::from_reply(&error))),
                 }
             }
-            _ => Judged::Trouble(self.trouble(What::from_reply(&error))),
+            _ => Verdict::Failure(self.failure(ErrorKind::from_reply(&error))),
         }
     }
 }

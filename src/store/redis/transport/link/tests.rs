@@ -49,7 +49,7 @@ fn tcp(listener: &TcpListener) -> (Target, Address) {
 }
 
 /// The next thing that arrives, as the loop would come to see it.
-fn arrival(link: &mut Link) -> Result<Incoming, Trouble> {
+fn arrival(link: &mut Link) -> Result<Incoming, Failure> {
     loop {
         if let Some(incoming) = link.advance()? {
             return Ok(incoming);
@@ -165,19 +165,19 @@ fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
 #[test]
 fn a_login_that_fails_says_why_and_repeats_nothing() {
     let cases = [
-        ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", What::WrongPassword),
-        ("-ERR max number of clients reached\r\n", What::TooManyClients),
-        ("-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n", What::TooOld),
-        ("-ERR sorry: secret\r\n", What::LoginFailed),
-        ("+OK\r\n-ERR DB index is out of range\r\n", What::NoDatabase),
+        ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", ErrorKind::WrongPassword),
+        ("-ERR max number of clients reached\r\n", ErrorKind::TooManyClients),
+        ("-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n", ErrorKind::TooOld),
+        ("-ERR sorry: secret\r\n", ErrorKind::LoginFailed),
+        ("+OK\r\n-ERR DB index is out of range\r\n", ErrorKind::NoDatabase),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let server = Server::new();
         let (mut link, mut stream) = server.link(":secret@", "?db=99");
         stream.write_all(reply.as_bytes()).unwrap();
-        let trouble = arrival(&mut link).unwrap_err();
-        assert_eq!(trouble.what(), &what);
-        assert!(!trouble.to_string().contains("secret"), "{trouble}");
+        let failure = arrival(&mut link).unwrap_err();
+        assert_eq!(failure.kind(), &kind);
+        assert!(!failure.to_string().contains("secret"), "{failure}");
     }
 }
 
@@ -188,10 +188,10 @@ fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
         ("-NOPERM User bob has no permissions to run the 'client|setname' command\r\n", None),
         ("-ERR unknown command 'CLIENT', with args beginning with: 'SETNAME'\r\n", None),
         ("-ERR Client names cannot contain spaces, newlines or special characters.\r\n", None),
-        ("-ERR max number of clients reached\r\n", Some(What::TooManyClients)),
-        ("-NOAUTH Authentication required.\r\n", Some(What::NoPassword)),
+        ("-ERR max number of clients reached\r\n", Some(ErrorKind::TooManyClients)),
+        ("-NOAUTH Authentication required.\r\n", Some(ErrorKind::NoPassword)),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let server = Server::new();
         let target = target(&format!("redis+unix://{}/socket", server.dir.path().display())).named("ho st\u{fc}", 7);
         let mut link = Link::open(&target, address(&target)).unwrap();
@@ -204,9 +204,9 @@ fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
         );
         stream.write_all(reply.as_bytes()).unwrap();
         stream.write_all(b"+PONG\r\n").unwrap();
-        match what {
+        match kind {
             None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
-            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+            Some(kind) => assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind),
         }
     }
 }
@@ -214,11 +214,11 @@ fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
 #[test]
 fn a_cluster_is_asked_whether_it_is_one() {
     let cases = [
-        (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(What::NotACluster)),
+        (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(ErrorKind::NotACluster)),
         (b"$3\r\nabc\r\n", None),
         (b"-NOPERM User bob has no permissions to run the 'cluster|myid' command\r\n", None),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (_, address) = tcp(&listener);
         let target = target("redis+cluster://node");
@@ -229,9 +229,9 @@ fn a_cluster_is_asked_whether_it_is_one() {
         read_exactly(&mut stream, "*2\r\n$7\r\nCLUSTER\r\n$4\r\nMYID\r\n*1\r\n$4\r\nPING\r\n");
         stream.write_all(reply).unwrap();
         stream.write_all(b"+PONG\r\n").unwrap();
-        match what {
+        match kind {
             None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
-            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+            Some(kind) => assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind),
         }
     }
 }
@@ -267,8 +267,8 @@ fn errors_are_replies_and_pushes_stand_between_them() {
 fn a_question_is_given_up_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Silent));
+    let failure = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Silent));
     drop(stream);
 }
 
@@ -280,10 +280,10 @@ fn what_the_server_said_before_it_closed_is_heard() {
     drop(stream);
     link.send(&ping());
     match arrival(&mut link).unwrap() {
-        Incoming::Reply(Err(error)) => assert_eq!(What::from_reply(&error), What::TooManyClients),
+        Incoming::Reply(Err(error)) => assert_eq!(ErrorKind::from_reply(&error), ErrorKind::TooManyClients),
         other => panic!("{other:?}"),
     }
-    assert_eq!(arrival(&mut link).unwrap_err().what(), &What::Closed(Stage::Used));
+    assert_eq!(arrival(&mut link).unwrap_err().kind(), &ErrorKind::Closed(Stage::Used));
 }
 
 #[test]
@@ -293,23 +293,23 @@ fn a_close_in_the_middle_is_a_close() {
     link.send(&ping());
     stream.write_all(b"$10\r\nabc").unwrap();
     drop(stream);
-    let trouble = arrival(&mut link).unwrap_err();
-    assert!(matches!(trouble.what(), What::Closed(_)) && trouble.is_passing(), "{trouble}");
+    let failure = arrival(&mut link).unwrap_err();
+    assert!(matches!(failure.kind(), ErrorKind::Closed(_)) && failure.is_transient(), "{failure}");
 }
 
 #[test]
 fn other_protocols_are_told_apart() {
     let cases = [
-        (&b"HTTP/1.1 400 Bad Request\r\n"[..], What::NotRedis),
-        (b"SSH-2.0-OpenSSH_9.2p1\r\n", What::NotRedis),
-        (b"\x15\x03\x03\x00\x02\x02\x28", What::IsTls),
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::NotRedis),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", ErrorKind::NotRedis),
+        (b"\x15\x03\x03\x00\x02\x02\x28", ErrorKind::IsTls),
     ];
-    for (bytes, what) in cases {
+    for (bytes, kind) in cases {
         let server = Server::new();
         let (mut link, mut stream) = server.link("", "");
         link.send(&ping());
         stream.write_all(bytes).unwrap();
-        assert_eq!(arrival(&mut link).unwrap_err().what(), &what);
+        assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind);
     }
 }
 
@@ -370,8 +370,8 @@ fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
-    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    let failure = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     flood.join().unwrap();
 }
@@ -390,10 +390,10 @@ fn a_value_without_end_is_an_error_of_the_server() {
         let server = Server::new();
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, head, piece);
-        let trouble = arrival(&mut link).unwrap_err();
-        assert_eq!(trouble.what(), &What::TooLong, "{head:?}");
+        let failure = arrival(&mut link).unwrap_err();
+        assert_eq!(failure.kind(), &ErrorKind::ReplyTooLong, "{head:?}");
         // It stays one.
-        assert_eq!(link.advance().unwrap_err().what(), &What::TooLong, "{head:?}");
+        assert_eq!(link.advance().unwrap_err().kind(), &ErrorKind::ReplyTooLong, "{head:?}");
         drop(link);
         flood.join().unwrap();
     }
@@ -439,16 +439,16 @@ fn nobody_there_is_told() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
     let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
-    let trouble = refused.unwrap_err();
-    assert_eq!(trouble.what(), &What::Refused);
-    assert!(trouble.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{trouble}");
+    let failure = refused.unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::Refused);
+    assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
 }
 
 #[test]
 fn a_socket_that_is_not_there_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let target = target(&format!("redis+unix://{}/none", dir.path().display()));
-    assert_eq!(Link::open(&target, address(&target)).err().unwrap().what(), &What::NoSocket);
+    assert_eq!(Link::open(&target, address(&target)).err().unwrap().kind(), &ErrorKind::NoSocket);
 }
 
 /// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it
@@ -467,8 +467,8 @@ fn a_full_queue_is_waited_for() {
     let mut link = Link::open(&target, address(&target)).unwrap();
     link.send(&ping());
     assert_eq!(link.advance().unwrap(), None);
-    let trouble = link.until_logged_in(now() + Duration::from_millis(50)).err();
-    assert!(trouble.is_none_or(|trouble| trouble.what() == &What::TimedOut(Stage::Connecting)));
+    let failure = link.until_logged_in(now() + Duration::from_millis(50)).err();
+    assert!(failure.is_none_or(|failure| failure.kind() == &ErrorKind::TimedOut(Stage::Connecting)));
 
     drop((listener.accept().unwrap(), first));
     let server = std::thread::spawn(move || {

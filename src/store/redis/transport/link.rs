@@ -10,12 +10,12 @@ use std::time::Duration;
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
+use super::now;
 use super::stream::{Received, Stream};
-use super::target::{Kind, Login, Node, Target};
 use super::tls;
-use super::trouble::{Right, Stage, Trouble, What};
+use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::target::{Kind, Login, Node, Target};
 
 /// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a
 /// part of a handshake.
@@ -23,24 +23,24 @@ const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 /// The number of bytes that one reply or push has at most, for each resource that it is about. A
 /// grant of 5,000 claims has 110 KB in all, and a busy reply about 80 KB for each resource.
-pub(super) const REPLY_MAX: usize = 1 << 20;
+pub(in crate::store::redis) const REPLY_MAX: usize = 1 << 20;
 
 /// The same for replies that list all who hold and wait, which only clients without a poll loop ask
 /// for: 100,000 sessions with the longest commands fit.
-pub(super) const LISTING_MAX: usize = 256 << 20;
+pub(in crate::store::redis) const LISTING_MAX: usize = 256 << 20;
 
 /// Where a server was found.
-pub(super) struct Address {
+pub(in crate::store::redis) struct Address {
     /// As it is named.
-    pub(super) node: Node,
+    pub(in crate::store::redis) node: Node,
     /// What a host comes to; tried in turn.
-    pub(super) sockets: Vec<SocketAddr>,
+    pub(in crate::store::redis) sockets: Vec<SocketAddr>,
     /// The connection by which it was found, if that took one.
-    pub(super) open: Option<Box<Link>>,
+    pub(in crate::store::redis) open: Option<Box<Link>>,
 }
 
 /// A connection to a server.
-pub(super) struct Link {
+pub(in crate::store::redis) struct Link {
     server: String,
     stream: Stream,
     parser: Parser,
@@ -54,7 +54,7 @@ pub(super) struct Link {
 
 /// Something that has arrived.
 #[derive(Debug, PartialEq)]
-pub(super) enum Incoming {
+pub(in crate::store::redis) enum Incoming {
     /// The reply to the first command that has none yet.
     Reply(Result<Value, ServerError>),
     /// Something that comes by itself, but for the answer to a subscription.
@@ -63,7 +63,7 @@ pub(super) enum Incoming {
 
 /// What comes by itself, or answers a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Push {
+pub(in crate::store::redis) enum Push {
     /// Somebody has published in the channel.
     Message {
         /// The channel.
@@ -110,7 +110,7 @@ struct Inbox {
 impl Link {
     /// Begins to connect, and queues what a server is told first; the first write goes out as soon
     /// as the kernel lets it.
-    pub(super) fn open(target: &Target, address: Address) -> Result<Self, Trouble> {
+    pub(in crate::store::redis) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
         if let Some(link) = address.open {
             return Ok(*link);
         }
@@ -130,18 +130,18 @@ impl Link {
     }
 
     /// The same to a Sentinel.
-    pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Trouble> {
+    pub(in crate::store::redis) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
         let mut link = Self::begin(target, address)?;
         link.log_in(&target.sentinel_login);
         Ok(link)
     }
 
-    fn begin(target: &Target, address: &Address) -> Result<Self, Trouble> {
+    fn begin(target: &Target, address: &Address) -> Result<Self, Failure> {
         let server = target.shown_node(&address.node);
-        let tls = target.tls.as_ref().map(|files| tls::client(files, &address.node)).transpose();
-        let stream = tls.and_then(|tls| Stream::open(&address.node, &address.sockets, tls));
+        let stream =
+            tls::client(target, &address.node).and_then(|tls| Stream::open(&address.node, &address.sockets, tls));
         Ok(Self {
-            stream: stream.map_err(|what| what.of(&server))?,
+            stream: stream.map_err(|kind| kind.of(&server))?,
             server,
             parser: Parser::new(),
             inbox: Inbox {
@@ -177,23 +177,23 @@ impl Link {
     }
 
     /// Allows replies of up to `bytes`, if that is more than [`REPLY_MAX`].
-    pub(super) fn raise_reply_max(&mut self, bytes: usize) {
+    pub(in crate::store::redis) fn raise_reply_max(&mut self, bytes: usize) {
         self.inbox.value_max = self.inbox.value_max.max(bytes);
     }
 
     /// How messages name the server.
-    pub(super) fn server(&self) -> &str {
+    pub(in crate::store::redis) fn server(&self) -> &str {
         &self.server
     }
 
     /// What to wait for now. An error or a hang-up counts as well.
-    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+    pub(in crate::store::redis) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         self.stream.descriptor()
     }
 
     /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued,
     /// in one write.
-    pub(super) fn send(&mut self, command: &Cmd) {
+    pub(in crate::store::redis) fn send(&mut self, command: &Cmd) {
         self.queue(command);
     }
 
@@ -203,8 +203,8 @@ impl Link {
     /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller
     /// comes to look at its signals and timers even if the peer never stops sending. Nothing that
     /// was read stays behind when `None` is given.
-    pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Trouble> {
-        let wrote = self.stream.write().map_err(|what| self.trouble(what))?;
+    pub(in crate::store::redis) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
+        let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
         loop {
             while let Some(value) = self.parse()? {
                 if let Some(incoming) = self.sort(value)? {
@@ -216,32 +216,32 @@ impl Link {
             if std::mem::take(&mut self.has_read) || wrote {
                 return Ok(None);
             }
-            match self.stream.read(&mut self.inbox.bytes).map_err(|what| self.trouble(what))? {
+            match self.stream.read(&mut self.inbox.bytes).map_err(|kind| self.failure(kind))? {
                 Received::Bytes => self.has_read = true,
                 Received::Nothing => return Ok(None),
-                Received::End => return Err(self.trouble(What::Closed(self.stage()))),
+                Received::End => return Err(self.failure(ErrorKind::Closed(self.stage()))),
             }
         }
     }
 
-    fn parse(&mut self) -> Result<Option<Value>, Trouble> {
+    fn parse(&mut self) -> Result<Option<Value>, Failure> {
         self.inbox.ran_dry = false;
         match self.parser.parse_value(&mut self.inbox) {
             Ok(value) => {
                 self.inbox.of_value = 0;
                 Ok(Some(value))
             }
-            Err(_) if self.inbox.is_over() => Err(self.trouble(What::TooLong)),
+            Err(_) if self.inbox.is_over() => Err(self.failure(ErrorKind::ReplyTooLong)),
             Err(_) if self.inbox.ran_dry => Ok(None),
             Err(_) if self.inbox.first.is_some_and(|first| TLS_RECORDS.contains(&first)) => {
-                Err(self.trouble(What::IsTls))
+                Err(self.failure(ErrorKind::IsTls))
             }
-            Err(_) => Err(self.trouble(What::NotRedis)),
+            Err(_) => Err(self.failure(ErrorKind::NotRedis)),
         }
     }
 
     /// Takes what is for the link itself.
-    fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Trouble> {
+    fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Failure> {
         self.is_used = true;
         let reply = match value {
             Value::Push { kind, data } => return Ok(push(&kind, data).map(Incoming::Push)),
@@ -252,7 +252,7 @@ impl Link {
             (None, reply) => Ok(Some(Incoming::Reply(reply))),
             (Some(_), Ok(_)) => Ok(None),
             (Some(step), Err(error)) => match step.failed(&error) {
-                Some(what) => Err(self.trouble(what)),
+                Some(kind) => Err(self.failure(kind)),
                 None => Ok(None),
             },
         }
@@ -260,7 +260,11 @@ impl Link {
 
     /// Asks one question on a connection on which nothing else was said, and waits for the reply,
     /// until `deadline` on the clock of [`now`].
-    pub(super) fn ask(&mut self, question: &Cmd, deadline: Duration) -> Result<Result<Value, ServerError>, Trouble> {
+    pub(in crate::store::redis) fn ask(
+        &mut self,
+        question: &Cmd,
+        deadline: Duration,
+    ) -> Result<Result<Value, ServerError>, Failure> {
         self.send(question);
         loop {
             match self.advance()? {
@@ -272,7 +276,7 @@ impl Link {
     }
 
     /// Waits until the server has taken the login.
-    pub(super) fn until_logged_in(&mut self, deadline: Duration) -> Result<(), Trouble> {
+    pub(in crate::store::redis) fn until_logged_in(&mut self, deadline: Duration) -> Result<(), Failure> {
         loop {
             match self.advance()? {
                 None if self.login.is_empty() => return Ok(()),
@@ -282,46 +286,46 @@ impl Link {
         }
     }
 
-    fn wait(&self, deadline: Duration) -> Result<(), Trouble> {
+    fn wait(&self, deadline: Duration) -> Result<(), Failure> {
         let left = deadline.saturating_sub(now());
         if left.is_zero() {
-            return Err(self.timed_out());
+            return Err(self.timeout_failure());
         }
         let (descriptor, flags) = self.descriptor();
         // A time that the kernel can't express is longer than anybody waits.
         let left = Timespec::try_from(left).ok();
         match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(self.trouble(What::from_kernel(error, self.stage()))),
+            Err(error) => Err(self.failure(ErrorKind::from_kernel(error, self.stage()))),
         }
     }
 
     /// What to say when there was no reply in time.
-    pub(super) fn timed_out(&self) -> Trouble {
-        self.trouble(What::TimedOut(self.stage()))
+    pub(in crate::store::redis) fn timeout_failure(&self) -> Failure {
+        self.failure(ErrorKind::TimedOut(self.stage()))
     }
 
     fn stage(&self) -> Stage {
         if self.is_used { Stage::Used } else { self.stream.stage() }
     }
 
-    fn trouble(&self, what: What) -> Trouble {
-        what.of(&self.server)
+    fn failure(&self, kind: ErrorKind) -> Failure {
+        kind.of(&self.server)
     }
 }
 
 impl Step {
     /// What the error that the server replied means, if it means anything.
-    fn failed(self, error: &ServerError) -> Option<What> {
-        match (self, What::from_reply(error)) {
+    fn failed(self, error: &ServerError) -> Option<ErrorKind> {
+        match (self, ErrorKind::from_reply(error)) {
             // The server may have repeated what it was sent.
-            (Self::Auth, What::Other(_)) => Some(What::LoginFailed),
+            (Self::Auth, ErrorKind::Other(_)) => Some(ErrorKind::LoginFailed),
             // Without the right to ask, what follows tells it.
-            (Self::IsCluster, What::NoRight(Right::Command(_))) => None,
+            (Self::IsCluster, ErrorKind::NoRight(Right::Command(_))) => None,
             // What else a server replies here it says to every client: that there are too many, for
             // example.
-            (Self::Name, What::NoRight(_) | What::TooOld | What::Other(_)) => None,
-            (_, what) => Some(what),
+            (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
+            (_, kind) => Some(kind),
         }
     }
 }
@@ -362,11 +366,6 @@ impl Read for Inbox {
         self.of_value += count;
         Ok(count)
     }
-}
-
-/// The time since the start of the machine, suspend included.
-pub(super) fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 #[cfg(test)]

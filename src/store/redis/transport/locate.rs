@@ -18,9 +18,10 @@ use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::link::{Address, Link, now};
-use super::target::{Kind, Node, Target};
-use super::trouble::{Right, Stage, Trouble, What};
+use super::link::{Address, Link};
+use super::now;
+use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::target::{Kind, Node, Target};
 use crate::words::reason;
 
 /// How many searches run, with those that nobody waits for any more: nothing ends a thread that is
@@ -33,7 +34,7 @@ const SEARCHES_MAX: usize = 16;
 
 /// What to look for.
 #[derive(Clone, Debug)]
-pub(super) enum Seek {
+pub(in crate::store::redis) enum Seek {
     /// The server that the URL means, or any node of the Cluster. The number is that of the
     /// attempt: each begins at another of the Sentinels or nodes, so that one which is reached but
     /// of no use is left behind.
@@ -43,25 +44,29 @@ pub(super) enum Seek {
 }
 
 /// What came of it so far.
-pub(super) enum Located {
+pub(in crate::store::redis) enum Located {
     /// It is known where the server is.
     Ready(Address),
     /// It has to be looked for.
-    Looking(Locating),
+    Pending(Lookup),
 }
 
 /// A search under way.
-pub(super) struct Locating {
+pub(in crate::store::redis) struct Lookup {
     /// Ends when the search has.
     end: PipeReader,
-    found: Receiver<Result<Address, Trouble>>,
+    found: Receiver<Result<Address, Failure>>,
     server: String,
 }
 
 /// Begins to look for a server. What takes several steps is given up at `deadline`, on the clock of
 /// [`now`]; each step has its share of the time that is left, so that one which never answers
 /// doesn't keep the others from being asked.
-pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Trouble> {
+pub(in crate::store::redis) fn locate(
+    target: &Arc<Target>,
+    seek: Seek,
+    deadline: Duration,
+) -> Result<Located, Failure> {
     let (node, is_sought) = match seek {
         Seek::Node(node) => (node, false),
         // The path of a socket may lie on a mount that does not answer, and connect(2) waits for
@@ -84,7 +89,7 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Re
             return Ok(Located::Ready(address));
         }
         let server = target.shown_node(&node);
-        return search(server.clone(), move || resolve(&node).map_err(|what| what.of(&server)));
+        return search(server.clone(), move || resolve(&node).map_err(|kind| kind.of(&server)));
     }
     let searched = Arc::clone(target);
     search(target.shown(), move || {
@@ -112,11 +117,11 @@ fn known(node: &Node) -> Option<Address> {
 
 fn search(
     server: String,
-    find: impl FnOnce() -> Result<Address, Trouble> + Send + 'static,
-) -> Result<Located, Trouble> {
+    find: impl FnOnce() -> Result<Address, Failure> + Send + 'static,
+) -> Result<Located, Failure> {
     if SEARCHES.fetch_add(1, Ordering::Relaxed) >= SEARCHES_MAX {
         SEARCHES.fetch_sub(1, Ordering::Relaxed);
-        return Err(What::Broken("earlier attempts to find it have not ended".to_owned()).of(&server));
+        return Err(ErrorKind::ConnectionFailed("earlier attempts to find it have not ended".to_owned()).of(&server));
     }
     let (sender, found) = channel();
     let begin = |(end, running): (PipeReader, PipeWriter)| {
@@ -129,34 +134,34 @@ fn search(
         thread::Builder::new().name("locate".to_owned()).spawn(run).map(|_| end)
     };
     match pipe().and_then(begin) {
-        Ok(end) => Ok(Located::Looking(Locating { end, found, server })),
+        Ok(end) => Ok(Located::Pending(Lookup { end, found, server })),
         Err(error) => {
             SEARCHES.fetch_sub(1, Ordering::Relaxed);
-            Err(What::Broken(format!("cannot look for it: {}", reason(&error))).of(&server))
+            Err(ErrorKind::ConnectionFailed(format!("cannot look for it: {}", reason(&error))).of(&server))
         }
     }
 }
 
-impl Locating {
+impl Lookup {
     /// What to wait for.
-    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+    pub(in crate::store::redis) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         (self.end.as_fd(), PollFlags::IN)
     }
 
     /// What was found, once there is something. It is not asked again after that.
-    pub(super) fn result(&self) -> Option<Result<Address, Trouble>> {
+    pub(in crate::store::redis) fn result(&self) -> Option<Result<Address, Failure>> {
         match self.found.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(Err(What::Broken("the search for it failed".to_owned()).of(&self.server)))
+                Some(Err(ErrorKind::ConnectionFailed("the search for it failed".to_owned()).of(&self.server)))
             }
         }
     }
 
     /// What to say when nothing was found in time.
-    pub(super) fn timed_out(&self) -> Trouble {
-        What::TimedOut(Stage::Connecting).of(&self.server)
+    pub(in crate::store::redis) fn timeout_failure(&self) -> Failure {
+        ErrorKind::TimedOut(Stage::Connecting).of(&self.server)
     }
 }
 
@@ -166,49 +171,49 @@ fn in_turn(
     target: &Target,
     first: &Node,
     deadline: Duration,
-    find: fn(&Target, &Node, Duration) -> Result<Address, Trouble>,
-) -> Result<Address, Trouble> {
+    find: fn(&Target, &Node, Duration) -> Result<Address, Failure>,
+) -> Result<Address, Failure> {
     let start = target.nodes.iter().position(|node| node == first).unwrap_or(0);
-    let mut worst: Option<Trouble> = None;
+    let mut worst: Option<Failure> = None;
     for step in 0..target.nodes.len() {
         let left = u32::try_from(target.nodes.len() - step).unwrap_or(u32::MAX);
         let began = now();
         let share = began + deadline.saturating_sub(began) / left;
         match find(target, &target.nodes[(start + step) % target.nodes.len()], share) {
             Ok(address) => return Ok(address),
-            Err(trouble) if worst.as_ref().is_none_or(Trouble::is_passing) => worst = Some(trouble),
+            Err(failure) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
             Err(_) => {}
         }
     }
-    Err(worst.unwrap_or_else(|| What::TimedOut(Stage::Connecting).of(&target.shown())))
+    Err(worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
 }
 
-fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Trouble> {
-    let address = resolve(node).map_err(|what| what.of(&target.shown_node(node)))?;
+fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
+    let address = resolve(node).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
     link.until_logged_in(deadline)?;
     Ok(by(link, node))
 }
 
 /// The master, as the Sentinel at `node` knows it.
-fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Trouble> {
+fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
     let Kind::Sentinel { master } = &target.kind else { unreachable!("only a URL with Sentinels names a master") };
     let sentinel = target.shown_node(node);
-    let address = resolve(node).map_err(|what| what.of(&sentinel))?;
+    let address = resolve(node).map_err(|kind| kind.of(&sentinel))?;
     let mut link = Link::open_sentinel(target, &address)?;
     let mut question = redis::cmd("SENTINEL");
     question.arg("get-master-addr-by-name").arg(master);
     let reply = link.ask(&question, deadline)?;
-    let found = master_node(reply, master).map_err(|what| what.of(&sentinel))?;
+    let found = master_node(reply, master).map_err(|kind| kind.of(&sentinel))?;
 
     let server = target.shown_node(&found);
-    let address = resolve(&found).map_err(|what| what.of(&server))?;
+    let address = resolve(&found).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
     let role = link.ask(&redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
         Ok(true) => Ok(by(link, &found)),
-        Ok(false) => Err(What::NotTheMaster.of(&server)),
-        Err(what) => Err(what.of(&server)),
+        Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),
+        Err(kind) => Err(kind.of(&server)),
     }
 }
 
@@ -216,18 +221,18 @@ fn by(link: Link, node: &Node) -> Address {
     Address { node: node.clone(), sockets: Vec::new(), open: Some(Box::new(link)) }
 }
 
-fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, What> {
+fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, ErrorKind> {
     let parts = match reply {
-        Ok(Value::Nil) => return Err(What::UnknownMaster(name.to_owned())),
+        Ok(Value::Nil) => return Err(ErrorKind::UnknownMaster(name.to_owned())),
         Ok(Value::Array(parts)) => parts,
         Err(error) => {
-            return Err(match What::from_reply(&error) {
-                What::TooOld => What::NotASentinel,
-                What::NoPassword => What::NoSentinelPassword,
-                what => what,
+            return Err(match ErrorKind::from_reply(&error) {
+                ErrorKind::TooOld => ErrorKind::NotASentinel,
+                ErrorKind::NoPassword => ErrorKind::NoSentinelPassword,
+                kind => kind,
             });
         }
-        _ => return Err(What::NotASentinel),
+        _ => return Err(ErrorKind::NotASentinel),
     };
     let text = |part: &Value| match part {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -237,30 +242,31 @@ fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, Wh
         [host, port] => text(host).zip(text(port).and_then(|port| port.parse().ok())),
         _ => None,
     };
-    node.map(|(host, port)| Node::Tcp { host, port }).ok_or(What::NotASentinel)
+    node.map(|(host, port)| Node::Tcp { host, port }).ok_or(ErrorKind::NotASentinel)
 }
 
 /// A Sentinel that has not noticed a failover yet names what is no master any more.
-fn is_master(reply: Result<Value, ServerError>) -> Result<bool, What> {
+fn is_master(reply: Result<Value, ServerError>) -> Result<bool, ErrorKind> {
     match reply {
         Ok(Value::Array(parts)) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
-        Err(error) => match What::from_reply(&error) {
+        Err(error) => match ErrorKind::from_reply(&error) {
             // Without the right to ask, the first write tells.
-            What::NoRight(Right::Command(_)) => Ok(true),
-            what => Err(what),
+            ErrorKind::NoRight(Right::Command(_)) => Ok(true),
+            kind => Err(kind),
         },
-        _ => Err(What::NotRedis),
+        _ => Err(ErrorKind::NotRedis),
     }
 }
 
 /// Looks a name up; this may take as long as the system's resolver likes.
-fn resolve(node: &Node) -> Result<Address, What> {
+fn resolve(node: &Node) -> Result<Address, ErrorKind> {
     if let Some(address) = known(node) {
         return Ok(address);
     }
     let Node::Tcp { host, port } = node else { unreachable!("a path is known") };
     use_built_in_services();
-    let sockets = (host.as_str(), *port).to_socket_addrs().map_err(|error| What::Unresolved(resolver_words(&error)))?;
+    let sockets =
+        (host.as_str(), *port).to_socket_addrs().map_err(|error| ErrorKind::Unresolved(resolver_words(&error)))?;
     Ok(Address { node: node.clone(), sockets: sockets.collect(), open: None })
 }
 
