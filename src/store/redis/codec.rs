@@ -21,6 +21,13 @@ pub use reply::{Reply, ReplyError};
 /// How many resources a server may ask for. More are the work of a server that never ends.
 pub const NEEDED_MAX: usize = 100_000;
 
+/// The largest reply in bytes for each resource of a call. A grant of 5,000 claims has 110 KB in
+/// all, and a busy reply about 80 KB for each resource.
+pub(super) const REPLY_MAX: usize = 1 << 20;
+
+/// The largest listing of all sessions in bytes: 100,000 sessions with the longest commands fit.
+pub(super) const LISTING_MAX: usize = 256 << 20;
+
 /// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's
 /// numbers are exact. A century.
 const TIME_MAX: Micros = 1 << 52;
@@ -51,11 +58,32 @@ pub struct Setting {
 #[derive(Clone, Debug)]
 pub struct Call {
     script: &'static Script,
+    form: Form,
     resources: Vec<Resource>,
-    /// What the operation takes; the channel of an acquire apart, which depends on the setting.
-    arguments: Vec<Vec<u8>>,
-    /// The session whose channel belongs in the third place.
-    channel_of: Option<SessionId>,
+    arguments: Vec<Argument>,
+}
+
+/// Which keys and arguments a script takes before its own.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// All keys of all resources; the time, how to wake waiters, and the resources.
+    Operation,
+    /// The expiries of one resource; the time.
+    Expiries,
+}
+
+/// An argument of a script.
+#[derive(Clone, Debug)]
+enum Argument {
+    Bytes(Vec<u8>),
+    /// The channel of a session, which depends on the keyspace.
+    Channel(SessionId),
+}
+
+impl From<Vec<u8>> for Argument {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
 }
 
 impl Call {
@@ -76,19 +104,20 @@ impl Call {
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or(Terms { ttl: 0, claim: 0, heartbeat: 0 });
         let time = |length: Micros| decimal(length.min(TIME_MAX));
-        let mut arguments = vec![
-            text(request.session),
-            ancestors.into_bytes(),
-            flag(request.wait),
-            decimal(place),
-            flag(listening),
-            time(ttl),
-            time(claim),
-            time(heartbeat),
-            process(&request.process),
+        let own = [
+            text(request.session).into(),
+            ancestors.into_bytes().into(),
+            Argument::Channel(request.session),
+            flag(request.wait).into(),
+            decimal(place).into(),
+            flag(listening).into(),
+            time(ttl).into(),
+            time(claim).into(),
+            time(heartbeat).into(),
+            process(&request.process).into(),
         ];
-        arguments.append(&mut claims);
-        Self { script: &scripts::ACQUIRE, resources, arguments, channel_of: Some(request.session) }
+        let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
+        Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
     /// Shows that a session is alive; `resources` are those of its request.
@@ -98,7 +127,8 @@ impl Call {
 
     /// Renews a holder on one resource alone, for a slot in migration.
     pub fn renew_alone(session: SessionId, resource: Resource, ttl: Micros) -> Self {
-        Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))])
+        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))]);
+        Self { form: Form::Expiries, ..call }
     }
 
     /// Gives back a grant, or a place in the queue; `resources` are those of its request.
@@ -131,7 +161,7 @@ impl Call {
     /// The same as an expiry or a breaking, that changes nothing: it answers with those that the
     /// other would.
     pub fn dry(mut self) -> Self {
-        self.arguments.push("dry".into());
+        self.arguments.push(Argument::Bytes("dry".into()));
         self
     }
 
@@ -142,7 +172,8 @@ impl Call {
     }
 
     fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
-        let mut call = Self { script, resources: Vec::new(), arguments, channel_of: None };
+        let arguments = arguments.into_iter().map(Argument::from).collect();
+        let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
         // A script that is given a resource twice would change two copies of what it read of it.
         call.extend(resources);
         call
@@ -176,24 +207,26 @@ impl Call {
 
     fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
         let now = setting.now.map(decimal).unwrap_or_default();
-        let keys = self.resources.iter().flat_map(|resource| setting.keyspace.keys(resource));
-        if std::ptr::eq(self.script, &scripts::RENEW_ALONE) {
-            let arguments = std::iter::once(now).chain(self.arguments.iter().cloned());
-            return (keys.skip(1).take(1).collect(), arguments.collect());
-        }
-        let wake = match setting.wake {
-            Wake::Publish => "PUBLISH",
-            Wake::ShardPublish => "SPUBLISH",
-            Wake::Nobody => "",
+        let mut arguments = vec![now];
+        let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+        let keys = match self.form {
+            Form::Expiries => keys.map(|[_, expiries, ..]| expiries).collect(),
+            Form::Operation => {
+                let wake = match setting.wake {
+                    Wake::Publish => "PUBLISH",
+                    Wake::ShardPublish => "SPUBLISH",
+                    Wake::Nobody => "",
+                };
+                arguments.extend([wake.into(), decimal(self.resources.len() as u64)]);
+                arguments.extend(self.resources.iter().map(text));
+                keys.flatten().collect()
+            }
         };
-        let mut arguments = vec![now, wake.into(), decimal(self.resources.len() as u64)];
-        arguments.extend(self.resources.iter().map(text));
-        let own = arguments.len();
-        arguments.extend(self.arguments.iter().cloned());
-        if let (Some(session), Some(first)) = (self.channel_of, self.resources.first()) {
-            arguments.insert(own + 2, setting.keyspace.channel(first, session).into());
-        }
-        (keys.collect(), arguments)
+        arguments.extend(self.arguments.iter().map(|argument| match argument {
+            Argument::Bytes(bytes) => bytes.clone(),
+            Argument::Channel(session) => setting.keyspace.channel(&self.resources[0], *session).into(),
+        }));
+        (keys, arguments)
     }
 }
 

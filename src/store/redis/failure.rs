@@ -341,7 +341,7 @@ impl Failure {
     }
 
     /// The same, with the keys that are meant if it is about keys.
-    pub(super) fn naming(mut self, keys: impl FnOnce() -> String) -> Self {
+    pub(super) fn with_keys(mut self, keys: impl FnOnce() -> String) -> Self {
         if let ErrorKind::ForeignValue(named) = &mut self.kind {
             *named = keys();
         }

@@ -12,8 +12,8 @@ pub mod codec;
 mod conversation;
 mod failure;
 mod hold;
+mod interface;
 pub mod keys;
-mod piecemeal;
 mod scripts;
 mod secrets;
 mod survey;
@@ -29,12 +29,9 @@ use codec::{Call, Reply, Setting, Wake};
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
-use survey::{Seen, Survey, unusable};
+use survey::{Findings, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
-use transport::link::LISTING_MAX;
-use transport::now;
-use transport::route::Route;
 
 use super::{AcquireOptions, Changed, Error, Hold, Inspection, Store};
 use crate::lock::mode::Mode;
@@ -69,23 +66,13 @@ impl Redis {
         Setting { keyspace: Keyspace::new(&self.namespace), wake, now: None }
     }
 
-    fn until(&self) -> Duration {
-        now().saturating_add(self.connect_timeout)
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.target), self.setting(), self.connect_timeout)
     }
 
-    fn route(&self) -> Route {
-        Route::new(Arc::clone(&self.target), self.connect_timeout)
-    }
-
-    /// The way for an operation that tells of sessions, however many these are.
-    fn listing_route(&self) -> Route {
-        self.route().with_reply_max(LISTING_MAX)
-    }
-
-    /// Calls one script for a resource, on a connection of its own. None if the resource can't be
-    /// used, which is noted.
-    fn call(&mut self, resource: &Resource, mut call: Call) -> Result<Option<Reply>, Error> {
-        match Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0) {
+    /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
+    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<Reply>, Error> {
+        match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.concerns_one_resource() => {
                 self.unusable.push(unusable(&self.setting(), resource, failure));
@@ -95,9 +82,9 @@ impl Redis {
         }
     }
 
-    /// The same for a change to what is held.
-    fn changed(&self, mut call: Call) -> Result<Changed, Error> {
-        match Client::new(&mut self.route(), self.until()).retry_while_down().call(&mut call, &self.setting(), 0)? {
+    /// Calls a script that changes a hold.
+    fn changed(&self, call: Call) -> Result<Changed, Error> {
+        match self.client().retry_while_down().call(call)? {
             Reply::Done => Ok(Changed::Done),
             Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
@@ -106,9 +93,9 @@ impl Redis {
 
     /// What is to be seen of these resources, or of all if none is named. Those that can't be used
     /// are noted.
-    fn survey(&mut self, resources: &[Resource]) -> Result<Seen, Error> {
+    fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Error> {
         let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
-        let mut seen = if resources.is_empty() { survey.of_all()? } else { survey.of(resources)? };
+        let mut seen = if resources.is_empty() { survey.all()? } else { survey.some(resources)? };
         self.unusable.append(&mut seen.unusable);
         Ok(seen)
     }
@@ -131,7 +118,7 @@ impl Store for Redis {
         if self.is_cluster() {
             one_slot(request.claims.iter().map(|claim| &claim.resource))?;
         }
-        let hold = RedisHold::new(self.setting(), self.route(), request, options.replicas, self.connect_timeout)?;
+        let hold = RedisHold::new(Arc::clone(&self.target), self.setting(), request, options, self.connect_timeout)?;
         Ok(Box::new(hold))
     }
 

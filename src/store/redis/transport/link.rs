@@ -5,13 +5,10 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
-use super::now;
 use super::stream::{Received, Stream};
 use super::tls;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
@@ -21,26 +18,21 @@ use crate::store::redis::target::{Kind, Login, Node, Target};
 /// part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
-/// The number of bytes that one reply or push has at most, for each resource that it is about. A
-/// grant of 5,000 claims has 110 KB in all, and a busy reply about 80 KB for each resource.
-pub(in crate::store::redis) const REPLY_MAX: usize = 1 << 20;
-
-/// The same for replies that list all who hold and wait, which only clients without a poll loop ask
-/// for: 100,000 sessions with the longest commands fit.
-pub(in crate::store::redis) const LISTING_MAX: usize = 256 << 20;
+/// The largest reply or push in bytes, unless [`Link::raise_reply_max`] allows more.
+const REPLY_MAX: usize = 1 << 20;
 
 /// Where a server was found.
-pub(in crate::store::redis) struct Address {
+pub(super) struct Address {
     /// As it is named.
-    pub(in crate::store::redis) node: Node,
+    pub(super) node: Node,
     /// What a host comes to; tried in turn.
-    pub(in crate::store::redis) sockets: Vec<SocketAddr>,
+    pub(super) sockets: Vec<SocketAddr>,
     /// The connection by which it was found, if that took one.
-    pub(in crate::store::redis) open: Option<Box<Link>>,
+    pub(super) open: Option<Box<Link>>,
 }
 
 /// A connection to a server.
-pub(in crate::store::redis) struct Link {
+pub(super) struct Link {
     server: String,
     stream: Stream,
     parser: Parser,
@@ -54,7 +46,7 @@ pub(in crate::store::redis) struct Link {
 
 /// Something that has arrived.
 #[derive(Debug, PartialEq)]
-pub(in crate::store::redis) enum Incoming {
+pub(super) enum Incoming {
     /// The reply to the first command that has none yet.
     Reply(Result<Value, ServerError>),
     /// Something that comes by itself, but for the answer to a subscription.
@@ -63,7 +55,7 @@ pub(in crate::store::redis) enum Incoming {
 
 /// What comes by itself, or answers a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store::redis) enum Push {
+pub(super) enum Push {
     /// Somebody has published in the channel.
     Message {
         /// The channel.
@@ -110,7 +102,7 @@ struct Inbox {
 impl Link {
     /// Begins to connect, and queues what a server is told first; the first write goes out as soon
     /// as the kernel lets it.
-    pub(in crate::store::redis) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
+    pub(super) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
         if let Some(link) = address.open {
             return Ok(*link);
         }
@@ -130,7 +122,7 @@ impl Link {
     }
 
     /// The same to a Sentinel.
-    pub(in crate::store::redis) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
+    pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
         let mut link = Self::begin(target, address)?;
         link.log_in(&target.sentinel_login);
         Ok(link)
@@ -177,23 +169,23 @@ impl Link {
     }
 
     /// Allows replies of up to `bytes`, if that is more than [`REPLY_MAX`].
-    pub(in crate::store::redis) fn raise_reply_max(&mut self, bytes: usize) {
+    pub(super) fn raise_reply_max(&mut self, bytes: usize) {
         self.inbox.value_max = self.inbox.value_max.max(bytes);
     }
 
     /// How messages name the server.
-    pub(in crate::store::redis) fn server(&self) -> &str {
+    pub(super) fn server(&self) -> &str {
         &self.server
     }
 
     /// What to wait for now. An error or a hang-up counts as well.
-    pub(in crate::store::redis) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         self.stream.descriptor()
     }
 
     /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued,
     /// in one write.
-    pub(in crate::store::redis) fn send(&mut self, command: &Cmd) {
+    pub(super) fn send(&mut self, command: &Cmd) {
         self.queue(command);
     }
 
@@ -203,7 +195,7 @@ impl Link {
     /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller
     /// comes to look at its signals and timers even if the peer never stops sending. Nothing that
     /// was read stays behind when `None` is given.
-    pub(in crate::store::redis) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
+    pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
         let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
         loop {
             while let Some(value) = self.parse()? {
@@ -258,50 +250,13 @@ impl Link {
         }
     }
 
-    /// Asks one question on a connection on which nothing else was said, and waits for the reply,
-    /// until `deadline` on the clock of [`now`].
-    pub(in crate::store::redis) fn ask(
-        &mut self,
-        question: &Cmd,
-        deadline: Duration,
-    ) -> Result<Result<Value, ServerError>, Failure> {
-        self.send(question);
-        loop {
-            match self.advance()? {
-                Some(Incoming::Reply(reply)) => return Ok(reply),
-                Some(Incoming::Push(_)) => {}
-                None => self.wait(deadline)?,
-            }
-        }
-    }
-
-    /// Waits until the server has taken the login.
-    pub(in crate::store::redis) fn until_logged_in(&mut self, deadline: Duration) -> Result<(), Failure> {
-        loop {
-            match self.advance()? {
-                None if self.login.is_empty() => return Ok(()),
-                None => self.wait(deadline)?,
-                Some(_) => {}
-            }
-        }
-    }
-
-    fn wait(&self, deadline: Duration) -> Result<(), Failure> {
-        let left = deadline.saturating_sub(now());
-        if left.is_zero() {
-            return Err(self.timeout_failure());
-        }
-        let (descriptor, flags) = self.descriptor();
-        // A time that the kernel can't express is longer than anybody waits.
-        let left = Timespec::try_from(left).ok();
-        match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(self.failure(ErrorKind::from_kernel(error, self.stage()))),
-        }
+    /// Whether the server has accepted the login.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.login.is_empty()
     }
 
     /// What to say when there was no reply in time.
-    pub(in crate::store::redis) fn timeout_failure(&self) -> Failure {
+    pub(super) fn timeout_failure(&self) -> Failure {
         self.failure(ErrorKind::TimedOut(self.stage()))
     }
 

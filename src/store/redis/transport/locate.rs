@@ -19,8 +19,9 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::link::{Address, Link};
-use super::now;
+use super::{blocking, now};
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
 use crate::words::reason;
 
@@ -32,19 +33,8 @@ static SEARCHES: AtomicUsize = AtomicUsize::new(0);
 /// than this.
 const SEARCHES_MAX: usize = 16;
 
-/// What to look for.
-#[derive(Clone, Debug)]
-pub(in crate::store::redis) enum Seek {
-    /// The server that the URL means, or any node of the Cluster. The number is that of the
-    /// attempt: each begins at another of the Sentinels or nodes, so that one which is reached but
-    /// of no use is left behind.
-    Start(usize),
-    /// Where an error of the Cluster leads.
-    Node(Node),
-}
-
 /// What came of it so far.
-pub(in crate::store::redis) enum Located {
+pub(super) enum Located {
     /// It is known where the server is.
     Ready(Address),
     /// It has to be looked for.
@@ -52,7 +42,7 @@ pub(in crate::store::redis) enum Located {
 }
 
 /// A search under way.
-pub(in crate::store::redis) struct Lookup {
+pub(super) struct Lookup {
     /// Ends when the search has.
     end: PipeReader,
     found: Receiver<Result<Address, Failure>>,
@@ -62,13 +52,9 @@ pub(in crate::store::redis) struct Lookup {
 /// Begins to look for a server. What takes several steps is given up at `deadline`, on the clock of
 /// [`now`]; each step has its share of the time that is left, so that one which never answers
 /// doesn't keep the others from being asked.
-pub(in crate::store::redis) fn locate(
-    target: &Arc<Target>,
-    seek: Seek,
-    deadline: Duration,
-) -> Result<Located, Failure> {
+pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Failure> {
     let (node, is_sought) = match seek {
-        Seek::Node(node) => (node, false),
+        Seek::Redirect(redirect) => (redirect.node, false),
         // The path of a socket may lie on a mount that does not answer, and connect(2) waits for
         // that.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
@@ -144,12 +130,12 @@ fn search(
 
 impl Lookup {
     /// What to wait for.
-    pub(in crate::store::redis) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         (self.end.as_fd(), PollFlags::IN)
     }
 
     /// What was found, once there is something. It is not asked again after that.
-    pub(in crate::store::redis) fn result(&self) -> Option<Result<Address, Failure>> {
+    pub(super) fn result(&self) -> Option<Result<Address, Failure>> {
         match self.found.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
@@ -160,7 +146,7 @@ impl Lookup {
     }
 
     /// What to say when nothing was found in time.
-    pub(in crate::store::redis) fn timeout_failure(&self) -> Failure {
+    pub(super) fn timeout_failure(&self) -> Failure {
         ErrorKind::TimedOut(Stage::Connecting).of(&self.server)
     }
 }
@@ -191,7 +177,7 @@ fn in_turn(
 fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
     let address = resolve(node).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
-    link.until_logged_in(deadline)?;
+    blocking::log_in(&mut link, deadline)?;
     Ok(by(link, node))
 }
 
@@ -203,13 +189,13 @@ fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, F
     let mut link = Link::open_sentinel(target, &address)?;
     let mut question = redis::cmd("SENTINEL");
     question.arg("get-master-addr-by-name").arg(master);
-    let reply = link.ask(&question, deadline)?;
+    let reply = blocking::ask(&mut link, &question, deadline)?;
     let found = master_node(reply, master).map_err(|kind| kind.of(&sentinel))?;
 
     let server = target.shown_node(&found);
     let address = resolve(&found).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
-    let role = link.ask(&redis::cmd("ROLE"), deadline)?;
+    let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
         Ok(true) => Ok(by(link, &found)),
         Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),

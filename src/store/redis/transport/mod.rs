@@ -2,14 +2,15 @@
 //!
 //! From the bytes upwards: `stream` is a socket with or without TLS (`tls`), `link` adds the wire
 //! protocol and the login, `locate` finds the address of a server, and `route` joins these steps
-//! into one connection. Nothing here blocks.
+//! into one connection that a conversation directs. None of these blocks; `blocking` waits.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub(super) mod link;
-pub(super) mod locate;
+pub(super) mod blocking;
+mod link;
+mod locate;
 pub(super) mod route;
 mod stream;
 mod tls;

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::super::{blocking, now};
 use super::*;
 
 /// Longer than anything takes here on the slowest machine.
@@ -54,7 +56,7 @@ fn arrival(link: &mut Link) -> Result<Incoming, Failure> {
         if let Some(incoming) = link.advance()? {
             return Ok(incoming);
         }
-        link.wait(now() + PATIENCE)?;
+        blocking::wait_for(link, now() + PATIENCE)?;
     }
 }
 
@@ -267,7 +269,7 @@ fn errors_are_replies_and_pushes_stand_between_them() {
 fn a_question_is_given_up_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let failure = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Silent));
     drop(stream);
 }
@@ -355,7 +357,7 @@ fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, "", piece);
         for _ in 0..10 {
-            link.wait(now() + PATIENCE).unwrap();
+            blocking::wait_for(&link, now() + PATIENCE).unwrap();
             // Fewer messages than this fit into what is read in one turn.
             let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
             assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
@@ -370,7 +372,7 @@ fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
-    let failure = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     flood.join().unwrap();
@@ -429,7 +431,7 @@ fn addresses_are_tried_in_turn() {
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let reply = link.ask(&ping(), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &ping(), now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
 }
@@ -438,7 +440,7 @@ fn addresses_are_tried_in_turn() {
 fn nobody_there_is_told() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
-    let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
+    let refused = Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), now() + PATIENCE));
     let failure = refused.unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Refused);
     assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
@@ -467,7 +469,7 @@ fn a_full_queue_is_waited_for() {
     let mut link = Link::open(&target, address(&target)).unwrap();
     link.send(&ping());
     assert_eq!(link.advance().unwrap(), None);
-    let failure = link.until_logged_in(now() + Duration::from_millis(50)).err();
+    let failure = blocking::log_in(&mut link, now() + Duration::from_millis(50)).err();
     assert!(failure.is_none_or(|failure| failure.kind() == &ErrorKind::TimedOut(Stage::Connecting)));
 
     drop((listener.accept().unwrap(), first));
@@ -501,7 +503,7 @@ fn the_slowest_accept_loses_nothing() {
     assert_eq!(link.advance().unwrap(), None);
     let mut stream = listener.accept().unwrap().0;
     while link.stream.stage() == Stage::Connecting {
-        link.wait(now() + PATIENCE).unwrap();
+        blocking::wait_for(&link, now() + PATIENCE).unwrap();
         link.advance().unwrap();
     }
     read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");

@@ -8,6 +8,7 @@ use rustix::io::retry_on_intr;
 
 use super::super::link::Incoming;
 use super::*;
+use crate::store::redis::interface::Redirect;
 
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,7 +87,7 @@ fn what_is_plain_to_see_takes_no_thread() {
     }
     let several = target("redis+sentinel://127.0.0.1:7/m");
     let node = Node::Tcp { host: "10.0.0.1".to_owned(), port: 8 };
-    assert!(matches!(locate(&several, Seek::Node(node), now()), Ok(Located::Ready(_))));
+    assert!(matches!(locate(&several, Seek::Redirect(Redirect { node, asking: false }), now()), Ok(Located::Ready(_))));
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
     // The connection is handed over as it is.
     let mut link = *address.open.take().unwrap();
-    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     assert!(matches!(link.advance(), Ok(None::<Incoming>)));
 

@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
 use super::super::link::{Address, Link};
-use super::super::now;
+use super::super::{blocking, now};
 use super::*;
 use crate::store::redis::failure::{Failure, Stage};
 use crate::store::redis::target::Target;
@@ -111,7 +111,7 @@ fn target(server: SocketAddr, query: &str) -> Target {
 }
 
 fn ping(server: SocketAddr, query: &str) -> Result<Value, Failure> {
-    Ok(link(server, query)?.ask(&redis::cmd("PING"), now() + PATIENCE)?.unwrap())
+    Ok(blocking::ask(&mut link(server, query)?, &redis::cmd("PING"), now() + PATIENCE)?.unwrap())
 }
 
 /// Answers one PING.
@@ -226,11 +226,11 @@ fn bytes_come_through_however_they_are_cut() {
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
-    let reply = link.ask(&echo, now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &echo, now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::Int(12345)));
-    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
     assert!(reply == Ok(Value::BulkString(long)));
-    let failure = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Used));
     server.join().unwrap();
 }
@@ -246,7 +246,7 @@ fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         while stream.write_all(&pushes).is_ok() {}
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
-    let failure = link.ask(&redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     server.join().unwrap();
@@ -271,7 +271,7 @@ fn a_server_that_speaks_no_tls_is_told() {
     let (address, server) = serve(|stream| stream);
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
-    let failure = link.ask(&redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Handshake));
     drop(silent);
 }
