@@ -13,6 +13,8 @@ mod piecemeal;
 mod question;
 mod release;
 mod retry;
+#[cfg(test)]
+mod testing;
 mod verdict;
 
 pub(super) use exchange::Exchange;
