@@ -1,33 +1,47 @@
 //! `rlock` makes a shell command hold a lock while it runs.
 //!
-//! What it promises: commands whose claims conflict never run at the same time, as long as the
-//! store keeps its promise (the embedded one always does on its machine); who waits is served first
-//! come, first served, as far as requests conflict; what a command held is free as soon as its
-//! rlock is gone, however that ended.
+//! This library is the program, and no interface for other programs. A module is public only
+//! because a test or a benchmark outside of the crate uses it.
 //!
 //! The map, in the order of dependency, lowest first:
 //!
-//! | module | remit |
+//! | module | purpose |
 //! | --- | --- |
-//! | [`lock`] | the lock model: pure, total, the same under every store |
-//! | [`store`] | where the lock table lives: liveness, wake-ups, time |
-//! | [`supervise`] | the command: started, signalled, stopped, reaped; a pure machine decides |
-//! | [`cli`] | the command line: parser, help, man pages and completions from one source |
-//! | [`cmd`] | the subcommands: options in, wiring, exit code out |
+//! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | [`exit`] | the exit codes |
-//! | [`start`] | what comes before `main` |
+//! | `words` | formats and sanitises text |
+//! | [`store`] | where the lock table lives: liveness, wake-ups, time |
+//! | `failure`, `messages` | the text that users see, and its exit code |
+//! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
+//! | [`cli`] | the command line: parser, help, man pages and completions from one source |
+//! | `cmd` | the subcommands: options in, wiring, exit code out |
+//! | `start` | what comes before the subcommand |
 
-// The printing macros panic where nobody can be told anything.
+// The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod cli;
-pub mod cmd;
 pub mod exit;
 pub mod lock;
-pub mod start;
 pub mod store;
-pub mod supervise;
 
+mod cmd;
+mod failure;
 mod files;
+mod messages;
 mod passwd;
+mod start;
+mod supervise;
 mod words;
+
+use std::ffi::OsString;
+
+/// Runs the program with these words, of which the first is its name, and returns the exit code.
+pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
+    let mut words = words.peekable();
+    if let Some(name) = words.peek() {
+        supervise::guardian::program::run_if_called(name);
+    }
+    start::prepare();
+    cmd::main(words)
+}

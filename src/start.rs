@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::supervise::signals;
 
 /// To be called first of all.
-pub fn prepare() {
+pub(crate) fn prepare() {
     signals::ignore_failed_writes();
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);

@@ -1,6 +1,7 @@
-//! Others' words, put in rlock's manner.
+//! Formats and sanitises text for one-line messages.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write};
+use std::time::Duration;
 
 use crate::lock::text::is_control_or_format;
 
@@ -46,6 +47,19 @@ pub(crate) fn without_passwords(text: &str) -> String {
         rest = behind;
     }
     shown + rest
+}
+
+/// A length of time in the units that the options read, down to milliseconds.
+pub(crate) fn duration(length: Duration) -> String {
+    let (seconds, millis) = (length.as_secs(), length.subsec_millis());
+    let mut text = String::new();
+    for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {
+        if value > 0 {
+            // Writing to a String can't fail.
+            let _ = write!(text, "{value}{unit}");
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ use std::ffi::OsString;
 
 pub use invocation::Invocation;
 pub use usage::Usage;
-pub(crate) use values::shown;
 
 /// Parses the words of a command line, of which the first is the program's own name, as
 /// `std::env::args_os` gives them.

@@ -11,12 +11,13 @@ use clap::parser::ValueSource;
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
+use crate::words;
 
 use super::args::id;
+use super::claims;
 use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shell, Shrink, StoreOptions};
 use super::pages::Page;
 use super::usage::Mistake;
-use super::{claims, values};
 
 /// The invocation that was matched.
 pub(super) fn invocation(matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -85,7 +86,7 @@ fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
     let wait = matches.get_one::<Duration>(id::WAIT).copied();
     match (matches.get_flag(id::NO_WAIT), wait) {
         (true, Some(wait)) if !wait.is_zero() => {
-            let wait = values::shown(wait);
+            let wait = words::duration(wait);
             Err(Mistake::plain(format!("--no-wait and --wait {wait} exclude each other: give one of them")))
         }
         (true, _) => Ok(Some(Duration::ZERO)),

@@ -2,7 +2,6 @@
 //! to write instead.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::lock::resource::Resource;
@@ -92,24 +91,11 @@ pub(super) fn replicas(word: &str) -> Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
 }
 
-/// A duration as a message shows it: in units that [`duration`] reads, down to the milliseconds.
-pub(crate) fn shown(duration: Duration) -> String {
-    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
-    let mut text = String::new();
-    for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {
-        if value > 0 {
-            // Writing to a String can't fail.
-            let _ = write!(text, "{value}{unit}");
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{duration, exit_code, plain, replicas, resource, shown, slot, ttl};
+    use super::{duration, exit_code, plain, replicas, resource, slot, ttl};
 
     #[test]
     fn durations_have_units_or_are_seconds() {
@@ -142,7 +128,7 @@ mod tests {
     #[test]
     fn durations_are_shown_as_they_are_read() {
         for word in ["0s", "1s", "1m", "1m1s", "2h", "26h3m4s5ms", "333ms"] {
-            assert_eq!(shown(duration(word).unwrap()), word);
+            assert_eq!(crate::words::duration(duration(word).unwrap()), word);
         }
     }
 

@@ -5,12 +5,14 @@ use std::fmt::Write;
 
 use anyhow::Context;
 
-use super::{Failure, context, describe};
+use super::context;
 use crate::cli::invocation::Cleanup;
 use crate::cli::stdout;
 use crate::exit;
+use crate::failure::Failure;
 use crate::lock::records::{ClaimRecord, Session};
 use crate::lock::resource::Resource;
+use crate::messages;
 use crate::words::one_line;
 
 /// Cleans up, says what was removed, and gives the exit code.
@@ -78,6 +80,6 @@ fn tell<'a>(
 fn line(done: &str, session: &Session, record: &ClaimRecord) -> String {
     let what = if session.is_holder() { "the hold" } else { "the place in the queue" };
     let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);
-    let (who, since) = (describe::process(&session.process), describe::time(session.since));
+    let (who, since) = (messages::process(&session.process), messages::time(session.since));
     format!("{done} {what} for {mode} on '{name}' ({span}) of {who}, since {since}")
 }

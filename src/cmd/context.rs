@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Failure;
 use crate::cli::invocation::StoreOptions;
+use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;

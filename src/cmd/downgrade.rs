@@ -1,7 +1,8 @@
 //! `rlock downgrade`: lowers the mode in which the rlock around this process holds a resource.
 
-use super::{Failure, context};
+use super::context;
 use crate::cli::invocation::Downgrade;
+use crate::failure::Failure;
 
 /// Downgrades the hold and gives the exit code.
 pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {

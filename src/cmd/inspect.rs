@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{Failure, context, describe};
+use super::context;
 use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
+use crate::failure::Failure;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Micros, Process};
 use crate::lock::span::Span;
+use crate::messages;
 use crate::store::Inspection;
 use crate::words::one_line;
 
@@ -71,7 +73,7 @@ fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: 
         "pid": process.pid,
         "user": process.user,
         "command": process.command,
-        "since": describe::time(since),
+        "since": messages::time(since),
     })
 }
 
@@ -81,21 +83,21 @@ fn as_table(listings: &[ResourceListing], now: Micros) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     let mut known = HashMap::new();
     let mut state = |of: &Process, doing: String| {
-        let stopped = *known.entry((of.host.clone(), of.pid)).or_insert_with(|| describe::is_stopped(of));
+        let stopped = *known.entry((of.host.clone(), of.pid)).or_insert_with(|| messages::is_stopped(of));
         if stopped { format!("{doing}, stopped") } else { doing }
     };
     for listing in listings {
         let mut name = Some(one_line(listing.name.as_str()));
         for holder in &listing.holders {
-            let lease = holder.expiry.map(|expiry| describe::duration(expiry.saturating_sub(now)));
+            let lease = holder.expiry.map(|expiry| messages::duration(expiry.saturating_sub(now)));
             let columns = [mode(holder.mode, holder.slots), holder.span.to_string()];
-            let since = describe::duration(now.saturating_sub(holder.since));
+            let since = messages::duration(now.saturating_sub(holder.since));
             let state = state(&holder.process, "holds".to_owned());
             rows.push(row(&mut name, state, columns, &holder.process, since, lease));
         }
         for waiter in &listing.waiters {
             let columns = [mode(waiter.mode, waiter.slots), waiter.span.to_string()];
-            let since = describe::duration(now.saturating_sub(waiter.since));
+            let since = messages::duration(now.saturating_sub(waiter.since));
             let state = state(&waiter.process, format!("waits {}", waiter.position));
             rows.push(row(&mut name, state, columns, &waiter.process, since, None));
         }

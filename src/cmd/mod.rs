@@ -1,12 +1,10 @@
 //! The subcommands, one file each: options in, wiring, exit code out.
 //!
-//! `context` has what they share of the environment, `describe` the words for who holds and who
-//! waits. `room` says what fits into the command's environment.
+//! `context` has what they share of the environment. `room` says what fits into the command's environment.
 
 mod cleanup;
 mod completions;
 mod context;
-mod describe;
 mod downgrade;
 mod exec;
 mod inspect;
@@ -15,52 +13,16 @@ mod room;
 mod shrink;
 
 use std::ffi::OsString;
+use std::io;
 use std::io::Write;
-use std::{fmt, io};
 
 use crate::cli::{self, Invocation, Usage};
 use crate::exit;
-use crate::store;
+use crate::failure::Failure;
 use crate::words::{one_line, reason};
 
-/// Why a subcommand ends without its result: one line for the user, and the exit code that says
-/// what kind of failure it is. An error of any other type is a failure of rlock itself.
-#[derive(Debug)]
-struct Failure {
-    code: u8,
-    text: String,
-}
-
-impl Failure {
-    fn usage(text: impl Into<String>) -> Self {
-        Self { code: exit::USAGE, text: text.into() }
-    }
-
-    fn refused(reason: &dyn fmt::Display) -> Self {
-        Self { code: exit::REFUSED, text: format!("refused: {reason}") }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<store::Error> for Failure {
-    fn from(error: store::Error) -> Self {
-        match error {
-            store::Error::Usage(text) => Self::usage(text),
-            store::Error::Refused(text) => Self::refused(&text),
-            store::Error::Unavailable(text) => Self { code: exit::UNAVAILABLE, text },
-        }
-    }
-}
-
 /// Runs a command line and gives the exit code; whatever there was to say has been said by then.
-pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let invocation = match cli::parse(args) {
         Ok(invocation) => invocation,
         Err(Usage::Information(text)) => {

@@ -1,7 +1,8 @@
 //! `rlock shrink`: gives up a part of the interval that the rlock around this process holds.
 
-use super::{Failure, context};
+use super::context;
 use crate::cli::invocation::Shrink;
+use crate::failure::Failure;
 
 /// Shrinks the hold and gives the exit code.
 pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {

@@ -74,7 +74,7 @@ pub enum Standing {
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
-    /// The instant, as [`Hold::timeout`] gives it, by which the command must be gone unless the
+    /// The instant, as [`Handle::timeout`] gives it, by which the command must be gone unless the
     /// lease is renewed; each renewal moves it. `None` where a hold lives as long as its process.
     pub deadline: Option<Duration>,
 }
@@ -138,11 +138,11 @@ pub trait Store {
     /// its process.
     fn leases(&self) -> bool;
 
-    /// Makes a request, or begins to: the first [`Hold::check`] says how it stands.
+    /// Makes a request, or begins to: the first [`Handle::check`] says how it stands.
     ///
     /// # Errors
     /// The store can't be used; nothing was granted or queued then. Likewise below.
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error>;
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error>;
 
     /// A session, if it holds or waits. `resources` are where it may, for a store that finds
     /// sessions by their resources only.
@@ -176,12 +176,12 @@ pub trait Store {
 ///
 /// One that is dropped without a release is left to the store, which notices the end of the process
 /// or of the lease.
-pub trait Hold {
-    /// Descriptors, each with the events that mean: call [`Hold::check`]. An error or a hang-up
+pub trait Handle {
+    /// Descriptors, each with the events that mean: call [`Handle::check`]. An error or a hang-up
     /// always does.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The instant at which [`Hold::check`] is wanted even if no descriptor is ready, on the clock
+    /// The instant at which [`Handle::check`] is wanted even if no descriptor is ready, on the clock
     /// that runs through suspend (`CLOCK_BOOTTIME`). Each check moves it on.
     fn timeout(&self) -> Option<Duration>;
 
@@ -190,7 +190,7 @@ pub trait Hold {
     ///
     /// # Errors
     /// The store can't be used, and trying again won't help; it is not asked again then. What may
-    /// pass is no error but [trouble](Hold::trouble), as long as the grant has a deadline.
+    /// pass is no error but [trouble](Handle::trouble), as long as the grant has a deadline.
     fn check(&mut self) -> Result<Standing, Error>;
 
     /// Gives back the grant or the place in the queue, whichever it is by now, and whether or not

@@ -39,25 +39,25 @@ const GUARDIANS_MAX: u32 = 8;
 
 /// What to run, as it is and without a shell.
 #[derive(Clone, Debug)]
-pub struct CommandSpec {
+pub(crate) struct CommandSpec {
     /// The program, looked up in PATH unless it has a slash, and its arguments.
-    pub argv: Vec<OsString>,
+    pub(crate) argv: Vec<OsString>,
     /// The session id in the environment of the command, by which its processes are recognised.
-    pub session: String,
+    pub(crate) session: String,
 }
 
 /// The command could not be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartError {
+pub(crate) struct StartError {
     /// 126 or 127, as in the shells.
-    pub code: u8,
+    pub(crate) code: u8,
     /// One line that says what could not be run and why.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// What has become of the command since it was last looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// It was stopped.
     Stopped(Stop),
     /// It has ended. Until [`Child::reap`] is called its process id, and that of its group, stay
@@ -69,7 +69,7 @@ pub enum Change {
 
 /// The running command.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     pid: Pid,
     reaped: bool,
     group: Group,
@@ -93,7 +93,7 @@ impl Child {
     ///
     /// # Errors
     /// [`StartError`] when the command cannot be executed: nothing is left running then.
-    pub fn start(
+    pub(crate) fn start(
         command: &CommandSpec,
         environment: &[(OsString, OsString)],
         group: Group,
@@ -135,7 +135,7 @@ impl Child {
     }
 
     /// The command's process id, until it is reaped.
-    pub fn pid(&self) -> Option<Pid> {
+    pub(crate) fn pid(&self) -> Option<Pid> {
         (!self.reaped).then_some(self.pid)
     }
 
@@ -145,7 +145,7 @@ impl Child {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
+    pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
         if let Some(pid) = self.pid() {
             // Seen, not reaped: as long as it is a zombie, a signal to its group can reach no
             // stranger.
@@ -188,7 +188,7 @@ impl Child {
 
     /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
     /// needed.
-    pub fn pass(&mut self, signal: Signal) {
+    pub(crate) fn pass(&mut self, signal: Signal) {
         let Some(pid) = self.pid() else { return };
         if signal == Signal::Cont && self.group == Group::Shared {
             self.continue_stopped(pid);
@@ -209,7 +209,7 @@ impl Child {
             None => self.stopped,
             // These stop rlock too, before it can look at the command.
             Some(Stop::Ttin | Stop::Ttou) => true,
-            Some(Stop::Tstp | Stop::Stop) => false,
+            Some(Stop::Tstp | Stop::Unconditional) => false,
         };
         self.stopped = false;
         if stopped && !continued {
@@ -221,7 +221,7 @@ impl Child {
 
     /// Sends the signal to what is left of the command's process group; where the group is rlock's,
     /// to those in it that the command has started.
-    pub fn pass_group(&mut self, signal: Signal) {
+    pub(crate) fn pass_group(&mut self, signal: Signal) {
         let all = processes::all();
         let members = self.family.members(&all);
         let group = match self.group {
@@ -234,22 +234,22 @@ impl Child {
     }
 
     /// Asks the whole tree to end.
-    pub fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         self.send_tree(Kernel::TERM);
     }
 
     /// Stops the whole tree.
-    pub fn freeze(&mut self) {
+    pub(crate) fn freeze(&mut self) {
         self.send_tree(Kernel::STOP);
     }
 
     /// Continues the whole tree.
-    pub fn thaw(&mut self) {
+    pub(crate) fn thaw(&mut self) {
         self.send_tree(Kernel::CONT);
     }
 
     /// Ends the whole tree, with what is started meanwhile, and waits a little until it is gone.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut killed: Vec<Process> = Vec::new();
         let mut ending = Vec::new();
         let mut empty_rounds = 0;
@@ -276,12 +276,12 @@ impl Child {
     }
 
     /// From here on [`look`](Self::look) tells when nothing of the tree is left.
-    pub fn await_rest(&mut self) {
+    pub(crate) fn await_rest(&mut self) {
         self.awaits_rest = true;
     }
 
     /// Begins to end the guardian, for nothing is to be guarded any more.
-    pub fn dismiss_guardian(&mut self) {
+    pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
         if let Some(guardian) = self.guardian.take() {
             guardian.dismiss();
@@ -293,7 +293,7 @@ impl Child {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn reap_guardian(&mut self) -> io::Result<()> {
+    pub(crate) fn reap_guardian(&mut self) -> io::Result<()> {
         if let Some(pid) = self.family.guardian.take() {
             waitpid(Some(pid), WaitOptions::empty())?;
         }
@@ -331,7 +331,7 @@ impl Child {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn reap(&mut self) -> io::Result<()> {
+    pub(crate) fn reap(&mut self) -> io::Result<()> {
         if let Some(pid) = self.pid() {
             self.reaped = true;
             self.family.command = None;
@@ -404,7 +404,7 @@ fn next_ended() -> io::Result<Option<Pid>> {
 
 /// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of
 /// the kind.
-pub fn reap_inherited() {
+pub(crate) fn reap_inherited() {
     // When there is nobody left it fails, which is as well.
     while getpid().is_init() && wait(WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {}
 }

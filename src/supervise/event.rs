@@ -11,7 +11,7 @@ use crate::exit;
 
 /// A signal that rlock receives on behalf of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub(crate) enum Signal {
     /// SIGTERM
     Term,
     /// SIGINT
@@ -34,11 +34,11 @@ pub enum Signal {
 
 impl Signal {
     /// Every signal that rlock receives, SIGCHLD apart, which is about the command and not for it.
-    pub const ALL: [Self; 9] =
+    pub(crate) const ALL: [Self; 9] =
         [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Winch, Self::Cont, Self::Tstp];
 
     /// The kernel's own name for it.
-    pub const fn kernel(self) -> Kernel {
+    pub(crate) const fn kernel(self) -> Kernel {
         match self {
             Self::Term => Kernel::TERM,
             Self::Int => Kernel::INT,
@@ -53,25 +53,25 @@ impl Signal {
     }
 
     /// The signal with this number, if rlock receives it.
-    pub fn from_number(number: i32) -> Option<Self> {
+    pub(crate) fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|signal| signal.kernel().as_raw() == number)
     }
 
     /// The exit code of a program that this signal ended: 128 + n.
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         Ended::Signal(self.kernel().as_raw()).exit_code()
     }
 
     /// Whether a program that does nothing about the signal is ended by it: while no command runs,
     /// these cancel the request.
-    pub const fn ends_by_default(self) -> bool {
+    pub(crate) const fn ends_by_default(self) -> bool {
         !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
     }
 }
 
 /// Who sent a signal, as far as it tells whether the command has received it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub(crate) enum Sender {
     /// The terminal, which sends to the whole foreground group.
     Terminal,
     /// The command or rlock itself; what they send while they share a group is for the group.
@@ -82,11 +82,11 @@ pub enum Sender {
 
 /// A signal that stopped the command, and will stop rlock in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// SIGTSTP: Ctrl-Z, or a program that suspends itself
     Tstp,
-    /// SIGSTOP
-    Stop,
+    /// SIGSTOP, which no program can catch
+    Unconditional,
     /// SIGTTIN: it read from the terminal out of the background
     Ttin,
     /// SIGTTOU: it wrote to or changed the terminal out of the background
@@ -95,25 +95,25 @@ pub enum Stop {
 
 impl Stop {
     /// The kernel's own name for it.
-    pub const fn kernel(self) -> Kernel {
+    pub(crate) const fn kernel(self) -> Kernel {
         match self {
             Self::Tstp => Kernel::TSTP,
-            Self::Stop => Kernel::STOP,
+            Self::Unconditional => Kernel::STOP,
             Self::Ttin => Kernel::TTIN,
             Self::Ttou => Kernel::TTOU,
         }
     }
 
     /// The stop with this number; a number that stops nothing is taken for SIGSTOP.
-    pub fn from_number(number: i32) -> Self {
+    pub(crate) fn from_number(number: i32) -> Self {
         let known = [Self::Tstp, Self::Ttin, Self::Ttou];
-        known.into_iter().find(|stop| stop.kernel().as_raw() == number).unwrap_or(Self::Stop)
+        known.into_iter().find(|stop| stop.kernel().as_raw() == number).unwrap_or(Self::Unconditional)
     }
 }
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// It exited with this code.
     Code(u8),
     /// The signal of this number ended it.
@@ -122,7 +122,7 @@ pub enum Ended {
 
 impl Ended {
     /// The exit code that says the same: the command's own, or 128 + n.
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
             Self::Signal(number) => u8::try_from(number).map_or(u8::MAX, |n| exit::SIGNAL_BASE.saturating_add(n)),
@@ -132,7 +132,7 @@ impl Ended {
 
 /// The process group that the command runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub(crate) enum Group {
     /// Not that of rlock, for there is no terminal: the group of the guardian, which leads it.
     Own,
     /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work
@@ -142,7 +142,7 @@ pub enum Group {
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// The store says: still in the queue.
     Queued,
     /// The store is out of reach, where the request is in the queue as far as anybody knows; it is
@@ -160,8 +160,9 @@ pub enum Event {
     Lost,
     /// The store could not say.
     StoreFailed,
-    /// It was said who holds what the request waited for.
-    BusyReported,
+    /// The store has said which sessions are in the way: the request must not wait, or its wait is
+    /// over.
+    Busy,
     /// A signal came.
     Signal {
         /// Which one.
@@ -188,7 +189,7 @@ pub enum Event {
 
 /// What becomes of the command when the grant is lost, or the place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consequence {
+pub(crate) enum Consequence {
     /// It was not started.
     NotStarted,
     /// It is stopped.
@@ -199,7 +200,7 @@ pub enum Consequence {
 
 /// Something to do. A list of them is carried out in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Start the command; answer with [`Event::Started`] or [`Event::StartFailed`].
     Start,
     /// Send the signal to the command's process alone, as if its sender had.
@@ -228,8 +229,10 @@ pub enum Action {
     ShowWaiting,
     /// Take that line away again.
     HideWaiting,
-    /// Say that the wait is over, and who holds; answer with [`Event::BusyReported`], or
-    /// [`Event::StoreFailed`] where the store can't tell.
+    /// Ask the store which sessions are in the way of the request; answer with [`Event::Busy`], or
+    /// [`Event::StoreFailed`] if the store cannot tell.
+    AskBlockers,
+    /// Say which sessions are in the way.
     ReportBusy,
     /// Say what the store or the start of the command failed with, or why the request was denied.
     ReportFailure,
@@ -257,7 +260,7 @@ mod tests {
             assert_eq!(Signal::from_number(signal.kernel().as_raw()), Some(signal));
         }
         assert_eq!(Signal::from_number(Kernel::CHILD.as_raw()), None);
-        for stop in [Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou] {
+        for stop in [Stop::Tstp, Stop::Unconditional, Stop::Ttin, Stop::Ttou] {
             assert_eq!(Stop::from_number(stop.kernel().as_raw()), stop);
         }
     }

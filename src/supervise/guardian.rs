@@ -34,7 +34,7 @@ use rustix::thread::UnshareFlags;
 
 use super::spawn::{pointers, stack};
 
-pub mod program;
+pub(crate) mod program;
 
 /// How long a guardian shares the memory of rlock. A shorter command does not pay for more.
 const SHARED_LIMIT: Duration = Duration::from_secs(1);

@@ -6,17 +6,17 @@
 //! [`guardian`] ends the command's process tree if rlock is killed, `processes` reads /proc, `tree`
 //! tells the command's processes from all others, [`terminal`] asks and tells the terminal.
 //!
-//! How a request is made, granted or lost is no business of this module: it sees the store through
-//! [`run::Hold`] only.
+//! This module sees the store through [`crate::store::Handle`] only, and it takes all text from
+//! [`crate::messages`].
 
-pub mod child;
-pub mod event;
-pub mod guardian;
+pub(crate) mod child;
+pub(crate) mod event;
+pub(crate) mod guardian;
 mod hint;
-pub mod machine;
+pub(crate) mod machine;
 mod processes;
-pub mod run;
-pub mod signals;
+pub(crate) mod run;
+pub(crate) mod signals;
 mod spawn;
-pub mod terminal;
+pub(crate) mod terminal;
 mod tree;

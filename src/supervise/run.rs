@@ -6,152 +6,89 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-pub use super::child::CommandSpec;
+pub(crate) use super::child::CommandSpec;
 use super::child::{self, Change, Child};
 use super::event::{Action, Consequence, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
 use super::terminal::{StatusLine, group_for_command};
+use crate::failure::Failure;
+use crate::messages::{self, Messages};
+use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
 
-/// How a request stands at its store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The store has not answered yet.
-    Asking,
-    /// In the queue.
-    Waiting,
-    /// In the queue as far as anybody knows, but the store is out of reach; one line that says why.
-    OutOfReach(String),
-    /// Granted.
-    Granted {
-        /// The tokens, claim by claim.
-        tokens: Vec<u64>,
-        /// The instant of `CLOCK_BOOTTIME` by which the command must be gone unless a renewal moves
-        /// it.
-        deadline: Option<Duration>,
-    },
-    /// Neither granted nor queued.
-    Denied {
-        /// The exit code that says why.
-        code: u8,
-        /// One line that says why, if it is to be said.
-        text: Option<String>,
-    },
-    /// The grant, or the place in the queue, was taken away; one line that says how, and to which
-    /// what becomes of the command is added.
-    Lost(String),
-}
-
-/// What the loop needs of a request at the store, from the moment that it was made.
-pub trait Hold {
-    /// Descriptors whose readiness means: call [`check`](Self::check). An error or a hang-up counts
-    /// as ready.
-    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
-
-    /// The instant of `CLOCK_BOOTTIME` at which [`check`](Self::check) is wanted even if no
-    /// descriptor is ready. Each check moves it on.
-    fn timeout(&self) -> Option<Duration>;
-
-    /// What became of the request; never blocks. It may be asked more often than something happens.
-    ///
-    /// # Errors
-    /// The store's, one line. After an error, after [`Standing::Denied`] and [`Standing::Lost`], it
-    /// is not asked again.
-    fn check(&mut self) -> anyhow::Result<Standing>;
-
-    /// Leaves: gives back the grant or the place in the queue, whichever there is. One that was
-    /// lost is no error: if it was a grant that should have been there still, gives the line of
-    /// [`Standing::Lost`].
-    ///
-    /// # Errors
-    /// One line that says so, what follows from it, and the store's reason.
-    fn release(&mut self) -> anyhow::Result<Option<String>>;
-
-    /// One line that says who holds what this request waits for.
-    ///
-    /// # Errors
-    /// The store's; the line is left out then.
-    fn blocked_by(&mut self) -> anyhow::Result<String>;
-
-    /// The same once the wait is over, with how long it was.
-    ///
-    /// # Errors
-    /// The store's.
-    fn gave_up(&mut self) -> anyhow::Result<String> {
-        self.blocked_by()
-    }
-
-    /// Descriptors that tell other processes that this one lives, where the store goes by that. A
-    /// guardian keeps them open until the command's process tree is gone, even if rlock is killed.
-    fn kept(&self) -> Vec<BorrowedFd<'_>>;
-
-    /// One line that says that the lease was not renewed in time, and why; as with
-    /// [`Standing::Lost`] it is added to.
-    fn overdue(&self) -> String;
+/// A command to run under a request.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// The command.
+    pub(crate) command: CommandSpec,
+    /// The messages about the request.
+    pub(crate) messages: Messages,
+    /// What the command line says about the supervision.
+    pub(crate) options: Options,
 }
 
 /// What the command line says about the supervision.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// From SIGTERM to SIGKILL when the grant is lost.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
     /// How long to stay in the queue; `None` for as long as it takes.
-    pub wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     /// The exit code when the wait is over.
-    pub busy_code: u8,
-    /// Whether a wait that lasts is shown: standard error is a terminal, and nobody asked for
+    pub(crate) busy_code: u8,
+    /// Whether a wait that lasts is shown: standard error is a terminal, and the output is not
     /// quiet.
-    pub notice: bool,
-    /// Whether the lines that say "busy", or that a wait goes on without its store, are left out.
-    pub quiet: bool,
+    pub(crate) notice: bool,
+    /// Whether "busy", and that a wait goes on without its store, is left unsaid.
+    pub(crate) quiet: bool,
+    /// Whether the start of the wait and the grant are reported.
+    pub(crate) verbose: bool,
 }
 
 /// Waits for the grant, runs the command under it, releases, and returns the exit code.
 ///
 /// `signals` were installed before the request was made. `environment` gives the variables for the
-/// command, once the tokens are known and the command is about to start. Whatever there is to say
-/// has been said on standard error when this returns.
+/// command, once the tokens are known and the command is about to start. All messages are on
+/// standard error when this returns.
 ///
 /// # Errors
 /// A failure of the kernel that leaves nothing to supervise with. A command that still runs dies
 /// with rlock.
-pub fn run(
-    hold: &mut dyn Hold,
-    command: CommandSpec,
+pub(crate) fn run(
+    handle: &mut dyn Handle,
+    task: Task,
     environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
-    options: Options,
     signals: Signals,
 ) -> anyhow::Result<u8> {
-    supervise(hold, command, environment, options, signals, group_for_command(), &mut io::stderr())
+    supervise(handle, task, environment, signals, group_for_command(), &mut io::stderr())
 }
 
-/// [`run`] with what it finds out itself, so that tests can say it.
+/// [`run`] with the group and the output as arguments, for tests.
 fn supervise<E>(
-    hold: &mut dyn Hold,
-    command: CommandSpec,
+    handle: &mut dyn Handle,
+    Task { command, messages, options }: Task,
     environment: E,
-    options: Options,
     signals: Signals,
     group: Group,
-    messages: &mut dyn Write,
+    output: &mut dyn Write,
 ) -> anyhow::Result<u8>
 where
     E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
 {
-    let Options { grace, wait, busy_code, notice, quiet } = options;
+    let Options { grace, wait, busy_code, notice, .. } = options;
     let machine = Machine::new(Settings { group, grace, wait, busy_code, notice });
     let mut supervision = Supervision {
-        hold,
+        handle,
         asks: true,
         tokens: Vec::new(),
+        obstructions: Vec::new(),
         failure: None,
         command,
         environment: Some(environment),
@@ -159,13 +96,15 @@ where
         child: None,
         signals,
         machine,
-        quiet,
-        line: StatusLine::default(),
         messages,
+        options,
+        has_waited: false,
+        line: StatusLine::default(),
+        output,
         unsaid: Vec::new(),
         exit: None,
     };
-    // What ended before the signals were installed has told nobody.
+    // Processes that ended before the signals were installed raised no SIGCHLD.
     child::reap_inherited();
     supervision.ask()?;
     loop {
@@ -177,11 +116,13 @@ where
 }
 
 struct Supervision<'a, E> {
-    hold: &'a mut dyn Hold,
-    /// Whether the store may still have something to say.
+    handle: &'a mut dyn Handle,
+    /// Whether the store may still report something.
     asks: bool,
     tokens: Vec<u64>,
-    /// What failed last, in words, if it is to be said.
+    /// The sessions that were in the way when the store was last asked.
+    obstructions: Vec<Obstruction>,
+    /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
     environment: Option<E>,
@@ -189,10 +130,13 @@ struct Supervision<'a, E> {
     child: Option<Child>,
     signals: Signals,
     machine: Machine,
-    quiet: bool,
+    messages: Messages,
+    options: Options,
+    /// Whether the request has been in the queue.
+    has_waited: bool,
     line: StatusLine,
-    messages: &'a mut dyn Write,
-    /// What is to be said when the lock is free.
+    output: &'a mut dyn Write,
+    /// The messages to print when the lock is free.
     unsaid: Vec<String>,
     exit: Option<u8>,
 }
@@ -222,7 +166,7 @@ where
     /// asked.
     fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
-            if self.asks { (self.hold.descriptors(), self.hold.timeout()) } else { (Vec::new(), None) };
+            if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
@@ -257,38 +201,54 @@ where
 
     /// Asks the store and tells the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
-        let standing = self.hold.check();
-        // What failed or is over may have descriptors that stay ready for ever, and asking again
-        // would turn the loop into a busy one.
-        self.asks = matches!(
-            standing,
-            Ok(Standing::Asking | Standing::Waiting | Standing::OutOfReach(_) | Standing::Granted { .. })
-        );
+        let standing = self.handle.check();
+        // The descriptors of a request that is over may stay ready for ever, and the loop would
+        // spin.
+        self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
-            Ok(Standing::Waiting) => Event::Queued,
-            Ok(Standing::OutOfReach(reason)) => {
-                self.failure = Some(reason);
-                Event::OutOfReach
-            }
-            Ok(Standing::Granted { tokens, deadline }) => {
+            Ok(Standing::Waiting) => self.waiting(),
+            Ok(Standing::Granted(Grant { tokens, deadline })) => {
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Denied { code, text }) => {
-                self.failure = text;
-                Event::Denied(code)
+            Ok(Standing::Busy(obstructions)) => {
+                self.obstructions = obstructions;
+                Event::Busy
             }
-            Ok(Standing::Lost(reason)) => {
-                self.failure = Some(reason);
-                Event::Lost
-            }
-            Err(error) => {
-                self.failure = Some(format!("{error:#}"));
-                Event::StoreFailed
-            }
+            Ok(Standing::Refused(refusal)) => self.denied(Failure::refused(&refusal)),
+            Ok(Standing::Lost) => Event::Lost,
+            Err(error) => self.store_failed(error),
         };
         self.on(event)
+    }
+
+    fn waiting(&mut self) -> Event {
+        if !std::mem::replace(&mut self.has_waited, true) && self.options.verbose {
+            self.say(&self.messages.waits());
+        }
+        match self.handle.trouble() {
+            Some(trouble) => {
+                self.failure = Some(self.messages.cannot_lock(&trouble));
+                Event::OutOfReach
+            }
+            None => Event::Queued,
+        }
+    }
+
+    fn denied(&mut self, failure: Failure) -> Event {
+        self.failure = Some(failure.text);
+        Event::Denied(failure.code)
+    }
+
+    fn store_failed(&mut self, error: store::Error) -> Event {
+        match error {
+            store::Error::Unavailable(reason) => {
+                self.failure = Some(self.messages.cannot_lock(&reason));
+                Event::StoreFailed
+            }
+            error => self.denied(error.into()),
+        }
     }
 
     fn look_at_child(&mut self) -> anyhow::Result<()> {
@@ -319,18 +279,22 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
-            // Nothing that can't be said may keep the lock held: that goes for all the messages
-            // here.
-            Action::HideWaiting => drop(self.line.hide(self.messages)),
-            Action::ReportBusy => self.report_busy()?,
+            // A message that cannot be written must not keep the lock held. This goes for all
+            // messages here.
+            Action::HideWaiting => drop(self.line.hide(self.output)),
+            Action::AskBlockers => self.ask_blockers()?,
+            Action::ReportBusy | Action::WarnWaiting if self.options.quiet => {}
+            Action::ReportBusy => {
+                let waited = self.options.wait.filter(|_| self.has_waited);
+                self.say(&self.messages.busy(&self.obstructions, waited));
+            }
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
-            Action::WarnWaiting if self.quiet => {}
-            Action::WarnWaiting => self.say_failure("warning: ", "; the wait goes on"),
-            Action::ReportLost(consequence) => self.say_failure("", words(consequence)),
+            Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
+            Action::ReportLost(consequence) => self.say(&self.messages.lost(outcome(consequence))),
             Action::ReportOverdue(consequence) => {
-                self.failure = Some(self.hold.overdue());
-                self.say_failure("", words(consequence));
+                let trouble = self.handle.trouble();
+                self.say(&self.messages.overdue(trouble.as_deref(), outcome(consequence)));
             }
             Action::Exit(code) => {
                 self.say_the_rest();
@@ -375,6 +339,9 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
+        if self.options.verbose {
+            self.say(&self.messages.holds());
+        }
         let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
         self.take_signals()?;
         self.on(Event::Tick)?;
@@ -382,7 +349,7 @@ where
             return Ok(());
         }
         let limit = self.machine.start_limit(now());
-        match Child::start(&self.command, &environment, self.group, &self.signals, &self.hold.kept(), limit) {
+        match Child::start(&self.command, &environment, self.group, &self.signals, &self.handle.kept(), limit) {
             Ok(child) => {
                 self.child = Some(child);
                 self.on(Event::Started)
@@ -398,56 +365,51 @@ where
         if let Some(child) = &mut self.child {
             child.dismiss_guardian();
         }
-        let released = self.hold.release();
+        let released = self.handle.release();
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(None) => self.on(Event::Released),
-            Ok(Some(lost)) => {
-                self.failure = Some(lost);
-                self.on(Event::Lost)
-            }
+            Ok(Released::Done) => self.on(Event::Released),
+            Ok(Released::Lost) => self.on(Event::Lost),
             Err(error) => {
-                self.say("warning: ", &format!("{error:#}"));
+                self.say(&format!("warning: {}", self.messages.not_released(&error)));
                 self.on(Event::Released)
             }
         }
     }
 
     fn show_waiting(&mut self) {
-        if let Ok(holder) = self.hold.blocked_by() {
-            let _ = self.line.show(&format!("rlock: waiting: {holder}"), self.messages);
+        if let Ok(obstructions) = self.handle.inspect() {
+            let text = format!("rlock: {}", self.messages.waiting(&obstructions));
+            let _ = self.line.show(&text, self.output);
         }
     }
 
-    fn report_busy(&mut self) -> anyhow::Result<()> {
-        match self.hold.gave_up() {
-            Ok(holder) => {
-                if !self.quiet {
-                    self.say("busy: ", &holder);
-                }
-                self.on(Event::BusyReported)
+    fn ask_blockers(&mut self) -> anyhow::Result<()> {
+        let event = match self.handle.inspect() {
+            Ok(obstructions) => {
+                self.obstructions = obstructions;
+                Event::Busy
             }
             Err(error) => {
-                self.failure = Some(format!("{error:#}"));
-                self.on(Event::StoreFailed)
+                self.failure = Some(self.messages.cannot_lock(&error));
+                Event::StoreFailed
             }
-        }
+        };
+        self.on(event)
     }
 
     fn say_failure(&mut self, kind: &str, addition: &str) {
         if let Some(failure) = &self.failure {
-            let text = format!("{}{addition}", reason(failure));
-            self.say(kind, &text);
+            self.say(&format!("{kind}{}{addition}", reason(failure)));
         }
     }
 
-    /// Says a line; from the start of the command on, only when all is over. Standard error may be
-    /// a pipe that nobody reads or a terminal that is held, and to wait for it could mean to miss
-    /// the command's deadline.
-    fn say(&mut self, kind: &str, text: &str) {
-        self.unsaid.push(format!("rlock: {kind}{}", one_line(&reason(&text))));
+    /// Prints a line. From the start of the command until its end the lines are kept back: standard
+    /// error may be a pipe that nobody reads, and a blocked write could miss the deadline.
+    fn say(&mut self, text: &str) {
+        self.unsaid.push(format!("rlock: {}", one_line(&reason(&text))));
         if self.child.is_none() {
             self.say_the_rest();
         }
@@ -455,17 +417,16 @@ where
 
     fn say_the_rest(&mut self) {
         for line in self.unsaid.drain(..) {
-            let _ = writeln!(self.messages, "{line}");
+            let _ = writeln!(self.output, "{line}");
         }
     }
 }
 
-/// What becomes of the command, to be added to why.
-fn words(consequence: Consequence) -> &'static str {
+fn outcome(consequence: Consequence) -> &'static str {
     match consequence {
-        Consequence::NotStarted => "; the command was not started",
-        Consequence::Stopped => "; the command is stopped",
-        Consequence::EndedLate => "; the command has ended, but maybe too late",
+        Consequence::NotStarted => messages::NOT_STARTED,
+        Consequence::Stopped => messages::STOPPED,
+        Consequence::EndedLate => messages::ENDED_LATE,
     }
 }
 

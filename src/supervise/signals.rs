@@ -30,7 +30,7 @@ static BEFORE_WRITES: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLoc
 
 /// Ignores SIGPIPE and SIGXFSZ from here on: a write that fails is an error, not a death. The
 /// command is not concerned.
-pub fn ignore_failed_writes() {
+pub(crate) fn ignore_failed_writes() {
     let ignored = action(libc::SIG_IGN);
     for (signal, before) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
         if let Ok(found) = replace(signal, &ignored) {
@@ -41,7 +41,7 @@ pub fn ignore_failed_writes() {
 
 /// Something that the handlers noted.
 #[derive(Clone, Copy, Debug)]
-pub enum Arrival {
+pub(crate) enum Arrival {
     /// A child has ended or stopped.
     Child,
     /// A signal for the command.
@@ -50,7 +50,7 @@ pub enum Arrival {
 
 /// What the kernel says about the sender of a signal.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub(crate) struct Source {
     kernel: bool,
     process: Option<Pid>,
 }
@@ -66,7 +66,7 @@ impl Source {
     ///
     /// Whoever else is in a shared group may have sent to the group or to rlock alone, which nobody
     /// can tell; a signal too many is better than a `kill $!` in a script that nobody hears.
-    pub fn sender(self, signal: Signal, command: Option<Pid>) -> Sender {
+    pub(crate) fn sender(self, signal: Signal, command: Option<Pid>) -> Sender {
         if self.kernel {
             // When a line hangs up the kernel tells the leader of the session alone, not its group.
             let to_leader =
@@ -80,7 +80,7 @@ impl Source {
 
 /// The signals of this process, from [`install`](Self::install) on.
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     /// What was taken out of the handlers' notes but not yet asked for.
     kept: VecDeque<Origin>,
@@ -100,7 +100,7 @@ impl Signals {
     ///
     /// # Errors
     /// The kernel's, when it has no descriptors left.
-    pub fn install() -> io::Result<Self> {
+    pub(crate) fn install() -> io::Result<Self> {
         // One that comes in the middle would be noted by nobody, and end nobody.
         let inherited = set_mask(&full_set())?;
         let mut held_back = HeldBack { mask: inherited };
@@ -130,12 +130,12 @@ impl Signals {
 
     /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells
     /// no more.
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         !self.kept.is_empty()
     }
 
     /// Readable when something has come.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 
@@ -143,8 +143,7 @@ impl Signals {
     ///
     /// Of several they come in the order of their numbers, as the kernel itself delivers pending
     /// ones.
-    #[expect(clippy::should_implement_trait, reason = "an end of this iteration is for now only")]
-    pub fn next(&mut self) -> Option<Arrival> {
+    pub(crate) fn next(&mut self) -> Option<Arrival> {
         loop {
             let origin = self.next_origin()?;
             if origin.signal == SIGCHLD {
@@ -188,7 +187,7 @@ impl Signals {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn stop_self(&mut self, stop: Stop) -> io::Result<()> {
+    pub(crate) fn stop_self(&mut self, stop: Stop) -> io::Result<()> {
         self.gather();
         if self.is_continued() {
             return Ok(());
@@ -212,7 +211,7 @@ impl Signals {
         let _held_back = HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&[number]))? };
         kill_process(getpid(), stop.kernel())?;
         self.gather();
-        if self.is_continued() && stop != Stop::Stop {
+        if self.is_continued() && stop != Stop::Unconditional {
             // To ignore a pending signal discards it.
             let mut ignored = disposition(number)?;
             ignored.sa_sigaction = libc::SIG_IGN;
@@ -232,7 +231,7 @@ impl Signals {
     /// Ends this process as the signal would if there were no handler. It comes back if the signal
     /// ends nobody here, and where this process leads the session: no shell waits for it then, and
     /// whoever does is told by the exit code.
-    pub fn end_self(&self, signal: Signal) {
+    pub(crate) fn end_self(&self, signal: Signal) {
         if getsid(None).is_ok_and(|leader| leader == getpid()) {
             return;
         }
@@ -245,7 +244,7 @@ impl Signals {
 
     /// Holds all signals back from this thread until the guard goes: for the time of a fork, in
     /// which a handler that runs in the child would swallow what was meant for the command.
-    pub fn hold_back(&self) -> io::Result<HeldBack> {
+    pub(crate) fn hold_back(&self) -> io::Result<HeldBack> {
         Ok(HeldBack { mask: set_mask(&full_set())? })
     }
 
@@ -253,7 +252,7 @@ impl Signals {
     /// started with.
     ///
     /// What this returns makes system calls only, so it may run there.
-    pub fn undo_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+    pub(crate) fn undo_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let before = self.before.clone();
         let mask = self.inherited;
         move || {
@@ -266,7 +265,7 @@ impl Signals {
 }
 
 /// Signals are held back as long as this lives.
-pub struct HeldBack {
+pub(crate) struct HeldBack {
     mask: libc::sigset_t,
 }
 

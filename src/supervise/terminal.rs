@@ -12,7 +12,7 @@ use crate::words::one_line;
 
 /// The group for the command: shared where this process has a controlling terminal, its own where
 /// it has none.
-pub fn group_for_command() -> Group {
+pub(crate) fn group_for_command() -> Group {
     // Only the kernel knows, whatever the standard descriptors are: opening this name fails where
     // there is none.
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
@@ -21,7 +21,7 @@ pub fn group_for_command() -> Group {
 
 /// A line on the terminal that can change and go away again.
 #[derive(Debug, Default)]
-pub struct StatusLine {
+pub(crate) struct StatusLine {
     shown: Option<String>,
 }
 
@@ -30,7 +30,7 @@ const COLUMNS: usize = 80;
 
 impl StatusLine {
     /// Shows `text` on standard error, unless it stands there already.
-    pub fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let stderr = io::stderr();
         // A background job must not write into what the foreground shows.
         if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != own_group()) {
@@ -53,7 +53,7 @@ impl StatusLine {
     }
 
     /// Takes the line away, if there is one.
-    pub fn hide(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn hide(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.shown.take().is_some() {
             write!(out, "\r\x1b[K")?;
             out.flush()?;

@@ -1,5 +1,6 @@
 //! Where a scenario is played: a store, a log, and the rlocks that live at the moment.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -25,6 +26,8 @@ pub(crate) struct Stage {
     runs: AtomicU64,
     over: AtomicBool,
     abandoned: AtomicBool,
+    /// The processes that were killed.
+    killed: Mutex<HashSet<Pid>>,
     /// Some of what rlocks said that were not simply waiting or busy.
     said: Mutex<Vec<String>>,
 }
@@ -44,6 +47,7 @@ impl Stage {
             over: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             said: Mutex::default(),
+            killed: Mutex::default(),
         }
     }
 
@@ -127,11 +131,16 @@ impl Stage {
         let first = usize::from(wanted == Wanted::Command);
         let found: Vec<usize> = (first..line.len()).step_by(2).collect();
         let depth = *found.get(random.below(found.len().max(1) as u64) as usize)?;
+        let run = id + &".1".repeat(depth / 2);
+        let guardian = guardian_of(line[depth]);
+        let runs_command = line.len() > depth + 1;
+        if wanted != Wanted::Command && runs_command && !self.are_unharmed(&[Some(line[depth]), guardian]) {
+            return None;
+        }
         if wanted == Wanted::Guardian {
-            let guardian = guardian_of(line[depth])?;
-            let pidfd = pidfd_open(guardian, PidfdFlags::empty()).ok()?;
-            let is_the_same = guardian_of(line[depth]) == Some(guardian);
-            return is_the_same.then(|| Victim { run: id + &".1".repeat(depth / 2), pidfd });
+            let pid = guardian?;
+            let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            return (guardian_of(line[depth]) == guardian).then_some(Victim { run, pid, pidfd });
         }
         let pidfd = pidfd_open(line[depth], PidfdFlags::empty()).ok()?;
         // The parent has not waited for it, or it would not be there any more: the descriptor is
@@ -139,12 +148,22 @@ impl Stage {
         if depth > 0 && child_of(line[depth - 1]) != Some(line[depth]) {
             return None;
         }
-        Some(Victim { run: id + &".1".repeat(depth / 2), pidfd })
+        Some(Victim { run, pid: line[depth], pidfd })
+    }
+
+    /// Whether these processes exist and none was killed here. The promise does not cover an rlock
+    /// and its guardian that are killed at once.
+    fn are_unharmed(&self, processes: &[Option<Pid>]) -> bool {
+        let killed = self.killed.lock().expect("no thread panics with it");
+        processes.iter().all(|process| process.is_some_and(|pid| !killed.contains(&pid)))
     }
 
     /// Sends a signal to a victim.
     pub(crate) fn signal(&self, victim: &Victim, signal: Signal, fault: &str) {
         self.log.add(&victim.run, &format!("touched {}", fault.replace(' ', "-")));
+        if signal == Signal::KILL {
+            self.killed.lock().expect("no thread panics with it").insert(victim.pid);
+        }
         // It may have ended by now.
         let _ = pidfd_send_signal(&victim.pidfd, signal);
     }
@@ -164,22 +183,25 @@ pub(crate) enum Wanted {
 /// A process that something is done to.
 pub(crate) struct Victim {
     run: String,
+    pid: Pid,
     pidfd: OwnedFd,
 }
 
 /// The command that an rlock runs, or the rlock that a command runs. Neither has more than one that
 /// lasts.
 fn child_of(process: Pid) -> Option<Pid> {
-    let child = children_of(process).find(|child| name_of(*child) != GUARDIAN)?;
+    let child = children_of(process).find(|child| !GUARDIAN.contains(&name_of(*child).as_str()))?;
     if name_of(child) == command::WRAPPER { children_of(child).next() } else { Some(child) }
 }
 
 /// The process that ends the command's process tree if the rlock is killed.
 fn guardian_of(rlock: Pid) -> Option<Pid> {
-    children_of(rlock).find(|child| name_of(*child) == GUARDIAN)
+    children_of(rlock).find(|child| GUARDIAN.contains(&name_of(*child).as_str()))
 }
 
-const GUARDIAN: &str = "rlock-guardian";
+/// The names of a guardian; the second one is that of the file /proc/self/exe, which the guardian has just
+/// executed.
+const GUARDIAN: [&str; 2] = ["rlock-guardian", "exe"];
 
 fn children_of(process: Pid) -> impl Iterator<Item = Pid> {
     let pid = process.as_raw_nonzero();

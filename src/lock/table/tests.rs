@@ -1,4 +1,4 @@
-//! Single situations with their exact answers; the histories are in tests/properties.rs.
+//! Single situations with their exact answers; the histories are in tests/properties.
 
 use super::super::op::ResourceListing;
 use super::super::request::Terms;

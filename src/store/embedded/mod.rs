@@ -9,7 +9,7 @@
 //!   is condemned, too.
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: an answer that is built after
 //!   the lock is given up.
-//! - `hold`: a request that is queued or granted.
+//! - `handle`: a request that is queued or granted.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
 //! wakes those whom it granted something. A hold lives as long as its process: nothing is renewed,
@@ -31,7 +31,7 @@ mod ending;
 mod fault;
 mod file;
 mod gate;
-mod hold;
+mod handle;
 mod lmdb;
 mod records;
 mod snapshot;
@@ -48,10 +48,10 @@ use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::{Gate, Patience};
-use self::hold::EmbeddedHold;
+use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
 use self::transaction::{Fate, Work};
-use super::{AcquireOptions, Changed, Error, Hold, Inspection, Obstruction, Standing, Store};
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
@@ -165,11 +165,11 @@ impl Store for Embedded {
         false
     }
 
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         if options.replicas > 0 {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
         }
-        Ok(Box::new(EmbeddedHold::ask(*self, request)?))
+        Ok(Box::new(EmbeddedHandle::ask(*self, request)?))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {

@@ -16,7 +16,7 @@ use super::target::Target;
 use super::transport::route::Route;
 use super::transport::{blocking, now};
 use crate::lock::request::Request;
-use crate::store::{AcquireOptions, Error, Hold, Obstruction, Released, Standing};
+use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standing};
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.
 const LISTED: u32 = 256;
@@ -29,7 +29,7 @@ pub(super) struct RedisHold {
 }
 
 impl RedisHold {
-    /// Begins to make a request; the first [`check`](Hold::check) sends it.
+    /// Begins to make a request; the first [`check`](Handle::check) sends it.
     ///
     /// # Errors
     /// The request has no terms, and a lease needs them.
@@ -50,7 +50,7 @@ impl RedisHold {
     }
 }
 
-impl Hold for RedisHold {
+impl Handle for RedisHold {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         self.route.descriptor().into_iter().collect()
     }

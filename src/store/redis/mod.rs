@@ -33,7 +33,7 @@ use survey::{Findings, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
-use super::{AcquireOptions, Changed, Error, Hold, Inspection, Store};
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Store};
 use crate::lock::mode::Mode;
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
@@ -114,7 +114,7 @@ impl Store for Redis {
         true
     }
 
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Hold>, Error> {
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         if self.is_cluster() {
             one_slot(request.claims.iter().map(|claim| &claim.resource))?;
         }

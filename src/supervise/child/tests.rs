@@ -99,7 +99,7 @@ fn a_stop_is_seen_and_a_continue_ends_it() {
         child.pass(Signal::Cont);
     });
     assert_eq!(ended, Ended::Code(4));
-    assert_eq!(stops, [Stop::Stop, Stop::Tstp]);
+    assert_eq!(stops, [Stop::Unconditional, Stop::Tstp]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
-    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
     for _ in 0..3 {
         kill_guardian(&mut child, &mut signals);
     }
@@ -159,7 +159,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
         let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
         let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
         let mut child = start(&["sh", "-c", job], &variables, group, &signals);
-        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
         let mut rlock = Command::new("sleep").arg("1000").spawn().unwrap();
         child.ward.rlock = Pid::from_child(&rlock);
         kill_guardian(&mut child, &mut signals);
@@ -193,7 +193,7 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     let job =
         "(trap '' TERM; exec setsid sleep 1000) & while [ $(ps -o comm= $!) != sleep ]; do :; done; kill -STOP $$";
     let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
-    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Stop));
+    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
     child.terminate();
     child.pass(Signal::Cont);
     assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(15)));

@@ -68,7 +68,7 @@ fn orders(text: &str) -> Option<Orders> {
 
 /// Guards and ends this process, if it was executed as a guardian: `name` is the first word of its
 /// command line.
-pub fn run_if_called(name: &OsStr) {
+pub(crate) fn run_if_called(name: &OsStr) {
     if name.as_encoded_bytes() == NAME.to_bytes()
         && let Some(orders) = env::var(VARIABLE).ok().as_deref().and_then(orders)
     {

@@ -1,3 +1,4 @@
+use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 
 mod life;
@@ -62,7 +63,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
     }
     match column {
         Column::Shown => assert_eq!(machine.on(Event::Tick, START + NOTICE_AFTER), [Action::ShowWaiting]),
-        Column::GivingUp => assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::ReportBusy]),
+        Column::GivingUp => assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::AskBlockers]),
         Column::Killed => assert_eq!(machine.on(Event::Tick, START + GRACE), [Action::Kill]),
         _ => {}
     }
@@ -82,17 +83,17 @@ fn pass_time(machine: &mut Machine, end: Duration) -> Vec<(Duration, Action)> {
 #[test]
 fn a_wait_is_shown_after_a_second_and_over_when_it_is_over() {
     let mut machine = machine(Column::Waiting, None);
-    let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::ReportBusy)];
+    let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::AskBlockers)];
     assert_eq!(pass_time(&mut machine, START + WAIT * 2), expected);
-    assert_eq!(machine.on(Event::BusyReported, START + WAIT), [Action::Release, Action::Exit(75)]);
+    assert_eq!(machine.on(Event::Busy, START + WAIT), [Action::ReportBusy, Action::Release, Action::Exit(75)]);
 }
 
 #[test]
 fn a_wait_of_nothing_is_over_at_once_and_one_without_end_never() {
     let mut machine = Machine::new(Settings { wait: Some(Duration::ZERO), busy_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
-    assert_eq!(machine.on(Event::Tick, START), [Action::ReportBusy]);
-    assert_eq!(machine.on(Event::BusyReported, START), [Action::Release, Action::Exit(9)]);
+    assert_eq!(machine.on(Event::Tick, START), [Action::AskBlockers]);
+    assert_eq!(machine.on(Event::Busy, START), [Action::ReportBusy, Action::Release, Action::Exit(9)]);
     let mut machine = Machine::new(Settings { wait: None, notice: false, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.next_timeout(), None);
@@ -129,7 +130,7 @@ fn a_store_that_comes_back_is_waited_at_as_before() {
     let warning = (back + TROUBLE_AFTER - START, Action::WarnWaiting);
     assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "it counts anew");
     assert_eq!(machine.on(Event::Queued, back + TROUBLE_AFTER), []);
-    assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::ReportBusy)]);
+    assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::AskBlockers)]);
 }
 
 #[test]
@@ -352,8 +353,8 @@ fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
     let cont = signal(Signal::Cont, Sender::Other);
     assert_eq!(machine.on(cont, START), [Action::Thaw]);
     assert_eq!(machine.on(cont, START), [Action::Pass(Signal::Cont)]);
-    assert_eq!(machine.on(Event::CommandStopped(Stop::Stop), START), [], "nobody told rlock to");
+    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "nobody told rlock to");
     machine.on(signal(Signal::Tstp, Sender::Other), START);
     machine.on(cont, START);
-    assert_eq!(machine.on(Event::CommandStopped(Stop::Stop), START), [], "it was taken back");
+    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "it was taken back");
 }

@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, pipe};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::process::{getpid, kill_process};
@@ -8,6 +8,11 @@ use rustix::process::{getpid, kill_process};
 use super::super::event::Signal;
 use super::super::signals::one_test_at_a_time;
 use super::*;
+use crate::lock::mode::Mode;
+use crate::lock::op::Refusal;
+use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
 
 /// A store that says `first` how a request stands, and then what a test writes into a pipe:
 /// `w`aiting, `g`ranted, `l`ost; the end of the pipe is its failure.
@@ -19,6 +24,7 @@ struct Fake {
     /// What a release finds taken away.
     is_gone: bool,
     lease: Option<Lease>,
+    trouble: Option<String>,
 }
 
 /// A lease of the fake store.
@@ -32,7 +38,16 @@ struct Lease {
 impl Fake {
     fn new(first: Standing) -> (Self, PipeWriter) {
         let (news, writer) = pipe().unwrap();
-        (Self { first: Some(first), news, releases: 0, release_fails: false, is_gone: false, lease: None }, writer)
+        let fake = Self {
+            first: Some(first),
+            news,
+            releases: 0,
+            release_fails: false,
+            is_gone: false,
+            lease: None,
+            trouble: None,
+        };
+        (fake, writer)
     }
 
     /// With a grant for `ttl` that it renews so often, each time when a third of it is over.
@@ -40,6 +55,7 @@ impl Fake {
         let (mut fake, writer) = Self::new(Standing::Asking);
         fake.lease = Some(Lease { ttl, renew_at: now() + ttl / 3, renewals });
         fake.first = Some(fake.renewed().unwrap());
+        fake.trouble = Some("the server is\nsilent (os error 110)".to_owned());
         (fake, writer)
     }
 
@@ -47,11 +63,11 @@ impl Fake {
     fn renewed(&mut self) -> Option<Standing> {
         let lease = self.lease.as_mut()?;
         lease.renew_at = now() + lease.ttl / 3;
-        Some(Standing::Granted { tokens: vec![7, 9], deadline: Some(now() + lease.ttl) })
+        Some(Standing::Granted(Grant { tokens: vec![7, 9], deadline: Some(now() + lease.ttl) }))
     }
 }
 
-impl Hold for Fake {
+impl Handle for Fake {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         vec![(self.news.as_fd(), PollFlags::IN)]
     }
@@ -60,7 +76,7 @@ impl Hold for Fake {
         self.lease.as_ref().filter(|lease| lease.renewals > 0).map(|lease| lease.renew_at)
     }
 
-    fn check(&mut self) -> anyhow::Result<Standing> {
+    fn check(&mut self) -> Result<Standing, store::Error> {
         if let Some(first) = self.first.take() {
             return Ok(first);
         }
@@ -69,47 +85,63 @@ impl Hold for Fake {
             return Ok(self.renewed().unwrap());
         }
         let mut byte = [0];
-        anyhow::ensure!(self.news.read(&mut byte)? == 1, "the table is\nunreadable");
+        if self.news.read(&mut byte).unwrap() == 0 {
+            return Err(store::Error::Unavailable("the table is\nunreadable".to_owned()));
+        }
         Ok(match &byte {
             b"w" => Standing::Waiting,
             b"g" => granted(),
-            _ => Standing::Lost("the grant on 'k' was broken by an operator".to_owned()),
+            _ => Standing::Lost,
         })
     }
 
-    fn release(&mut self) -> anyhow::Result<Option<String>> {
+    fn release(&mut self) -> Result<Released, store::Error> {
         self.releases += 1;
-        anyhow::ensure!(!self.release_fails, "could not release: the table is full");
-        Ok(self.is_gone.then(|| "lost: 'k' was taken away".to_owned()))
+        if self.release_fails {
+            return Err(store::Error::Unavailable("the table is full".to_owned()));
+        }
+        Ok(if self.is_gone { Released::Lost } else { Released::Done })
     }
 
-    fn blocked_by(&mut self) -> anyhow::Result<String> {
-        Ok("'k' is held by somebody".to_owned())
+    fn inspect(&mut self) -> Result<Vec<Obstruction>, store::Error> {
+        Ok(Vec::new())
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.news.as_fd()]
     }
 
-    fn overdue(&self) -> String {
-        "lost: the lease on 'k' was not renewed in time: the server is\nsilent (os error 110)".to_owned()
+    fn trouble(&self) -> Option<String> {
+        self.trouble.clone()
     }
 }
 
-const OPTIONS: Options =
-    Options { grace: Duration::from_secs(3_600), wait: None, busy_code: 75, notice: false, quiet: false };
+const OPTIONS: Options = Options {
+    grace: Duration::from_secs(3_600),
+    wait: None,
+    busy_code: 75,
+    notice: false,
+    quiet: false,
+    verbose: false,
+};
 
-fn supervised(hold: &mut Fake, script: &str, options: Options, signals: Signals) -> (anyhow::Result<u8>, String) {
-    let argv = ["sh", "-c", script].map(OsString::from).to_vec();
+fn supervised(handle: &mut Fake, script: &str, options: Options, signals: Signals) -> (anyhow::Result<u8>, String) {
     let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
-    let mut messages = Vec::new();
-    let command = CommandSpec { argv, session: "5e55".to_owned() };
-    let code = supervise(hold, command, tokens, options, signals, Group::Own, &mut messages);
-    (code, String::from_utf8(messages).unwrap())
+    let mut output = Vec::new();
+    let task = task(&["sh", "-c", script], options);
+    let code = supervise(handle, task, tokens, signals, Group::Own, &mut output);
+    (code, String::from_utf8(output).unwrap())
+}
+
+/// A task under a write lock of `k`.
+fn task(argv: &[&str], options: Options) -> Task {
+    let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
+    let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
+    Task { command, messages: Messages { claims: vec![claim], related: Vec::new(), has_leases: false }, options }
 }
 
 fn granted() -> Standing {
-    Standing::Granted { tokens: vec![7, 9], deadline: None }
+    Standing::Granted(Grant { tokens: vec![7, 9], deadline: None })
 }
 
 /// The script that the supervised shell runs says that it got there by opening a FIFO; opening it
@@ -144,7 +176,7 @@ fn a_waiter_runs_when_it_is_granted() {
 #[test]
 fn a_wait_that_is_over_says_who_holds_unless_quiet() {
     let _one = one_test_at_a_time();
-    for (quiet, said) in [(false, "rlock: busy: 'k' is held by somebody\n"), (true, "")] {
+    for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
         let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..OPTIONS };
         let signals = Signals::install().unwrap();
@@ -156,10 +188,14 @@ fn a_wait_that_is_over_says_who_holds_unless_quiet() {
 #[test]
 fn a_wait_that_is_over_while_the_store_is_out_of_reach_says_why() {
     let _one = one_test_at_a_time();
-    let (mut hold, _news) = Fake::new(Standing::OutOfReach("the table is gone".to_owned()));
+    let (mut hold, _news) = Fake::new(Standing::Waiting);
+    hold.trouble = Some("the table is gone".to_owned());
     let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet: true, ..OPTIONS };
     let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (69, "rlock: the table is gone\n", 1));
+    assert_eq!(
+        (code.unwrap(), messages.as_str(), hold.releases),
+        (69, "rlock: cannot lock 'k': the table is gone\n", 1)
+    );
 }
 
 #[test]
@@ -232,7 +268,7 @@ fn a_passed_signal_that_kills_leaves_nobody_behind() {
 #[test]
 fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
     let _one = one_test_at_a_time();
-    let lost = "rlock: the grant on 'k' was broken by an operator; the command is stopped\n";
+    let lost = "rlock: lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped\n";
     let cases = [("trap 'exit 0' TERM", Duration::from_secs(3_600)), ("trap '' TERM", Duration::from_millis(1))];
     for (trap, grace) in cases {
         let (mut hold, mut news) = Fake::new(granted());
@@ -258,13 +294,16 @@ fn a_store_that_fails_ends_a_wait_but_no_command() {
     drop(news);
     let signals = Signals::install().unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (69, "rlock: the table is?unreadable\n", 1));
+    assert_eq!(
+        (code.unwrap(), messages.as_str(), hold.releases),
+        (69, "rlock: cannot lock 'k': the table is?unreadable\n", 1)
+    );
 
     let (mut hold, news) = Fake::new(granted());
     drop(news);
     let signals = Signals::install().unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
-    let warning = "rlock: warning: the table is?unreadable\n";
+    let warning = "rlock: warning: cannot lock 'k': the table is?unreadable\n";
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
 }
 
@@ -275,7 +314,9 @@ fn a_release_that_finds_the_grant_gone_says_so() {
     hold.is_gone = true;
     let (code, messages) = supervised(&mut hold, "exit 0", OPTIONS, Signals::install().unwrap());
     assert_eq!(code.unwrap(), 76);
-    assert_eq!(messages, "rlock: lost: 'k' was taken away; the command has ended, but maybe too late\n");
+    let lost =
+        "rlock: lost: 'k' was taken away, as 'rlock cleanup --break' does; the command has ended, but maybe too late\n";
+    assert_eq!(messages, lost);
 }
 
 #[test]
@@ -284,29 +325,37 @@ fn a_failed_release_keeps_the_exit_code_and_warns() {
     let (mut hold, _news) = Fake::new(granted());
     hold.release_fails = true;
     let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
-    assert_eq!((code.unwrap(), messages.as_str()), (5, "rlock: warning: could not release: the table is full\n"));
+    let warning = "rlock: warning: could not release 'k', held until rlock has ended: the table is full\n";
+    assert_eq!((code.unwrap(), messages.as_str()), (5, warning));
 }
 
 #[test]
 fn a_command_that_cannot_run_is_told_and_released() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
-    let command = CommandSpec { argv: vec!["rlock-no-such-program".into()], session: "5e55".to_owned() };
     let mut messages = Vec::new();
     let signals = Signals::install().unwrap();
-    let none = |_: &[u64]| vec![];
-    let code = supervise(&mut hold, command, none, OPTIONS, signals, Group::Own, &mut messages).unwrap();
+    let task = task(&["rlock-no-such-program"], OPTIONS);
+    let code = supervise(&mut hold, task, |_: &[u64]| vec![], signals, Group::Own, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
     assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
 }
 
 #[test]
-fn a_denied_request_starts_nothing_and_has_nothing_to_release() {
+fn request_that_is_denied_starts_nothing_and_releases_nothing() {
     let _one = one_test_at_a_time();
-    for (text, said) in [(Some("refused: no".to_owned()), "rlock: refused: no\n"), (None, "")] {
-        let (mut hold, _news) = Fake::new(Standing::Denied { code: 65, text });
-        let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (65, said, 0));
+    let resource = Resource::new("k").unwrap();
+    let refused = || Standing::Refused(Refusal::SlotIsWhole { resource: resource.clone() });
+    for (first, quiet, code, said) in [
+        (refused(), true, 65, "rlock: refused: "),
+        (Standing::Busy(Vec::new()), false, 75, "rlock: busy: 'k' was held a moment ago\n"),
+        (Standing::Busy(Vec::new()), true, 75, ""),
+    ] {
+        let (mut hold, _news) = Fake::new(first);
+        let options = Options { quiet, ..OPTIONS };
+        let (ended, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+        assert_eq!((ended.unwrap(), hold.releases), (code, 0));
+        assert!(messages.starts_with(said) && messages.is_empty() == said.is_empty(), "{messages}");
     }
 }
 
@@ -366,14 +415,13 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
         news.write_all(b"l").unwrap();
         news
     });
-    let command = CommandSpec { argv: ["sh", "-c", &script].map(OsString::from).to_vec(), session: "5e55".to_owned() };
-    let options = Options { grace: Duration::from_millis(100), ..OPTIONS };
+    let task = task(&["sh", "-c", &script], Options { grace: Duration::from_millis(100), ..OPTIONS });
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install().unwrap();
-    let code = supervise(&mut hold, command, |_: &[u64]| vec![], options, signals, Group::Own, &mut messages);
+    let code = supervise(&mut hold, task, |_: &[u64]| vec![], signals, Group::Own, &mut messages);
     drop(breaker.join().unwrap());
     assert_eq!((code.unwrap(), hold.releases), (76, 1));
-    assert!(messages.1.starts_with(b"rlock: the grant on 'k' was broken"));
+    assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));
 }
 
 /// Nothing else wakes the loop here until the wait is over.

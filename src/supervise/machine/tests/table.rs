@@ -33,11 +33,11 @@ fn every_event() -> Vec<Event> {
         Event::Started,
         Event::StartFailed(127),
         Event::Released,
-        Event::BusyReported,
+        Event::Busy,
         Event::RestEnded,
         Event::Tick,
     ]);
-    events.extend([Stop::Tstp, Stop::Stop, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
+    events.extend([Stop::Tstp, Stop::Unconditional, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
     events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
     for sender in [Sender::Terminal, Sender::Command, Sender::Other] {
         events.extend(Signal::ALL.map(|which| signal(which, sender)));
@@ -57,7 +57,10 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
-        Event::BusyReported    => row(["",         "",      "",            "",     "Release, Exit(75)", "", "",  "",         "",       "",          "",       "",     "",      ""]),
+        Event::Busy            => {
+            let busy = "ReportBusy, Exit(75)";
+            row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, "ReportBusy, Release, Exit(75)", "", "", "", "", "", "", "", "", ""])
+        }
         Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::RestEnded       => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "Release, Exit(76)", "", "", ""]),
         Event::Denied(_) => {
@@ -143,7 +146,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
         Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          "",       ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
-        Event::Started | Event::Released | Event::BusyReported => row(["",  "",           "",             "",       "",          "",       ""]),
+        Event::Started | Event::Released | Event::Busy => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";

@@ -1,0 +1,229 @@
+//! The text that users see about requests, holders and waiters, one line each.
+//!
+//! The text of a mistake on the command line is in `cli::usage`, that of a store's own failure
+//! comes with [`crate::store::Error`].
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Micros, Process, SessionId};
+use crate::lock::span::Span;
+use crate::store::Obstruction;
+use crate::words::{self, reason, without_passwords};
+
+/// How many characters of a command are shown in a line.
+const COMMAND_CHARS: usize = 60;
+
+/// From how many others on their number is not told.
+const OTHERS_MAX: usize = 10;
+
+/// How many resources a message names.
+const NAMES_MAX: usize = 8;
+
+/// The messages about one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages {
+    /// The claims of the request.
+    pub(crate) claims: Vec<Claim>,
+    /// The sessions that cannot be in the way: that of the request and its ancestors.
+    pub(crate) related: Vec<SessionId>,
+    /// Whether a grant is a lease.
+    pub(crate) has_leases: bool,
+}
+
+impl Messages {
+    pub(crate) fn waits(&self) -> String {
+        format!("waits for {}", self.names())
+    }
+
+    pub(crate) fn holds(&self) -> String {
+        format!("holds {}", self.names())
+    }
+
+    pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
+        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
+    /// `waited` is how long the request waited, if it was to wait.
+    pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
+        let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
+        format!("busy: {}{waited}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
+    pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
+        format!("cannot lock {}: {reason}", self.names())
+    }
+
+    /// `outcome` is what becomes of the command, such as [`NOT_STARTED`].
+    pub(crate) fn lost(&self, outcome: &str) -> String {
+        let by = match self.has_leases {
+            true => "by 'rlock cleanup --break' or with the server's data",
+            false => "as 'rlock cleanup --break' does",
+        };
+        let were = if self.claims.len() == 1 { "was" } else { "were" };
+        format!("lost: {} {were} taken away, {by}{outcome}", self.names())
+    }
+
+    /// `trouble` is the reason why the store did not answer, if it is known.
+    pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+        let reason = trouble.map(|trouble| format!(": {}", reason(&trouble))).unwrap_or_default();
+        format!("lost: the lease on {} was not renewed in time{reason}{outcome}", self.names())
+    }
+
+    pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
+        format!("could not release {}, held until {end}: {reason}", self.names())
+    }
+
+    fn names(&self) -> String {
+        let shown = self.claims.iter().take(NAMES_MAX).map(|claim| format!("'{}'", claim.resource));
+        let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
+        shown.chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The outcomes for a command whose grant is lost, as additions to the message about the loss.
+pub(crate) const NOT_STARTED: &str = "; the command was not started";
+pub(crate) const STOPPED: &str = "; the command is stopped";
+pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
+/// The outcome for a wait whose store is out of reach.
+pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait.
+/// `related` are the sessions that can't be in the way.
+fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
+    let stranger = |session: &SessionId| !related.contains(session);
+    let clashes = |claim: &Claim, mode: Mode, span: &Span| {
+        let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
+        (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
+    };
+    let listed: HashMap<_, _> =
+        obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
+    let mut holders = HashSet::new();
+    let (mut first_holder, mut first_waiter) = (None, None);
+    for claim in claims {
+        let Some(obstruction) = listed.get(&claim.resource) else { continue };
+        let listing = &obstruction.listing;
+        for it in listing.holders.iter().filter(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            holders.insert(it.session);
+            first_holder.get_or_insert((obstruction, it));
+        }
+        let mut waiters = listing.waiters.iter();
+        if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            first_waiter.get_or_insert((obstruction, it));
+        }
+    }
+    let line = |obstruction: &Obstruction, doing: &str, mode: Mode, span: &Span, of: &Process, since, others: &str| {
+        let (what, who, since) = (part(obstruction.listing.name.as_str(), span), process(of), time(since));
+        let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
+        format!("{what} is {doing} {mode} by {who}, since {since}{stopped}{others}; {}", waiting(obstruction, related))
+    };
+    if let Some((obstruction, it)) = first_holder {
+        let others = others(holders.len() - 1);
+        return line(obstruction, "held for", it.mode, &it.span, &it.process, it.since, &others);
+    }
+    if let Some((obstruction, it)) = first_waiter {
+        return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
+    }
+    // On the embedded store a session above is a stranger if it is another user's.
+    if let [above @ .., own] = related
+        && !above.is_empty()
+    {
+        return in_the_way(claims, &[*own], obstructions);
+    }
+    let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
+    format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+}
+
+/// How many others are in the way. A server lists only some of many, so the number ends where both
+/// stores know it.
+fn others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1..OTHERS_MAX => format!(", and {count} more"),
+        _ => format!(", and {OTHERS_MAX} or more others"),
+    }
+}
+
+fn part(name: &str, span: &Span) -> String {
+    if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
+}
+
+fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
+    let listed: HashSet<_> = obstruction.listing.waiters.iter().map(|waiter| waiter.session).collect();
+    let own = listed.iter().filter(|session| related.contains(session)).count();
+    match obstruction.waiting.saturating_sub(own as u64) {
+        0 => "nobody waits".to_owned(),
+        1 => "1 waits".to_owned(),
+        n => format!("{n} wait"),
+    }
+}
+
+/// A process in a line: `user@host, pid 7, 'the command'`.
+pub(crate) fn process(process: &Process) -> String {
+    let Process { host, pid, user, .. } = process;
+    format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
+}
+
+/// Whether the process of a session is stopped, as far as that can be told from here. A pid means
+/// nothing on another host or in another pid namespace, so a process counts only if its command
+/// line ends as the command of the session does.
+pub(crate) fn is_stopped(process: &Process) -> bool {
+    if rustix::system::uname().nodename().to_string_lossy() != process.host {
+        return false;
+    }
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    // The name, which comes before, may have anything in it.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    if !matches!(state, Some("T" | "t")) {
+        return false;
+    }
+    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
+    last.map(|word| without_passwords(&String::from_utf8_lossy(word))).as_ref() == process.command.last()
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(COMMAND_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that
+/// can write is its last instant: a server says what it likes.
+pub(crate) fn time(instant: Micros) -> String {
+    let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
+    humantime::format_rfc3339_millis(written).to_string()
+}
+
+/// The first instant that RFC 3339 can't write.
+const YEAR_10000: Micros = 253_402_300_800_000_000;
+
+/// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
+pub(crate) fn duration(length: Micros) -> String {
+    let text = humantime::format_duration(Duration::from_secs(length / 1_000_000)).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_holders_are_counted_as_far_as_a_server_lists_them() {
+        let shown = [0, 1, 9, 10, 300].map(others);
+        assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
+    }
+
+    #[test]
+    fn every_instant_can_be_told() {
+        assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(YEAR_10000 - 1), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(Micros::MAX), time(YEAR_10000 - 1));
+        assert!(!duration(Micros::MAX).is_empty());
+    }
+}

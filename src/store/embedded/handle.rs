@@ -1,0 +1,219 @@
+//! A request in the embedded store, from the moment that it was made.
+//!
+//! Whoever holds the lock on the state may be stopped, so no call of the loop waits for that lock:
+//! while it can't be had, a check says how the request stood last.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::beacon::{self, Beacon};
+use super::gate::Patience;
+use super::{Embedded, Error};
+use crate::lock::op::{Op, Reply};
+use crate::lock::request::Request;
+use crate::lock::resource::Resource;
+use crate::store::{Handle, Obstruction, Released, Standing};
+
+/// How long the lock may be out of reach before that is trouble. A transaction takes microseconds.
+const TROUBLE_AFTER: Duration = Duration::from_secs(1);
+/// How long a report on who is in the way waits for the lock.
+const REPORT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a holder waits for the lock to give its hold back. The end of its process gives the
+/// hold back as well.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+/// The same for a waiter, whose place in the queue nobody misses.
+const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+
+/// A request that is not yet made, queued, granted or denied.
+pub(super) struct EmbeddedHandle {
+    store: Embedded,
+    request: Request,
+    stage: Stage,
+    /// How it stands as far as this process knows.
+    standing: Standing,
+    /// That nobody has asked since it is known.
+    is_news: bool,
+    /// The beacons of those whom it waits for.
+    watched: Vec<OwnedFd>,
+    /// The beacons of holders that a line on the terminal may name: the line is to follow them,
+    /// though others stand between.
+    shown: Vec<OwnedFd>,
+    /// Since when the lock can't be had, on the clock that runs through suspend.
+    stuck_since: Option<Duration>,
+    /// When the lock file was changed last, as seen then: others may be served meanwhile.
+    progress: Option<(i64, i64)>,
+}
+
+enum Stage {
+    /// The table doesn't know of the request.
+    Asking,
+    /// The request is queued or granted.
+    Asked(Beacon),
+    /// The request has its answer, and there is nothing to give back.
+    Over,
+}
+
+impl EmbeddedHandle {
+    /// Makes a request, now or as soon as the lock can be had.
+    pub(super) fn ask(store: Embedded, request: Request) -> Result<Self, Error> {
+        let mut hold = Self {
+            store,
+            request,
+            stage: Stage::Asking,
+            standing: Standing::Asking,
+            is_news: true,
+            watched: Vec::new(),
+            shown: Vec::new(),
+            stuck_since: None,
+            progress: None,
+        };
+        hold.advance()?;
+        Ok(hold)
+    }
+
+    /// Looks how the request stands, if the lock can be had at once.
+    fn advance(&mut self) -> Result<(), Error> {
+        let id = self.request.session;
+        let (patience, request) = (Patience::Limited(Duration::ZERO), &self.request);
+        let done = match &self.stage {
+            Stage::Over => return Ok(()),
+            Stage::Asking => {
+                let made = self.store.transact_within(patience, Some(id), |work| work.enter(request.clone()));
+                let made = made.inspect_err(|_| beacon::remove(&self.store.directory, id))?;
+                made.map(|(standing, watched, beacon)| {
+                    self.stage = Stage::Asked(beacon);
+                    (standing, watched)
+                })
+            }
+            Stage::Asked(beacon) => self.store.transact_within(patience, Some(id), |work| {
+                beacon.drain()?;
+                work.stand(id)
+            })?,
+        };
+        match done {
+            None => {
+                // A crowd that is served one by one is no trouble.
+                let progress = self.store.directory.last_change();
+                if self.stuck_since.is_none() || self.progress != progress {
+                    self.stuck_since = Some(now());
+                    self.progress = progress;
+                }
+            }
+            Some((standing, watched)) => {
+                self.stuck_since = None;
+                self.settle(standing, watched);
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, standing: Standing, watched: Vec<OwnedFd>) {
+        if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
+            // Nobody looks for its beacon any more, and nobody releases what was denied or lost.
+            if let Stage::Asked(beacon) = std::mem::replace(&mut self.stage, Stage::Over) {
+                beacon.remove(&self.store.directory);
+            }
+        }
+        (self.standing, self.watched) = (standing, watched);
+        self.shown.clear();
+    }
+
+    /// Whether somebody has put other files in the place of those that this process uses: then
+    /// others may hold the same, there.
+    fn is_cut_off(&self) -> bool {
+        !self.store.directory.is_in_place()
+    }
+
+    fn is_granted(&self) -> bool {
+        matches!(self.standing, Standing::Granted(_))
+    }
+
+    fn stuck(&self) -> Error {
+        self.store.directory.unusable(
+            &"another process has held its lock for too long, and may be stopped: look for a stopped rlock, and continue \
+              or end it",
+        )
+    }
+}
+
+impl Handle for EmbeddedHandle {
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        if let Some(descriptor) = self.store.gate.descriptor() {
+            // What else is ready stays so until the lock can be had.
+            return vec![(descriptor, PollFlags::IN)];
+        }
+        let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
+        let watched = self.watched.iter().chain(&self.shown).map(|pipe| (pipe.as_fd(), PollFlags::empty()));
+        std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let trouble = self.stuck_since.map(|since| since.saturating_add(TROUBLE_AFTER));
+        trouble.filter(|at| now() < *at)
+    }
+
+    fn check(&mut self) -> Result<Standing, Error> {
+        if !std::mem::take(&mut self.is_news)
+            && let Err(error) = self.advance()
+        {
+            if !self.is_granted() || !self.is_cut_off() {
+                return Err(error);
+            }
+            self.settle(Standing::Lost, Vec::new());
+        }
+        let is_stuck = self.standing == Standing::Asking && self.trouble().is_some();
+        Ok(if is_stuck { Standing::Waiting } else { self.standing.clone() })
+    }
+
+    fn release(&mut self) -> Result<Released, Error> {
+        self.watched.clear();
+        self.shown.clear();
+        let Stage::Asked(beacon) = &self.stage else { return Ok(Released::Done) };
+        let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
+        let id = self.request.session;
+        let released =
+            self.store.transact_within(Patience::Limited(limit), Some(id), |work| work.apply(Op::Release(id)));
+        match released {
+            Ok(Some(reply)) => {
+                beacon.remove(&self.store.directory);
+                Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
+            }
+            // The end of this process gives up a place in the queue.
+            Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
+            Ok(None) => Err(self.stuck()),
+            Err(_) if self.is_cut_off() => Ok(Released::Lost),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
+        let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
+        let patience = Patience::Limited(REPORT_LIMIT);
+        let mut answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
+        if !answer.dead.is_empty() {
+            // The next holder may not have noticed yet, and this process is not woken when it does.
+            let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
+            self.store.transact_within(patience, own, |work| work.reap_dead(&dead))?;
+            answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
+        }
+        self.shown = answer.holders;
+        Ok(answer.listings.into_iter().map(Obstruction::from).collect())
+    }
+
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        if let Stage::Asked(beacon) = &self.stage { vec![beacon.as_fd()] } else { Vec::new() }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let is_long = self.stuck_since.is_some_and(|since| now().saturating_sub(since) >= TROUBLE_AFTER);
+        is_long.then(|| self.stuck().to_string())
+    }
+}
+
+/// The time since the start of the machine, suspend included.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}

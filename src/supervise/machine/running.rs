@@ -1,0 +1,239 @@
+//! From the grant to the exit: the command starts, runs, and ends or is ended.
+
+use std::time::Duration;
+
+use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
+use super::{Exit, Next, Settings, State, cancel, is_over, terminate_at};
+use crate::exit;
+
+/// The request is granted, and the command is about to run.
+#[derive(Debug)]
+pub(super) struct Starting {
+    pub(super) deadline: Option<Duration>,
+}
+
+impl Starting {
+    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+        match event {
+            Event::Started => Next::Enter(State::Running(Running::new(self.deadline)), vec![]),
+            Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Exit::Code(code)),
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Lost => Self::lost(Action::ReportLost(Consequence::NotStarted)),
+            Event::Tick if is_over(terminate_at(self.deadline, settings), now) => {
+                Self::lost(Action::ReportOverdue(Consequence::NotStarted))
+            }
+            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
+            Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
+            Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) => {
+                Next::nothing()
+            }
+            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released | Event::Tick => {
+                Next::nothing()
+            }
+        }
+    }
+
+    fn lost(report: Action) -> Next {
+        Next::finish([report, Action::Release], Exit::Code(exit::LOST))
+    }
+}
+
+/// The command runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) deadline: Option<Duration>,
+    /// The signals that were passed to the command, to recognise a death by one of them.
+    passed: Vec<Signal>,
+    /// The terminal sent SIGINT.
+    is_interrupted: bool,
+    /// The command was told to stop, and rlock is to stop after it.
+    stops: bool,
+    /// The whole process tree was stopped, not the command alone.
+    is_frozen: bool,
+}
+
+impl Running {
+    fn new(deadline: Option<Duration>) -> Self {
+        Self { deadline, passed: Vec::new(), is_interrupted: false, stops: false, is_frozen: false }
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+        match event {
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Lost => {
+                let (state, actions) = self.end(Action::ReportLost(Consequence::Stopped), now, settings);
+                Next::Enter(state, actions)
+            }
+            // A store that does not answer has not taken the grant away.
+            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::Ended(_) if is_over(self.deadline, now) => {
+                let report = Action::ReportOverdue(Consequence::EndedLate);
+                Next::finish([report, Action::Kill, Action::Reap, Action::Release], Exit::Code(exit::LOST))
+            }
+            Event::Ended(ended) => {
+                let rest = self.passed_to_rest(ended);
+                let actions = rest.into_iter().chain([Action::Reap, Action::Release]).collect();
+                Next::Enter(State::Leaving(self.exit_as(ended)), actions)
+            }
+            // The time goes first: an overdue command is not continued, and rlock does not stop
+            // before it has ended the command.
+            Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick
+                if is_over(terminate_at(self.deadline, settings), now) =>
+            {
+                let (state, actions) = self.end(Action::ReportOverdue(Consequence::Stopped), now, settings);
+                Next::Pass(state, actions)
+            }
+            Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, settings.group)),
+            // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get
+            // the terminal back.
+            Event::CommandStopped(stop) if settings.group == Group::Shared => Next::Stay(vec![Action::StopSelf(stop)]),
+            Event::CommandStopped(_) if std::mem::take(&mut self.stops) => {
+                self.is_frozen = true;
+                Next::Stay(vec![Action::Freeze, Action::StopSelf(Stop::Tstp)])
+            }
+            Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach | Event::Busy => Next::nothing(),
+            Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::RestEnded | Event::Released => {
+                Next::nothing()
+            }
+        }
+    }
+
+    /// Ends the command whose grant is lost, as gently as the time allows.
+    fn end(&self, report: Action, now: Duration, settings: &Settings) -> (State, Vec<Action>) {
+        if is_over(self.deadline, now) {
+            return (State::Killed, vec![report, Action::Kill]);
+        }
+        let last_time = LastTime { grace_over: now.saturating_add(settings.grace), deadline: self.deadline };
+        (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
+    }
+
+    fn signal(&mut self, signal: Signal, sender: Sender, group: Group) -> Vec<Action> {
+        self.is_interrupted |= signal == Signal::Int && sender == Sender::Terminal;
+        let pass = pass(signal, sender, group, &mut self.is_frozen);
+        if pass.is_some() && !self.passed.contains(&signal) {
+            self.passed.push(signal);
+        }
+        // In a shared group rlock stops when the command has, not before: a shell that took the
+        // terminal back earlier would stop an editor while it restores the screen.
+        let stops = signal == Signal::Tstp && group == Group::Own;
+        let is_leased = self.deadline.is_some();
+        self.stops = signal != Signal::Cont && (self.stops || stops && is_leased);
+        let stop_now = (stops && !is_leased).then_some(Action::StopSelf(Stop::Tstp));
+        pass.into_iter().chain(stop_now).collect()
+    }
+
+    /// The signal that ended the command, for the other processes of its group. In `sh -c 'a; b'` a
+    /// passed signal reaches the shell only, and `a` would run on without the lock.
+    fn passed_to_rest(&self, ended: Ended) -> Option<Action> {
+        let Ended::Signal(number) = ended else { return None };
+        let signal = Signal::from_number(number)?;
+        self.passed.contains(&signal).then_some(Action::PassGroup(signal))
+    }
+
+    fn exit_as(&self, ended: Ended) -> Exit {
+        match ended {
+            Ended::Signal(number) if number == Signal::Int.kernel().as_raw() => {
+                Exit::after(Signal::Int, self.is_interrupted)
+            }
+            _ => Exit::Code(ended.exit_code()),
+        }
+    }
+}
+
+/// How long a lost command and its process tree may still run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastTime {
+    /// When the grace is over.
+    grace_over: Duration,
+    deadline: Option<Duration>,
+}
+
+impl LastTime {
+    /// The end of the grace, but never after the deadline.
+    pub(super) fn kill_at(self) -> Duration {
+        self.deadline.map_or(self.grace_over, |deadline| deadline.min(self.grace_over))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Stopping {
+    pub(super) last_time: LastTime,
+    /// See [`Running::is_frozen`].
+    is_frozen: bool,
+}
+
+impl Stopping {
+    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+        match event {
+            // The grant stays lost, since the command was told to end. But the command gets its
+            // whole grace if the old deadline cut it short.
+            Event::Granted { deadline } => {
+                self.last_time.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Signal { .. } | Event::Tick if self.last_time.kill_at() <= now => {
+                Next::Enter(State::Killed, vec![Action::Kill])
+            }
+            // Only rlock kills the command when its time is over, so rlock must not stop now.
+            Event::Signal { signal: Signal::Tstp, .. } => Next::nothing(),
+            Event::Signal { signal, sender } => {
+                Next::Stay(pass(signal, sender, settings.group, &mut self.is_frozen).into_iter().collect())
+            }
+            Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
+            Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) | Event::Lost => Next::nothing(),
+            Event::StoreFailed | Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => Next::nothing(),
+            Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
+        }
+    }
+}
+
+impl LastTime {
+    /// The processes that the lost command started have the rest of its time. Signals are not
+    /// passed any more.
+    pub(super) fn on(&mut self, event: Event, now: Duration) -> Next {
+        match event {
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::RestEnded => Next::finish([Action::Release], Exit::Code(exit::LOST)),
+            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => end_as_lost(),
+            _ => Next::nothing(),
+        }
+    }
+}
+
+/// Kills once more, because the processes that the command left behind would go on without the
+/// lock. The release gives back what else the store keeps for the lost grant.
+pub(super) fn end_as_lost() -> Next {
+    Next::finish([Action::Kill, Action::Reap, Action::Release], Exit::Code(exit::LOST))
+}
+
+pub(super) fn leaving(event: Event, exit: Exit) -> Next {
+    match event {
+        Event::Released => Next::finish([], exit),
+        // The grant was taken away while the command ran, or just after its end. As with a
+        // deadline, nobody can tell.
+        Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Exit::Code(exit::LOST)),
+        _ => Next::nothing(),
+    }
+}
+
+/// Passes a signal on unless its sender has sent it to the command too.
+fn pass(signal: Signal, sender: Sender, group: Group, is_frozen: &mut bool) -> Option<Action> {
+    let had_it = group == Group::Shared && sender != Sender::Other;
+    // A second SIGCONT does no harm. A missing one leaves the command stopped, since rlock may have
+    // been continued alone.
+    if had_it && signal != Signal::Cont {
+        return None;
+    }
+    let continues_all = signal == Signal::Cont && std::mem::take(is_frozen);
+    Some(if continues_all { Action::Thaw } else { Action::Pass(signal) })
+}

@@ -1,0 +1,136 @@
+//! Before the grant: the request is made, queued, or given up.
+
+use std::time::Duration;
+
+use super::super::event::{Action, Consequence, Event, Signal, Stop};
+use super::{Exit, NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use crate::exit;
+
+pub(super) fn requesting(event: Event, now: Duration, settings: &Settings) -> Next {
+    match event {
+        Event::Queued | Event::OutOfReach => Next::Pass(State::Waiting(Wait::new(now, settings)), vec![]),
+        _ => before_grant(event, settings),
+    }
+}
+
+/// What follows from an event before the grant, whether the request is queued or not.
+fn before_grant(event: Event, settings: &Settings) -> Next {
+    match event {
+        Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
+        // The store keeps nothing of this request, so there is nothing to release.
+        Event::Busy => Next::finish([Action::ReportBusy], Exit::Code(settings.busy_code)),
+        Event::Denied(code) => Next::finish([Action::ReportFailure], Exit::Code(code)),
+        Event::Lost => {
+            Next::finish([Action::ReportLost(Consequence::NotStarted), Action::Release], Exit::Code(exit::UNAVAILABLE))
+        }
+        Event::StoreFailed => store_failed(),
+        Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
+        Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
+        Event::Signal { signal, sender } => cancel(signal, sender),
+        Event::Queued | Event::OutOfReach | Event::Tick => Next::nothing(),
+        Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
+        Event::RestEnded | Event::Released => Next::nothing(),
+    }
+}
+
+fn store_failed() -> Next {
+    Next::finish([Action::ReportFailure, Action::Release], Exit::Code(exit::UNAVAILABLE))
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// When the wait is over.
+    over_at: Option<Duration>,
+    line: Line,
+    reach: Reach,
+}
+
+/// The line on the terminal that shows the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Never,
+    ShownFrom(Duration),
+    Shown,
+}
+
+/// Whether the store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Answers,
+    /// Nobody knows whether the request is still queued. A warning is due at this instant.
+    Lost {
+        warn_at: Duration,
+    },
+    LostWithWarning,
+}
+
+impl Wait {
+    pub(super) fn new(now: Duration, settings: &Settings) -> Self {
+        Self {
+            over_at: settings.wait.map(|wait| now.saturating_add(wait)),
+            line: if settings.notice { Line::ShownFrom(now.saturating_add(NOTICE_AFTER)) } else { Line::Never },
+            reach: Reach::Answers,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        let show_at = if let Line::ShownFrom(at) = self.line { Some(at) } else { None };
+        let warn_at = if let Reach::Lost { warn_at } = self.reach { Some(warn_at) } else { None };
+        self.over_at.into_iter().chain(show_at).chain(warn_at).min()
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+        let is_shown = self.line == Line::Shown;
+        let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
+        let next = match event {
+            Event::Queued => {
+                self.reach = Reach::Answers;
+                return Next::Stay(show());
+            }
+            Event::OutOfReach => {
+                if self.reach == Reach::Answers {
+                    self.reach = Reach::Lost { warn_at: now.saturating_add(TROUBLE_AFTER) };
+                }
+                Next::nothing()
+            }
+            Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
+            Event::Tick if is_over(self.over_at, now) => match self.reach {
+                Reach::Answers => Next::Enter(State::GivingUp, vec![Action::AskBlockers]),
+                Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
+            },
+            Event::Tick => return Next::Stay(self.tick(now)),
+            // SIGTSTP hides the line because the shell writes its prompt; SIGCONT shows it again.
+            _ => before_grant(event, settings),
+        };
+        if is_shown { next.hiding_line() } else { next }
+    }
+
+    /// What is due before the wait is over.
+    fn tick(&mut self, now: Duration) -> Vec<Action> {
+        match (self.reach, self.line) {
+            (Reach::Lost { warn_at }, line) if warn_at <= now => {
+                self.reach = Reach::LostWithWarning;
+                match line {
+                    Line::Shown => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
+                    Line::Never | Line::ShownFrom(_) => vec![Action::WarnWaiting],
+                }
+            }
+            (_, Line::ShownFrom(at)) if at <= now => {
+                self.line = Line::Shown;
+                vec![Action::ShowWaiting]
+            }
+            _ => vec![],
+        }
+    }
+}
+
+/// The wait is over. The request may be granted at this very moment, and then the release gives the
+/// grant back.
+pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
+    match event {
+        Event::Busy => Next::finish([Action::ReportBusy, Action::Release], Exit::Code(settings.busy_code)),
+        Event::StoreFailed => store_failed(),
+        _ => Next::nothing(),
+    }
+}

@@ -1,0 +1,117 @@
+//! The mutants of `tests/mutants` still fit the source: this test fails with the edit that makes one
+//! of them stale, long before anybody runs the mutants themselves.
+//!
+//! A mutant is a file in tests/mutation/mutants. It states one way to break the program and the test
+//! that must notice:
+//!
+//! ```text
+//! Mutant: what is wrong, in words
+//! Caught by: variables for the environment, then what `cargo test` takes
+//! File: src/one/file.rs
+//!
+//! --- find
+//! whole lines that occur exactly once in that file
+//! --- replace
+//! the lines that stand there instead; none to delete the others
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file of tests/mutation/mutants.
+struct Mutant {
+    name: String,
+    description: String,
+    caught_by: String,
+    file: String,
+    find: String,
+    replacement: String,
+}
+
+impl Mutant {
+    fn all() -> Vec<Self> {
+        let files = files_below(&root().join("tests/mutation/mutants"));
+        files.iter().map(|path| Self::read(path)).collect()
+    }
+
+    fn read(path: &Path) -> Self {
+        let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        let text = fs::read_to_string(path).expect("a mutant is text");
+        let (head, edit) = text.split_once("\n\n--- find\n").unwrap_or_else(|| panic!("{name} has no '--- find'"));
+        let (find, replacement) =
+            edit.split_once("--- replace\n").unwrap_or_else(|| panic!("{name} has no '--- replace'"));
+        let field = |field: &str| {
+            let mut values = head.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(": "));
+            values.next().unwrap_or_else(|| panic!("{name} has no line '{field}: …'")).to_owned()
+        };
+        let (description, caught_by, file) = (field("Mutant"), field("Caught by"), field("File"));
+        Self { name, description, caught_by, file, find: find.to_owned(), replacement: replacement.to_owned() }
+    }
+
+    /// The sources of the suite that `Caught by` names, and the name of the test or module in them.
+    fn suite(&self) -> (PathBuf, &str) {
+        let words: Vec<&str> = self.caught_by.split(' ').filter(|word| !word.contains('=')).collect();
+        let (suite, test) = match words[..] {
+            ["--test", suite, test] => (Path::new("tests").join(suite), test),
+            ["--lib", test] => (PathBuf::from("src"), test),
+            _ => panic!("{}: 'Caught by' names no single test: {}", self.name, self.caught_by),
+        };
+        (suite, test.split("::").filter(|part| !part.is_empty()).last().expect("a test has a name"))
+    }
+}
+
+#[test]
+fn every_snippet_occurs_exactly_once_in_its_file() {
+    for mutant in Mutant::all() {
+        let source = fs::read_to_string(root().join(&mutant.file))
+            .unwrap_or_else(|error| panic!("{}: {}: {error}; name the file of today", mutant.name, mutant.file));
+        // A snippet is whole lines, so an occurrence starts where a line does.
+        let found = format!("\n{source}").matches(&format!("\n{}", mutant.find)).count();
+        assert_eq!(
+            found, 1,
+            "{}: the snippet occurs {found} times in {}, not once; write the same mutation of the source of today",
+            mutant.name, mutant.file
+        );
+    }
+}
+
+#[test]
+fn every_replacement_changes_the_source() {
+    for mutant in Mutant::all() {
+        assert!(mutant.find.ends_with('\n') && mutant.find.trim() != "", "{}: nothing to find", mutant.name);
+        assert_ne!(mutant.find, mutant.replacement, "{}", mutant.name);
+        assert!(!mutant.description.is_empty(), "{}", mutant.name);
+    }
+}
+
+/// A filter that matches no test would let `cargo test` pass, and the mutant would seem to survive.
+#[test]
+fn every_mutant_names_a_test_that_exists() {
+    for mutant in Mutant::all() {
+        let (suite, test) = mutant.suite();
+        let sources = files_below(&root().join(&suite)).into_iter().filter(|path| {
+            let end = path.extension().unwrap_or_default();
+            end == "rs" || end == "story"
+        });
+        let is_there = |path: PathBuf| {
+            let is_module = path.file_stem().is_some_and(|stem| stem == test);
+            is_module || fs::read_to_string(&path).is_ok_and(|text| text.contains(test))
+        };
+        assert!(sources.into_iter().any(is_there), "{}: {} has no test '{test}'", mutant.name, suite.display());
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below a folder, sorted.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files = Vec::new();
+    for path in entries.map(|entry| entry.expect("the folder can be read").path()) {
+        if path.is_dir() { files.extend(files_below(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
