@@ -1,4 +1,4 @@
-//! Why a server can't be used, in words.
+//! The reasons why a server can't be used, and the messages about them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,118 +10,116 @@ use crate::words::reason;
 
 mod reply;
 
-/// Why a server could not be used.
+/// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// As [`Target::shown_node`](super::target::Target::shown_node) says it.
+    /// The server as messages name it.
     server: String,
     kind: ErrorKind,
 }
 
-/// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ErrorKind {
-    /// The name of the host leads nowhere; the reason.
+    /// The host name can't be resolved, with the reason.
     Unresolved(String),
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused,
     /// The socket in the file system does not exist.
     NoSocket,
-    /// The socket in the file system is for others.
+    /// This user may not use the socket in the file system.
     NotAllowed,
-    /// The network leads nowhere; the reason.
+    /// There is no route to the address, with the reason.
     Unreachable(String),
-    /// Nothing came in time.
+    /// No answer came in time.
     TimedOut(Stage),
     /// The server closed the connection.
     Closed(Stage),
-    /// The connection failed otherwise; the reason.
+    /// The connection failed otherwise, with the reason.
     ConnectionFailed(String),
-    /// A file that TLS needs can't be used; which, why, and what to do.
+    /// A file that TLS needs can't be used, with the message about it.
     TlsFile(String),
-    /// The certificate comes from an authority that is not trusted.
+    /// The certificate is from an authority that is not trusted.
     UnknownAuthority,
-    /// The certificate is another host's.
+    /// The certificate is for another host.
     WrongName,
-    /// The certificate is too old, or not valid yet.
+    /// The certificate has expired or is not valid yet.
     Expired,
-    /// The server wants a certificate of the client, or another one.
+    /// The server wants a client certificate, or another one.
     WantsCertificate,
-    /// TLS fails otherwise; the reason, and what to do.
+    /// TLS fails otherwise, with the message about it.
     Tls(String),
     /// The server does not speak TLS.
     IsPlain,
-    /// The server speaks TLS, and was spoken to without.
+    /// The server speaks TLS, and the URL does not.
     IsTls,
     /// The server speaks another protocol.
     NotRedis,
-    /// The server asks for a password, and there is none.
+    /// The server wants a password, and there is none.
     NoPassword,
-    /// The server answers a script with what it can't have said.
+    /// The server sent a reply that no script gives.
     UnexpectedReply,
-    /// A key of a resource has a value that no script wrote; the keys.
+    /// A key of a resource has a value that no script wrote, with the names of the keys.
     ForeignValue(String),
-    /// The server sent more bytes than any reply has.
+    /// The server sent more bytes than the largest reply has.
     ReplyTooLong,
     /// The password is wrong.
     WrongPassword,
-    /// The server has no password, and was given one.
+    /// The server has no password, and the URL gives one.
     NeedlessPassword,
-    /// The server did not take the password for another reason, which it may not be asked to
-    /// repeat.
+    /// The server rejected the login for another reason. Its text may quote the password.
     LoginFailed,
     /// The user lacks a right.
     NoRight(Right),
-    /// The server lacks what rlock needs.
+    /// The server lacks a command that rlock needs.
     TooOld,
-    /// The server may not be written to.
+    /// The server is a read-only replica.
     ReadOnly,
-    /// The server reads its data.
+    /// The server is still loading its data.
     Loading,
-    /// The Cluster does not serve.
+    /// The Cluster is down.
     ClusterDown,
     /// The server is no node of a Cluster.
     NotACluster,
-    /// The server is a node of a Cluster, and was spoken to as a single one.
+    /// The server is a node of a Cluster, and the URL names a single server.
     IsACluster,
-    /// A Cluster moves the data just now.
+    /// The Cluster is moving the data to another node.
     Migrating,
     /// The server has no memory left.
     OutOfMemory,
-    /// The server runs somebody's script.
+    /// The server is running a script of another client.
     Busy,
     /// The server is a replica that has lost its master.
     MasterDown,
     /// The server can't save its data.
     CannotSave,
-    /// The server has fewer replicas than it is told to have.
+    /// The server has fewer replicas than min-replicas-to-write.
     TooFewReplicas,
-    /// The server takes no more clients.
+    /// The server has too many clients.
     TooManyClients,
-    /// The server takes only clients of its own machine.
+    /// The server accepts only clients of its own machine.
     Protected,
     /// The database does not exist.
     NoDatabase,
     /// The Sentinels know no such master.
     UnknownMaster(String),
-    /// A Sentinel asks for a password, and there is none.
+    /// A Sentinel wants a password, and there is none.
     NoSentinelPassword,
-    /// What should be a Sentinel is none.
+    /// The server is no Sentinel.
     NotASentinel,
-    /// What the Sentinels call the master is none.
+    /// The server that a Sentinel names is not the master.
     NotTheMaster,
-    /// Another error, in the server's words.
+    /// Another error, with the text of the server.
     Other(String),
 }
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The other side has not taken it.
+    /// The server has not accepted the connection.
     Connecting,
     /// The TLS handshake is not over.
     Handshake,
-    /// The server has not answered anything yet.
+    /// The server has not answered yet.
     Silent,
     /// The server has answered before.
     Used,
@@ -130,21 +128,21 @@ pub(super) enum Stage {
 /// A right that a user may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// To run a command; its name if the server says it.
+    /// To run a command, with its name if the server gives it.
     Command(Option<String>),
-    /// To touch the keys.
+    /// To access the keys.
     Keys,
     /// To publish or subscribe to the channels.
     Channels,
 }
 
 impl ErrorKind {
-    /// Says it of a server.
+    /// The failure of this kind of a server.
     pub(super) fn of(self, server: &str) -> Failure {
         Failure { server: server.to_owned(), kind: self }
     }
 
-    /// What the kernel says of a connection.
+    /// The kind of an error of the kernel.
     pub(super) fn from_kernel(error: Errno, stage: Stage) -> Self {
         match error {
             Errno::CONNREFUSED => Self::Refused,
@@ -159,7 +157,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether it may be over soon, so that trying again makes sense.
+    /// Whether the failure may pass soon, so that a retry makes sense.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unresolved(_)
@@ -210,7 +208,7 @@ impl ErrorKind {
         }
     }
 
-    /// What follows the name of the server: what it did, and what to do.
+    /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Cow<'_, str> {
         let words = match self {
             Self::Unresolved(why) => return format!("cannot be found: {why}: check the name of the host").into(),
@@ -326,13 +324,12 @@ impl Right {
 }
 
 impl Failure {
-    /// Whether it may be over soon, so that trying again makes sense.
     pub(super) fn is_transient(&self) -> bool {
         self.kind.is_transient()
     }
 
-    /// What to tell of two that came one after the other: that there was no answer in time says
-    /// less than what was met before.
+    /// The failure to report of two consecutive ones: a timeout says less than the failure before
+    /// it.
     pub(super) fn prefer(self, earlier: Option<Self>) -> Self {
         match (&self.kind, earlier) {
             (ErrorKind::TimedOut(_), Some(earlier)) => earlier,
@@ -340,7 +337,7 @@ impl Failure {
         }
     }
 
-    /// The same, with the keys that are meant if it is about keys.
+    /// Names the keys, if the failure is about keys.
     pub(super) fn with_keys(mut self, keys: impl FnOnce() -> String) -> Self {
         if let ErrorKind::ForeignValue(named) = &mut self.kind {
             *named = keys();
@@ -348,12 +345,11 @@ impl Failure {
         self
     }
 
-    /// Whether what one resource has at the server is the reason, so that others can be used.
+    /// Whether the state of one resource is the reason, so that others can be used.
     pub(super) fn concerns_one_resource(&self) -> bool {
         matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::UnexpectedReply)
     }
 
-    /// What went wrong.
     pub(super) fn kind(&self) -> &ErrorKind {
         &self.kind
     }

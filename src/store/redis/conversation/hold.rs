@@ -181,9 +181,10 @@ impl HoldConversation {
     ) -> Result<(), Failure> {
         self.exchange.served();
         self.piecemeal = None;
-        let commands = answer.ok_or(Unexpected).and_then(|answer| {
-            self.negotiation.on_answer(command, answer, sent, now) //
-        });
+        let commands = match answer {
+            Some(answer) => self.negotiation.on_answer(command, answer, sent, now),
+            None => Err(Unexpected),
+        };
         let commands = commands.map_err(|Unexpected| self.exchange.failure(ErrorKind::UnexpectedReply))?;
         self.send_all(commands, now);
         Ok(())

@@ -1,8 +1,8 @@
-//! What the errors that servers reply mean.
+//! Classifies the error replies of servers.
 //!
-//! Servers say it in many ways, which differ between versions and between a command and the same
-//! command in a script. Some repeat the arguments of a command, which may be a password: what is
-//! not known is shown only where that can't be.
+//! The texts differ between versions, and between a command and the same command in a script. Some
+//! repeat the arguments of a command, which may be a password, so an unknown text of a login is
+//! never shown.
 
 use redis::ServerError;
 
@@ -10,7 +10,7 @@ use super::{ErrorKind, Right};
 use crate::words::one_line;
 
 impl ErrorKind {
-    /// What an error that the server replied comes to.
+    /// The kind of an error reply.
     pub(in crate::store::redis) fn from_reply(error: &ServerError) -> Self {
         let text = match error.details() {
             Some(details) => format!("{} {details}", error.code()),
@@ -38,7 +38,7 @@ impl ErrorKind {
         }
     }
 
-    /// Errors that have no code of their own.
+    /// The kind of an error without a code of its own.
     fn from_text(text: &str) -> Self {
         let text = text.strip_prefix("ERR ").unwrap_or(text);
         let has = |words: &str| text.contains(words);
@@ -47,8 +47,8 @@ impl ErrorKind {
         } else if has("invalid password") {
             Self::WrongPassword
         } else if has("unauthenticated multibulk length") || has("unauthenticated bulk length") {
-            // What is longer than a login is turned away before it is read, and the connection with
-            // it.
+            // The server rejects what is longer than a login before it reads it, and closes the
+            // connection.
             Self::NoPassword
         } else if has("called without any password configured") || has("AUTH, but no password is set") {
             Self::NeedlessPassword
@@ -65,13 +65,12 @@ impl ErrorKind {
             || text.starts_with("syntax error")
             || text.starts_with("value is not an integer or out of range")
         {
-            // The last two are how a server says it that knows the commands, but not what newer
-            // ones can do.
+            // The last two are from servers that know the command but not a newer option of it.
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
         } else if text.starts_with("user_script:") {
-            // Lua met something else than a script had written.
+            // A script met a value that no script wrote.
             Self::ForeignValue(String::new())
         } else {
             Self::Other(one_line(text).chars().take(200).collect())
@@ -92,10 +91,10 @@ impl Right {
     }
 }
 
-/// The error of a command in a script as it would be outside of one.
+/// Strips what a server adds to the error of a command in a script.
 ///
-/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
-/// before it, all newer ones and Valkey put ` script: …, on @user_script:1.` behind it.
+/// Redis 6.2 adds `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
+/// before it. Newer versions and Valkey add ` script: …, on @user_script:1.` after it.
 fn outside_of_script(text: &str) -> &str {
     let text = match text.strip_prefix("ERR Error running script (call to ") {
         None => text,

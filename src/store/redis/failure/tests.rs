@@ -1,5 +1,4 @@
-//! What servers say, word for word as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 said it, and what is
-//! made of it.
+//! Error replies as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 send them, and their kinds.
 
 use redis::{ServerError, Value};
 
@@ -17,7 +16,7 @@ fn command(name: &str) -> ErrorKind {
 }
 
 #[test]
-fn errors_mean_the_same_in_all_versions() {
+fn error_replies_have_the_same_kind_in_all_versions() {
     let some_command = || ErrorKind::NoRight(Right::Command(None));
     let keys = || ErrorKind::NoRight(Right::Keys);
     let channels = || ErrorKind::NoRight(Right::Channels);
@@ -117,9 +116,9 @@ fn errors_mean_the_same_in_all_versions() {
     }
 }
 
-/// Among the errors that came with a command are the arguments that it came with.
+/// Some errors quote the arguments of the command.
 #[test]
-fn arguments_are_not_repeated() {
+fn arguments_in_error_replies_are_not_shown() {
     for text in [
         "ERR unknown command 'EVALSHA', with args beginning with: 'S3CRET'",
         "ERR unknown command `AUTH`, with args: S3CRET",
@@ -129,7 +128,7 @@ fn arguments_are_not_repeated() {
 }
 
 #[test]
-fn what_time_mends_is_tried_again() {
+fn passing_failures_are_transient() {
     for text in ["LOADING x", "READONLY x", "CLUSTERDOWN x", "TRYAGAIN x", "BUSY x", "MASTERDOWN x", "OOM x"] {
         assert!(ErrorKind::from_reply(&error(text)).is_transient(), "{text}");
     }
@@ -145,7 +144,7 @@ fn what_time_mends_is_tried_again() {
 }
 
 #[test]
-fn it_says_which_server_and_what_to_do() {
+fn message_names_the_server_and_what_to_do() {
     let said = |kind: ErrorKind| kind.of("redis://h:1").to_string();
     assert_eq!(
         said(ErrorKind::Refused),

@@ -1,5 +1,5 @@
-//! One connection to a server for a loop that waits with `poll`: commands go out, replies and
-//! pushes come in, nothing blocks.
+//! One connection that speaks the wire protocol: commands go out, replies and pushes come in.
+//! Nothing blocks; the poll loop waits.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -14,20 +14,19 @@ use super::tls;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::target::{Kind, Login, Node, Target};
 
-/// The first bytes that a server sends which speaks TLS and hears something else: an alert, or a
-/// part of a handshake.
+/// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 /// The largest reply or push in bytes, unless [`Link::raise_reply_max`] allows more.
 const REPLY_MAX: usize = 1 << 20;
 
-/// Where a server was found.
+/// The address of a server.
 pub(super) struct Address {
-    /// As it is named.
+    /// The node as the URL or a redirect names it.
     pub(super) node: Node,
-    /// What a host comes to; tried in turn.
+    /// The addresses of its host, which are tried in turn.
     pub(super) sockets: Vec<SocketAddr>,
-    /// The connection by which it was found, if that took one.
+    /// The connection that the search has opened to it, if any.
     pub(super) open: Option<Box<Link>>,
 }
 
@@ -37,71 +36,62 @@ pub(super) struct Link {
     stream: Stream,
     parser: Parser,
     inbox: Inbox,
-    /// What was sent first, whose replies nobody else sees.
+    /// The login steps whose replies are still to come. Nobody else sees these.
     login: VecDeque<Step>,
+    /// Whether the server has answered.
     is_used: bool,
-    /// Whether bytes were read since `advance` last gave `None`.
+    /// Whether `advance` has read since it last gave `None`.
     has_read: bool,
 }
 
-/// Something that has arrived.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
-    /// The reply to the first command that has none yet.
+    /// The reply to the oldest command without one.
     Reply(Result<Value, ServerError>),
-    /// Something that comes by itself, but for the answer to a subscription.
+    /// A push.
     Push(Push),
 }
 
-/// What comes by itself, or answers a subscription.
+/// A message that no command asked for, or the confirmation of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Push {
-    /// Somebody has published in the channel.
-    Message {
-        /// The channel.
-        channel: Vec<u8>,
-    },
-    /// The channel is subscribed to now; there is no other reply.
-    Subscribed {
-        /// The channel.
-        channel: Vec<u8>,
-    },
-    /// The channel is no more subscribed to: in a Cluster because its slot has moved.
-    Unsubscribed {
-        /// The channel.
-        channel: Vec<u8>,
-    },
+    /// Somebody published in the channel.
+    Message { channel: Vec<u8> },
+    /// The subscription is confirmed; there is no other reply.
+    Subscribed { channel: Vec<u8> },
+    /// The subscription has ended: in a Cluster because the slot has moved.
+    Unsubscribed { channel: Vec<u8> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Auth,
     Select,
-    /// The question that only a node of a Cluster answers.
+    /// A command that only a node of a Cluster accepts.
     IsCluster,
-    /// The name of this client, for people who look into the server.
+    /// The name of this client in the lists of the server.
     Name,
 }
 
-/// The bytes that were received and not yet parsed.
+/// The bytes that are received and not yet parsed.
 ///
-/// The parser keeps what it took for a value that is not complete yet, and resumes where it
-/// stopped, so a value in many pieces costs no more than one in a single piece.
+/// The parser keeps the bytes of an incomplete value and resumes where it stopped. So a value in
+/// many pieces costs no more than one in a single piece.
 struct Inbox {
     bytes: Vec<u8>,
     taken: usize,
-    /// The parser took all bytes.
+    /// Whether the parser has taken all bytes.
     ran_dry: bool,
     first: Option<u8>,
-    /// How many bytes the parser took since the last complete value.
+    /// How many bytes the parser has taken since the last complete value.
     of_value: usize,
-    /// How many of these there may be.
+    /// The limit for these.
     value_max: usize,
 }
 
 impl Link {
-    /// Begins to connect, and queues what a server is told first; the first write goes out as soon
-    /// as the kernel lets it.
+    /// Begins to connect and queues the login. The first write follows as soon as the kernel
+    /// allows.
     pub(super) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
         if let Some(link) = address.open {
             return Ok(*link);
@@ -115,13 +105,13 @@ impl Link {
             link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
         }
         if target.kind == Kind::Cluster {
-            // Valkey answers other questions about slots without a Cluster, too.
+            // Valkey answers other commands about slots without a Cluster too.
             link.first(Step::IsCluster, redis::cmd("CLUSTER").arg("MYID"));
         }
         Ok(link)
     }
 
-    /// The same to a Sentinel.
+    /// Begins to connect to a Sentinel.
     pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
         let mut link = Self::begin(target, address)?;
         link.log_in(&target.sentinel_login);
@@ -168,33 +158,32 @@ impl Link {
         command.write_packed_command(self.stream.outgoing());
     }
 
-    /// Allows replies of up to `bytes`, if that is more than [`REPLY_MAX`].
+    /// Allows replies of up to `bytes`, if this is more than [`REPLY_MAX`].
     pub(super) fn raise_reply_max(&mut self, bytes: usize) {
         self.inbox.value_max = self.inbox.value_max.max(bytes);
     }
 
-    /// How messages name the server.
+    /// The server as messages name it.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
 
-    /// What to wait for now. An error or a hang-up counts as well.
+    /// The descriptor and the events to poll for. An error or a hang-up counts too.
     pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         self.stream.descriptor()
     }
 
-    /// Queues a command, which [`advance`](Self::advance) sends, with all others that are queued,
-    /// in one write.
+    /// Queues a command. [`advance`](Self::advance) sends all queued commands in one write.
     pub(super) fn send(&mut self, command: &Cmd) {
         self.queue(command);
     }
 
-    /// Writes and reads what is possible without waiting, and gives the next thing that has
-    /// arrived. `None` means: wait for the descriptor, which may be ready.
+    /// Writes and reads what is possible without waiting, and gives the next reply or push. `None`
+    /// means: poll the descriptor, which may be ready already.
     ///
-    /// Between two `None`s the link reads once, and each of these reads is bounded. So the caller
-    /// comes to look at its signals and timers even if the peer never stops sending. Nothing that
-    /// was read stays behind when `None` is given.
+    /// Between two `None`s the link reads once, and each read is bounded. So a peer that never
+    /// stops sending leaves the caller time for its signals and timers. Before `None`, the link
+    /// hands out everything that it has read.
     pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
         let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
         loop {
@@ -203,8 +192,8 @@ impl Link {
                     return Ok(Some(incoming));
                 }
             }
-            // What was asked this instant has no answer yet, and what came by itself keeps the
-            // descriptor ready.
+            // A command that was just written has no reply yet, and pushes keep the descriptor
+            // ready.
             if std::mem::take(&mut self.has_read) || wrote {
                 return Ok(None);
             }
@@ -232,7 +221,7 @@ impl Link {
         }
     }
 
-    /// Takes what is for the link itself.
+    /// Takes the replies to the login out.
     fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Failure> {
         self.is_used = true;
         let reply = match value {
@@ -255,7 +244,7 @@ impl Link {
         self.login.is_empty()
     }
 
-    /// What to say when there was no reply in time.
+    /// The failure when no reply came in time.
     pub(super) fn timeout_failure(&self) -> Failure {
         self.failure(ErrorKind::TimedOut(self.stage()))
     }
@@ -270,15 +259,14 @@ impl Link {
 }
 
 impl Step {
-    /// What the error that the server replied means, if it means anything.
+    /// The failure that an error reply to this step means, if any.
     fn failed(self, error: &ServerError) -> Option<ErrorKind> {
         match (self, ErrorKind::from_reply(error)) {
-            // The server may have repeated what it was sent.
+            // The server may have repeated the password.
             (Self::Auth, ErrorKind::Other(_)) => Some(ErrorKind::LoginFailed),
-            // Without the right to ask, what follows tells it.
+            // Without the right to ask, the next command tells.
             (Self::IsCluster, ErrorKind::NoRight(Right::Command(_))) => None,
-            // What else a server replies here it says to every client: that there are too many, for
-            // example.
+            // Other errors are about every client, such as too many of them.
             (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
             (_, kind) => Some(kind),
         }
@@ -296,7 +284,7 @@ fn push(kind: &PushKind, data: Vec<Value>) -> Option<Push> {
 }
 
 impl Inbox {
-    /// Whether the value that is being parsed is longer than any may be.
+    /// Whether the value that is being parsed exceeds the limit.
     fn is_over(&self) -> bool {
         self.of_value > self.value_max
     }

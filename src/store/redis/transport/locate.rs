@@ -1,7 +1,8 @@
-//! Finds a server: resolves its name, asks the Sentinels for it, or tries the nodes of a Cluster.
+//! Finds the address of a server: resolves its name, asks the Sentinels, or tries the nodes of a
+//! Cluster.
 //!
-//! Only what can't be done without waiting gets a thread, which tells by a pipe when it is done. A
-//! server that was spoken to in order to find it is handed over with its connection.
+//! A lookup that may block runs in a thread, which closes a pipe when it ends. The connection over
+//! which a server was found is handed over.
 
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -25,38 +26,35 @@ use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
 use crate::words::reason;
 
-/// How many searches run, with those that nobody waits for any more: nothing ends a thread that is
-/// blocked in the resolver.
+/// The number of running lookups, including abandoned ones: nothing ends a thread that is blocked
+/// in the resolver.
 static SEARCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of them there may be, so that a resolver that never answers costs a long wait no more
-/// than this.
+/// The limit for these, in case the resolver never answers.
 const SEARCHES_MAX: usize = 16;
 
-/// What came of it so far.
+/// The state of a search.
 pub(super) enum Located {
-    /// It is known where the server is.
+    /// The address is known.
     Ready(Address),
-    /// It has to be looked for.
+    /// A thread is looking for it.
     Pending(Lookup),
 }
 
-/// A search under way.
+/// A lookup in a thread.
 pub(super) struct Lookup {
-    /// Ends when the search has.
+    /// Ends with the thread.
     end: PipeReader,
     found: Receiver<Result<Address, Failure>>,
     server: String,
 }
 
-/// Begins to look for a server. What takes several steps is given up at `deadline`, on the clock of
-/// [`now`]; each step has its share of the time that is left, so that one which never answers
-/// doesn't keep the others from being asked.
+/// Begins to look for a server. A lookup of several steps ends at `deadline`. Each step has its
+/// share of the time that is left, so that a silent server does not keep the next from being asked.
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Failure> {
     let (node, is_sought) = match seek {
         Seek::Redirect(redirect) => (redirect.node, false),
-        // The path of a socket may lie on a mount that does not answer, and connect(2) waits for
-        // that.
+        // The path of a socket may be on a mount that does not answer, and connect(2) waits for it.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let (target, node) = (Arc::clone(target), target.nodes[0].clone());
             return search(target.shown_node(&node), move || {
@@ -84,15 +82,14 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Re
     })
 }
 
-/// Whether the kernel can look a path up without waiting for a file system: all parts of it, or
-/// that one is missing, are cached.
+/// Whether the kernel can resolve a path from its cache, without waiting for a file system.
 fn is_at_hand(path: &Path) -> bool {
     let looked_up = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
-    // Kernels before 5.12, and sandboxes, refuse the question.
+    // Kernels before 5.12 and sandboxes reject this call.
     matches!(looked_up, Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 
-/// Where a node is, if that is plain to see.
+/// The address of a node that needs no lookup.
 fn known(node: &Node) -> Option<Address> {
     let sockets = match node {
         Node::Unix(_) => Vec::new(),
@@ -112,7 +109,7 @@ fn search(
     let (sender, found) = channel();
     let begin = |(end, running): (PipeReader, PipeWriter)| {
         let run = move || {
-            // Whoever has given up looking for it doesn't need it.
+            // Nobody may wait for the result any more.
             let _ = sender.send(find());
             SEARCHES.fetch_sub(1, Ordering::Relaxed);
             drop(running);
@@ -129,12 +126,12 @@ fn search(
 }
 
 impl Lookup {
-    /// What to wait for.
+    /// The descriptor to poll.
     pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         (self.end.as_fd(), PollFlags::IN)
     }
 
-    /// What was found, once there is something. It is not asked again after that.
+    /// The result, once there is one. It is given once.
     pub(super) fn result(&self) -> Option<Result<Address, Failure>> {
         match self.found.try_recv() {
             Ok(result) => Some(result),
@@ -145,14 +142,14 @@ impl Lookup {
         }
     }
 
-    /// What to say when nothing was found in time.
+    /// The failure when the lookup takes too long.
     pub(super) fn timeout_failure(&self) -> Failure {
         ErrorKind::TimedOut(Stage::Connecting).of(&self.server)
     }
 }
 
-/// Tries the nodes of the URL, `first` before all others, until one leads to the server. If none
-/// does, what is told is what no trying can mend, else what came last.
+/// Tries the nodes of the URL, beginning with `first`, until one leads to the server. If none does,
+/// a lasting failure is reported rather than a passing one.
 fn in_turn(
     target: &Target,
     first: &Node,
@@ -181,7 +178,7 @@ fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<A
     Ok(by(link, node))
 }
 
-/// The master, as the Sentinel at `node` knows it.
+/// The master that the Sentinel at `node` names.
 fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
     let Kind::Sentinel { master } = &target.kind else { unreachable!("only a URL with Sentinels names a master") };
     let sentinel = target.shown_node(node);
@@ -231,7 +228,7 @@ fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, Er
     node.map(|(host, port)| Node::Tcp { host, port }).ok_or(ErrorKind::NotASentinel)
 }
 
-/// A Sentinel that has not noticed a failover yet names what is no master any more.
+/// A Sentinel that has not noticed a failover names a server that is no master any more.
 fn is_master(reply: Result<Value, ServerError>) -> Result<bool, ErrorKind> {
     match reply {
         Ok(Value::Array(parts)) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
@@ -244,7 +241,7 @@ fn is_master(reply: Result<Value, ServerError>) -> Result<bool, ErrorKind> {
     }
 }
 
-/// Looks a name up; this may take as long as the system's resolver likes.
+/// Resolves a name, which may block for as long as the resolver of the system does.
 fn resolve(node: &Node) -> Result<Address, ErrorKind> {
     if let Some(address) = known(node) {
         return Ok(address);
@@ -256,7 +253,7 @@ fn resolve(node: &Node) -> Result<Address, ErrorKind> {
     Ok(Address { node: node.clone(), sockets: sockets.collect(), open: None })
 }
 
-/// What the resolver says, without what everybody knows.
+/// The reason of the resolver, without its prefix.
 fn resolver_words(error: &io::Error) -> String {
     let words = reason(error);
     let last = words.rsplit(": ").next().unwrap_or(&words);
@@ -264,10 +261,10 @@ fn resolver_words(error: &io::Error) -> String {
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
-/// Has names resolved by /etc/hosts and DNS alone, whatever /etc/nsswitch.conf names besides.
+/// Resolves names by /etc/hosts and DNS alone, whatever /etc/nsswitch.conf names.
 ///
-/// The other services are shared libraries of the glibc that is installed, and the binary is linked
-/// statically against another one that may not fit: loading them can crash. These two are built in.
+/// The other services are shared libraries of the installed glibc. The binary is linked statically
+/// against another glibc, so loading them can crash. These two are built in.
 #[cfg(target_env = "gnu")]
 fn use_built_in_services() {
     use std::ffi::{c_char, c_int};
@@ -278,8 +275,8 @@ fn use_built_in_services() {
 
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: both are texts that end in NUL and that it only reads. No other thread resolves
-        // names before this is done.
+        // SAFETY: both arguments are strings that end in NUL and are only read. No other thread
+        // resolves names before this call returns.
         unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
     });
 }

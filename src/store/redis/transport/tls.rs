@@ -1,4 +1,4 @@
-//! TLS to a server: what is trusted, who we are, and what may go wrong.
+//! The TLS client: trusted authorities, the client certificate, and errors in words.
 
 use std::io;
 use std::path::Path;
@@ -16,18 +16,17 @@ use crate::words::reason;
 
 mod pinned;
 
-/// The size of a file of certificates or of a key at most: all authorities that a system trusts
-/// have 250 KB.
+/// The largest file of certificates or of a key. All authorities that a system trusts take 250 KB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl Target {
-    /// Whether [`with_tls`](Self::with_tls) has something to read.
+    /// Whether [`with_tls`](Self::with_tls) reads files.
     pub(in crate::store) fn speaks_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Reads the files of TLS, if the target speaks it. A file system that does not answer blocks
-    /// this.
+    /// Reads the certificates and keys, if the target speaks TLS. Blocks while the file system
+    /// does.
     ///
     /// # Errors
     /// A file can't be used.
@@ -112,7 +111,7 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
         }
         None => {
             let system = rustls_native_certs::load_native_certs();
-            // Systems come with a few that no one can read; what matters is that there are others.
+            // Systems ship a few certificates that can't be parsed; any other one suffices.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
                 return Err(ErrorKind::TlsFile(
@@ -140,7 +139,7 @@ fn lacks(path: &Path, kind: &str) -> ErrorKind {
     ErrorKind::TlsFile(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
 }
 
-/// What an error of the TLS protocol comes to.
+/// The kind of an error of the TLS library.
 pub(super) fn from_tls(error: &Error) -> ErrorKind {
     use CertificateError as Bad;
     match error {
@@ -164,7 +163,7 @@ pub(super) fn from_tls(error: &Error) -> ErrorKind {
     }
 }
 
-/// The rest, in words that don't come from the library's own code.
+/// The rest, in words for the user.
 fn in_words(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(CertificateError::Revoked) => "its certificate is revoked: give it another",
@@ -175,7 +174,7 @@ fn in_words(error: &Error) -> &'static str {
             _ if pinned::is_authority(bad) => {
                 "its certificate is an authority's own: name that very one by ?ca=FILE, or give it one signed by another"
             }
-            // The library has no name for it.
+            // The library has no name for this error.
             text if text.contains("UnsupportedCertVersion") => {
                 "its certificate is not of version 3: give it one with a subjectAltName"
             }
