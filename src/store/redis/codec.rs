@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_says_all_of_the_request() {
+    fn acquire_contains_the_whole_request() {
         let claims = vec![
             Claim { resource: name("a"), mode: Mode::Read, span: Span::parse("[1,2)").unwrap(), slots: None },
             Claim { resource: name("b"), mode: Mode::Slot, span: Span::Whole, slots: Some(3) },
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_needs_more_names_more() {
+    fn extended_call_names_each_resource_once() {
         let mut call = Call::release(SessionId([1; 16]), vec![name("a")]);
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_alone_names_one_key() {
+    fn renewal_of_one_resource_names_one_key() {
         let call = Call::renew_alone(SessionId([1; 16]), name("a"), u64::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
         assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);

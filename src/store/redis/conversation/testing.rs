@@ -17,6 +17,9 @@ use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
 use crate::store::redis::target::{Node, Target};
 
+/// Makes an event, since an event can't be copied.
+pub(super) type Make = fn() -> Event;
+
 pub(super) const START: Duration = Duration::from_secs(1_000);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const TTL: Duration = Duration::from_secs(30);

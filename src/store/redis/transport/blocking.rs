@@ -64,3 +64,6 @@ fn wait(descriptor: Option<(BorrowedFd<'_>, PollFlags)>, until: Option<Duration>
     let timeout = until.and_then(|until| Timespec::try_from(until.saturating_sub(now())).ok());
     let _ = poll(&mut polled, timeout.as_ref());
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,9 @@ fn open(url: &str) -> Exchange {
     exchange
 }
 
+/// Makes an exchange in some state.
+type Begin = fn() -> Exchange;
+
 fn actions(exchange: &mut Exchange) -> Vec<String> {
     drain(|| exchange.next_action())
 }
@@ -42,7 +45,7 @@ fn outcome(exchange: &mut Exchange, event: Event) -> String {
 /// command, a probe, and a command that no longer matters.
 #[test]
 fn outcome_of_each_reply_to_each_command_in_a_cluster() {
-    let rows: [(fn() -> Event, [&str; 4]); 10] = [
+    let rows: [(Make, [&str; 4]); 10] = [
         (|| reply(&["done"]), ["Done", "Done", "value", "value"]),
         (|| reply(&["unknown"]), ["Unknown", "Unknown", "value", "value"]),
         (|| reply(&["need", "b"]), ["nothing: release", "nothing: release", "value", "value"]),
@@ -107,7 +110,7 @@ fn connection_opens_only_when_closed_and_due() {
         exchange.reconnect(failure(ErrorKind::Refused), START + Duration::from_secs(1), Action::Close);
         exchange
     };
-    let rows: [(fn() -> Exchange, [bool; 2]); 4] =
+    let rows: [(Begin, [bool; 2]); 4] =
         [(closed, [true, true]), (locating, [false, false]), (|| open(SINGLE), [false, false]), (later, [false, true])];
     for (number, (begin, expected)) in rows.into_iter().enumerate() {
         let opens = [START, START + Duration::from_secs(1)].map(|now| begin().open(now));

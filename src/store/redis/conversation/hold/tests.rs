@@ -53,7 +53,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
     let start = |state: usize| if state == 3 { START + TTL / 3 } else { START };
     let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
     let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
-    let rows: Vec<(&str, fn() -> Event, [(&str, &str); 4])> = vec![
+    let rows: Vec<(&str, Make, [(&str, &str); 4])> = vec![
         ("message", || Event::Message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
         (
             "passing failure",
@@ -137,7 +137,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
 #[test]
 fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
     let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
-    let rows: Vec<(&str, Option<fn() -> Event>, [bool; 2])> = vec![
+    let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
         ("no event", None, [false, true]),
         ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
         ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),

@@ -80,14 +80,14 @@ fn queued() -> Negotiation {
 }
 
 #[test]
-fn an_uncontended_request_is_one_question() {
+fn uncontended_request_is_one_command() {
     let negotiation = held();
     assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
     assert_eq!(negotiation.due(), Some(START + SUBSCRIBE_AFTER));
 }
 
-/// Section 6.1: the deadline counts from the instant the renewing request was sent; a late reply
-/// never extends it.
+/// The deadline counts from the instant at which the renewal was sent; a late reply never extends
+/// it.
 #[test]
 fn a_late_answer_does_not_move_the_deadline() {
     let mut negotiation = negotiation(0);
@@ -99,7 +99,7 @@ fn a_late_answer_does_not_move_the_deadline() {
 }
 
 #[test]
-fn a_holder_listens_after_a_while_and_renews_every_third() {
+fn holder_subscribes_after_a_second_and_renews_at_each_third() {
     let mut negotiation = held();
     assert_eq!(negotiation.tick(START), []);
     let at = START + SUBSCRIBE_AFTER;
@@ -110,7 +110,7 @@ fn a_holder_listens_after_a_while_and_renews_every_third() {
 }
 
 #[test]
-fn a_grant_from_the_queue_is_claimed_before_it_counts() {
+fn grant_from_the_queue_is_claimed_before_it_counts() {
     let mut negotiation = queued();
     assert!(is_waiting(&negotiation));
     assert_eq!(negotiation.on_message(), [BEAT]);
@@ -119,8 +119,8 @@ fn a_grant_from_the_queue_is_claimed_before_it_counts() {
     assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(9)));
 }
 
-/// Pitfall A1: the reply was lost, so nobody knows when the request was carried out, nor whether it
-/// was granted from the queue since.
+/// The first reply was lost, so nobody knows when the server carried out the request, nor whether it
+/// granted the request from the queue since.
 #[test]
 fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
     for lease in [secs(0), secs(3), TTL - secs(8)] {
@@ -173,7 +173,7 @@ fn answer_to_another_question_is_unexpected() {
 }
 
 #[test]
-fn a_waiter_that_was_taken_for_dead_comes_back_to_its_place() {
+fn waiter_taken_for_dead_returns_to_its_place() {
     let mut negotiation = queued();
     assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
     let back = Command::Acquire { place: 42, subscribed: true };
@@ -183,7 +183,7 @@ fn a_waiter_that_was_taken_for_dead_comes_back_to_its_place() {
 }
 
 #[test]
-fn waiters_look_for_an_expired_holder_one_after_the_other() {
+fn waiters_look_for_an_expired_holder_in_turn() {
     let due_at = |position, next| {
         let mut negotiation = queued();
         answered(&mut negotiation, BEAT, waiting(position, next), START, START);
@@ -197,7 +197,7 @@ fn waiters_look_for_an_expired_holder_one_after_the_other() {
 }
 
 #[test]
-fn what_a_holder_has_is_lost_when_the_server_does_not_know_of_it() {
+fn hold_is_lost_when_the_server_does_not_know_it() {
     for answer in [Answer::Unknown, waiting(1, None), Answer::Granted { lease: TTL, tokens: vec![8] }] {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
@@ -209,13 +209,13 @@ fn what_a_holder_has_is_lost_when_the_server_does_not_know_of_it() {
 }
 
 #[test]
-fn a_break_is_asked_about_as_soon_as_it_is_told() {
+fn message_makes_a_holder_renew_at_once() {
     let mut negotiation = held();
     assert_eq!(negotiation.on_message(), [RENEW]);
 }
 
 #[test]
-fn a_grant_counts_when_enough_replicas_have_it() {
+fn grant_counts_when_enough_replicas_have_it() {
     for count in [1, 2] {
         let mut negotiation = negotiation(2);
         negotiation.on_connect();
@@ -243,7 +243,7 @@ fn replicas_have_less_time_than_the_server_that_waits_for_them() {
 }
 
 #[test]
-fn a_renewal_waits_for_no_replica() {
+fn renewal_waits_for_no_replica() {
     let mut negotiation = negotiation(1);
     negotiation.on_connect();
     answered(&mut negotiation, FIRST, granted(), START, START);
@@ -274,6 +274,9 @@ fn request_that_left_over_a_lost_connection_stays_in_doubt() {
     }
 }
 
+/// Makes a negotiation in some state.
+type Begin = Box<dyn Fn() -> Negotiation>;
+
 /// Each row is a state; the columns are what a connection, a message, and the due instant lead to.
 #[test]
 fn commands_after_each_event_in_each_state() {
@@ -291,7 +294,7 @@ fn commands_after_each_event_in_each_state() {
     let asking = || negotiation(0);
     let failed = || State::Failed { failure: ErrorKind::Refused.of("h"), may_be_kept: true };
     let both = vec![Command::Subscribe, BEAT];
-    let rows: Vec<(Box<dyn Fn() -> Negotiation>, [Vec<Command>; 3])> = vec![
+    let rows: Vec<(Begin, [Vec<Command>; 3])> = vec![
         (Box::new(asking), [vec![FIRST], vec![], vec![]]),
         (Box::new(queued), [both.clone(), vec![BEAT], vec![BEAT]]),
         (Box::new(replicating), [both.clone(), vec![], vec![]]),
@@ -328,7 +331,7 @@ fn state_after_each_answer_to_a_renewal() {
         negotiation
     };
     let anew = Answer::Granted { lease: TTL, tokens: vec![8] };
-    let rows: Vec<(Box<dyn Fn() -> Negotiation>, [&str; 4])> = vec![
+    let rows: Vec<(Begin, [&str; 4])> = vec![
         (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
         (Box::new(queued), ["held", "held", "waiting", "waiting"]),
         (Box::new(replicating), ["replicating", "lost", "lost", "lost"]),

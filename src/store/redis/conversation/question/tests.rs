@@ -34,7 +34,7 @@ fn result(question: &Question<'_>) -> String {
 fn script_call_after_each_event() {
     let again = ("close, open 1, release", "open");
     let moved = ("close, open h:2, release", "open");
-    let rows: Vec<(fn() -> Event, [(&str, &str); 2])> = vec![
+    let rows: Vec<(Make, [(&str, &str); 2])> = vec![
         (|| reply(&["done"]), [("", "Done"); 2]),
         (|| reply(&["need", "b"]), [("release", "open"); 2]),
         (|| error_reply("NOSCRIPT x"), [("release source", "open"); 2]),

@@ -122,7 +122,7 @@ proptest! {
     /// However the network cuts them, replies come out whole, in order, and as soon as their last
     /// byte is there.
     #[test]
-    fn replies_in_pieces_come_out_whole(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
+    fn replies_in_pieces_are_parsed_whole_and_in_order(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
         let server = Server::new();
         let (mut link, mut stream) = server.link("", "");
         for _ in &replies {
@@ -146,7 +146,7 @@ proptest! {
 }
 
 #[test]
-fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
+fn queued_commands_leave_in_one_write_after_the_login() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("me:pass@", "?db=2");
     link.send(&ping());
@@ -165,7 +165,7 @@ fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
 }
 
 #[test]
-fn a_login_that_fails_says_why_and_repeats_nothing() {
+fn failed_login_reports_its_reason_and_quotes_no_password() {
     let cases = [
         ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", ErrorKind::WrongPassword),
         ("-ERR max number of clients reached\r\n", ErrorKind::TooManyClients),
@@ -184,7 +184,7 @@ fn a_login_that_fails_says_why_and_repeats_nothing() {
 }
 
 #[test]
-fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
+fn client_sets_its_name_with_the_login_and_goes_on_if_that_fails() {
     let cases = [
         ("+OK\r\n", None),
         ("-NOPERM User bob has no permissions to run the 'client|setname' command\r\n", None),
@@ -214,7 +214,7 @@ fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
 }
 
 #[test]
-fn a_cluster_is_asked_whether_it_is_one() {
+fn cluster_login_checks_that_the_node_is_one() {
     let cases = [
         (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(ErrorKind::NotACluster)),
         (b"$3\r\nabc\r\n", None),
@@ -239,7 +239,7 @@ fn a_cluster_is_asked_whether_it_is_one() {
 }
 
 #[test]
-fn errors_are_replies_and_pushes_stand_between_them() {
+fn errors_are_replies_and_pushes_may_come_between_them() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping());
@@ -266,7 +266,7 @@ fn errors_are_replies_and_pushes_stand_between_them() {
 }
 
 #[test]
-fn a_question_is_given_up_at_its_deadline() {
+fn question_times_out_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
@@ -275,7 +275,7 @@ fn a_question_is_given_up_at_its_deadline() {
 }
 
 #[test]
-fn what_the_server_said_before_it_closed_is_heard() {
+fn reply_before_a_close_is_read() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     stream.write_all(b"-ERR max number of clients reached\r\n").unwrap();
@@ -289,7 +289,7 @@ fn what_the_server_said_before_it_closed_is_heard() {
 }
 
 #[test]
-fn a_close_in_the_middle_is_a_close() {
+fn close_in_the_middle_of_a_reply_is_reported() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping());
@@ -300,7 +300,7 @@ fn a_close_in_the_middle_is_a_close() {
 }
 
 #[test]
-fn other_protocols_are_told_apart() {
+fn other_protocols_are_recognised() {
     let cases = [
         (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::NotRedis),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", ErrorKind::NotRedis),
@@ -318,7 +318,7 @@ fn other_protocols_are_told_apart() {
 /// More than the buffers of the kernel take: what is left goes out when there is room, and nothing
 /// blocks until then.
 #[test]
-fn a_slow_reader_holds_nothing_up() {
+fn slow_reader_blocks_no_write() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.raise_reply_max(8 << 20);
@@ -368,7 +368,7 @@ fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
 }
 
 #[test]
-fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
+fn question_to_a_peer_that_never_stops_sending_times_out() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
@@ -379,7 +379,7 @@ fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
 }
 
 #[test]
-fn a_value_without_end_is_an_error_of_the_server() {
+fn endless_value_is_a_reply_that_is_too_long() {
     let nested = "*1000000\r\n".repeat(90);
     let endless = [
         ("$10000000000\r\n", "x"),
@@ -402,7 +402,7 @@ fn a_value_without_end_is_an_error_of_the_server() {
 }
 
 #[test]
-fn the_longest_reply_that_may_be_is_taken_as_often_as_it_comes() {
+fn largest_reply_is_accepted_again_and_again() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     let long = text(&"x".repeat(REPLY_MAX - 100));
@@ -437,7 +437,7 @@ fn addresses_are_tried_in_turn() {
 }
 
 #[test]
-fn nobody_there_is_told() {
+fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
     let refused = Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), now() + PATIENCE));
@@ -447,7 +447,7 @@ fn nobody_there_is_told() {
 }
 
 #[test]
-fn a_socket_that_is_not_there_is_told() {
+fn missing_socket_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let target = target(&format!("redis+unix://{}/none", dir.path().display()));
     assert_eq!(Link::open(&target, address(&target)).err().unwrap().kind(), &ErrorKind::NoSocket);
@@ -456,7 +456,7 @@ fn a_socket_that_is_not_there_is_told() {
 /// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it
 /// has room again.
 #[test]
-fn a_full_queue_is_waited_for() {
+fn connection_waits_for_room_in_a_full_queue() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
@@ -483,7 +483,7 @@ fn a_full_queue_is_waited_for() {
 }
 
 #[test]
-fn a_connection_that_was_made_to_find_the_server_is_the_one() {
+fn connection_of_the_lookup_is_used() {
     let server = Server::new();
     let (link, mut stream) = server.link("", "");
     let target = target("redis://elsewhere");
@@ -495,7 +495,7 @@ fn a_connection_that_was_made_to_find_the_server_is_the_one() {
 }
 
 #[test]
-fn the_slowest_accept_loses_nothing() {
+fn slow_accept_loses_no_command() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (target, address) = tcp(&listener);
     let mut link = Link::open(&target, address).unwrap();

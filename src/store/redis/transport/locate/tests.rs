@@ -70,7 +70,7 @@ fn deserted() -> u16 {
 }
 
 #[test]
-fn what_is_plain_to_see_takes_no_thread() {
+fn known_address_takes_no_thread() {
     for (url, sockets) in [
         ("redis://127.0.0.1:7", &["127.0.0.1:7"][..]),
         ("redis://[::1]:7", &["[::1]:7"]),
@@ -98,14 +98,14 @@ fn names_are_resolved() {
 }
 
 #[test]
-fn a_name_that_is_none_is_told() {
+fn unresolvable_name_is_reported() {
     // Too long for a name, so that nobody has to be asked.
     let failure = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
     assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
 }
 
 #[test]
-fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
+fn master_is_named_by_a_sentinel_and_confirms_its_role() {
     const MASTER: &[(&str, &str)] = &[("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), ("PING", "+PONG\r\n")];
     const REPLICA: &[(&str, &str)] = &[("ROLE", "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n")];
     let says = |port: u16| -> u16 {
@@ -133,7 +133,7 @@ fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
 }
 
 #[test]
-fn a_sentinel_of_no_use_says_why() {
+fn useless_sentinel_is_reported_with_its_reason() {
     for (reply, kind) in [
         ("*-1\r\n", ErrorKind::UnknownMaster("mine".to_owned())),
         ("-NOAUTH Authentication required.\r\n", ErrorKind::NoSentinelPassword),
@@ -150,7 +150,7 @@ fn a_sentinel_of_no_use_says_why() {
 }
 
 #[test]
-fn a_cluster_begins_at_a_node_that_answers() {
+fn cluster_begins_at_a_node_that_answers() {
     const NODE: &[(&str, &str)] = &[("MYID", "$3\r\nabc\r\n")];
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_port = silent.local_addr().unwrap().port();

@@ -128,7 +128,7 @@ fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
 }
 
 #[test]
-fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
+fn server_with_a_trusted_certificate_for_its_name_is_accepted() {
     let made = Certificates::new();
     let pong = || Ok(Value::SimpleString("PONG".to_owned()));
     assert_eq!(made.asked("localhost", false, &made.trusting("localhost")), pong());
@@ -141,7 +141,7 @@ fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
 /// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed
 /// where its very certificate is named.
 #[test]
-fn an_authority_is_believed_as_a_server_that_is_named_itself() {
+fn certificate_of_an_authority_is_accepted_if_ca_names_it() {
     let made = Certificates::new();
     made.make_authority("own", "localhost");
     made.make_authority("other", "localhost");
@@ -172,7 +172,7 @@ fn an_authority_is_believed_as_a_server_that_is_named_itself() {
 }
 
 #[test]
-fn a_client_shows_the_certificate_that_it_has() {
+fn client_sends_its_certificate() {
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
     let nothing = made.trusting("localhost");
@@ -182,7 +182,7 @@ fn a_client_shows_the_certificate_that_it_has() {
 }
 
 #[test]
-fn files_of_no_use_are_told() {
+fn unusable_files_are_reported() {
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -202,7 +202,7 @@ fn files_of_no_use_are_told() {
 
 /// Each byte in a record of its own, and more than a record takes in either direction.
 #[test]
-fn bytes_come_through_however_they_are_cut() {
+fn bytes_pass_in_records_of_any_size() {
     let long = vec![b'x'; 1 << 20];
     let made = Certificates::new();
     let config = made.server("localhost", false);
@@ -235,7 +235,7 @@ fn bytes_come_through_however_they_are_cut() {
     server.join().unwrap();
 }
 
-/// What rustls has decrypted no descriptor tells of.
+/// No descriptor reports what rustls has decrypted.
 #[test]
 fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
     let made = Certificates::new();
@@ -253,7 +253,7 @@ fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
 }
 
 #[test]
-fn a_server_that_speaks_no_tls_is_told() {
+fn server_without_tls_is_reported() {
     let made = Certificates::new();
     let (address, server) = serve(|mut stream| {
         stream.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").unwrap();
@@ -277,7 +277,7 @@ fn a_server_that_speaks_no_tls_is_told() {
 }
 
 #[test]
-fn what_the_library_says_is_said_in_our_words() {
+fn errors_of_the_library_have_messages() {
     let certificate = |error| from_tls(&Error::InvalidCertificate(error));
     assert_eq!(certificate(CertificateError::Expired), ErrorKind::Expired);
     assert_eq!(certificate(CertificateError::NotValidYet), ErrorKind::Expired);
