@@ -24,16 +24,30 @@ const LIBRARIES: [(&str, &str); 7] = [
 /// Where the scripts are.
 const LUA: &str = "src/store/redis/lua";
 
-/// What scripts begin with, in this order, but for the one that needs none of it. An operation may come between the head and the
-/// rest with its first part, for to define the rest takes a server a fifth of its time.
+/// The prelude of the operations, in this order. An operation may run its first part between the head and the rest, since a
+/// server spends a fifth of its time on defining the rest.
 const HEAD: &str = "head";
 const REST: [&str; 7] = ["span", "queue", "conflict", "nesting", "change", "settle", "flow"];
-const WITHOUT_PRELUDE: &str = "renew_alone";
 const MARK: &str = "--- the rest of the prelude ---\n";
 
-/// One script each.
-const OPERATIONS: [&str; 9] =
-    ["acquire", "renew", "renew_alone", "release", "shrink", "downgrade", "expire", "break", "inspect"];
+/// One script for each operation.
+const OPERATIONS: [(&str, Prelude); 9] = [
+    ("acquire", Prelude::Whole),
+    ("renew", Prelude::Whole),
+    ("renew_alone", Prelude::None),
+    ("release", Prelude::Whole),
+    ("shrink", Prelude::Whole),
+    ("downgrade", Prelude::Whole),
+    ("expire", Prelude::Whole),
+    ("break", Prelude::Whole),
+    ("inspect", Prelude::Whole),
+];
+
+/// How much of the prelude an operation has.
+enum Prelude {
+    Whole,
+    None,
+}
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -49,14 +63,15 @@ fn scripts() -> String {
     let head = stripped(&read(format!("{LUA}/prelude/{HEAD}.lua")));
     let rest = stripped(&REST.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat());
     let mut module = format!("const HEAD: &str = {head:?};\nconst REST: &str = {rest:?};\n");
-    for operation in OPERATIONS {
+    for (operation, prelude) in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, then) = own.split_once(MARK).unwrap_or(("", &own));
         let (first, then) = (stripped(first), stripped(then));
-        let (source, parts) = if operation == WITHOUT_PRELUDE {
-            (then.clone(), format!("[\"\", \"\", \"\", {then:?}]"))
-        } else {
-            ([head.as_str(), &first, &rest, &then].concat(), format!("[HEAD, {first:?}, REST, {then:?}]"))
+        let (source, parts) = match prelude {
+            Prelude::Whole => {
+                ([head.as_str(), &first, &rest, &then].concat(), format!("&[HEAD, {first:?}, REST, {then:?}]"))
+            }
+            Prelude::None => (then.clone(), format!("&[{then:?}]")),
         };
         let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();

@@ -1,213 +1,86 @@
-//! Questions that are asked once and waited for: what the subcommands beside `exec` need, and the
-//! release.
+//! Blocking questions to a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use rustix::event::{PollFd, Timespec, poll};
 
-use super::codec::{Call, NEEDED_MAX, Reply, Setting};
-use super::link::now;
-use super::route::{Heard, Judged, Route};
-use super::trouble::{Stage, Trouble, What};
+use super::codec::{Call, LISTING_MAX, Reply, Setting};
+use super::conversation::{Answer, Exchange, Question, Retry};
+use super::failure::{ErrorKind, Failure};
+use super::target::{Node, Target};
+use super::transport::route::Route;
+use super::transport::{blocking, now};
 
-/// How long is waited before a server that can't answer at the moment is asked again.
-const RETRY_AFTER: Duration = Duration::from_millis(50);
-
-/// Asks over a route, one question at a time.
-pub(super) struct Client<'r> {
-    route: &'r mut Route,
-    /// The instant at which it is given up.
-    until: Duration,
-    /// The instant at which a connection that was open from the start is given up for a fresh one.
-    /// None once there is a fresh one.
-    old_until: Option<Duration>,
-    /// The connection that was given up, and how many answers come on it before the one that it
-    /// owes.
-    old: Option<(Route, usize)>,
-    /// Whether a server that is down is waited for, since it is known to be the right one.
-    insists: bool,
-    /// Something was sent that nobody answered: the server may have done it, or not.
-    is_in_doubt: bool,
+/// Asks one question at a time, over a connection that stays open between them.
+pub(super) struct Client {
+    exchange: Exchange,
+    route: Route,
+    /// How long one answer may take.
+    limit: Duration,
+    retry: Retry,
 }
 
-impl<'r> Client<'r> {
-    /// Asks over `route`, with an answer by `until`.
-    pub(super) fn new(route: &'r mut Route, until: Duration) -> Self {
-        Self { route, until, old_until: None, old: None, insists: false, is_in_doubt: false }
+impl Client {
+    /// A client that takes listings of any number of sessions.
+    pub(super) fn new(target: Arc<Target>, setting: Setting, limit: Duration) -> Self {
+        let route = Route::new(Arc::clone(&target), limit, LISTING_MAX);
+        Self::over(Exchange::new(target, setting), route, limit)
     }
 
-    /// Gives up the connection that is open already, if any, at `until`: a firewall may have
-    /// forgotten it, and then nobody is told. The question is asked again on a fresh connection, so
-    /// it must be idempotent.
-    pub(super) fn old_connection_until(self, until: Duration) -> Self {
-        Self { old_until: Some(until), ..self }
+    /// A client over a connection to be made.
+    pub(super) fn over(exchange: Exchange, route: Route, limit: Duration) -> Self {
+        Self { exchange, route, limit, retry: Retry::WhileUp }
     }
 
-    /// Waits for a server that is down, as the holder of something on it does.
-    pub(super) fn insisting(self) -> Self {
-        Self { insists: true, ..self }
+    /// A client of the same server with a connection of its own.
+    pub(super) fn another(&self) -> Self {
+        Self::over(self.exchange.another(), self.route.another(LISTING_MAX), self.limit)
     }
 
-    /// Whether the server may have done something before that it does not tell of in its last
-    /// answer.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.is_in_doubt
+    /// Waits for a server that is down, as the holder of a lock does.
+    pub(super) fn retry_while_down(self) -> Self {
+        Self { retry: Retry::WhileDown, ..self }
     }
 
-    /// The reply on the connection that was given up, if it has come by now: a server that is only
-    /// slow has answered there first. An error reply gives none, since the script did nothing then.
-    pub(super) fn late_reply(&mut self) -> Option<Reply> {
-        let (mut route, mut passed_over) = self.old.take()?;
-        // What has come is read at once or not at all.
-        for _ in 0..2 {
-            while let Ok(Some(heard)) = route.advance() {
-                match heard {
-                    Heard::Answer(reply) if passed_over == 0 => return Reply::read(reply.ok()?).ok(),
-                    Heard::Answer(_) => passed_over -= 1,
-                    Heard::Message | Heard::NotSubscribed(_) => {}
-                }
-            }
-        }
-        self.is_in_doubt = true;
-        None
+    /// The node that was asked last.
+    pub(super) fn node(&self) -> &Node {
+        self.exchange.node()
     }
 
-    /// Calls a script, with all the resources that it turns out to touch. `passed_over` answers to
-    /// what was said before come first.
-    pub(super) fn call(
-        &mut self,
-        call: &mut Call,
-        setting: &Setting,
-        mut passed_over: usize,
-    ) -> Result<Reply, Trouble> {
-        let mut whole = false;
-        let mut met = None;
-        loop {
-            let command = if whole { call.eval(setting) } else { call.evalsha(setting) };
-            let reply = match self.ask(command, std::mem::take(&mut passed_over)) {
-                Ok(reply) => reply,
-                Err(trouble) => {
-                    self.route.close();
-                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
-                    continue;
-                }
-            };
-            match self.route.judge(reply) {
-                Judged::Answer(value) => match Reply::read(value) {
-                    Ok(Reply::Need(names)) if names.len() > NEEDED_MAX => {
-                        return Err(self.route.trouble(What::Strange));
-                    }
-                    Ok(Reply::Need(_)) if now() >= self.until => return Err(self.route.timed_out()),
-                    Ok(Reply::Need(names)) => call.extend(names),
-                    Ok(reply) => return Ok(reply),
-                    Err(_) => return Err(self.route.trouble(What::Strange)),
-                },
-                Judged::NoScript => whole = true,
-                Judged::Elsewhere(redirect) => {
-                    if let Err(trouble) = self.route.follow(redirect) {
-                        self.route.close();
-                        self.again_after(RETRY_AFTER, trouble, &mut met)?;
-                    }
-                }
-                Judged::TryAgain => self.again_after(RETRY_AFTER, self.route.trouble(What::Migrating), &mut met)?,
-                Judged::Trouble(trouble) => {
-                    self.route.close();
-                    self.again_after(RETRY_AFTER, trouble, &mut met)?;
-                }
-            }
+    /// A failure of the server that was asked last.
+    pub(super) fn failure(&self, kind: ErrorKind) -> Failure {
+        self.exchange.failure(kind)
+    }
+
+    /// Calls a script, with all the resources that it turns out to touch.
+    pub(super) fn call(&mut self, call: Call) -> Result<Reply, Failure> {
+        let until = now().saturating_add(self.limit);
+        let mut question = Question::call(&mut self.exchange, call, self.retry, until);
+        blocking::run(&mut self.route, &mut question);
+        match question.into_result()?.1 {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Value(_) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
     }
 
-    /// Sends a command and gives its answer.
-    pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Trouble> {
-        let reply = self.ask(command, 0)?;
-        self.judged(reply)
+    /// Sends a command and gives its reply.
+    pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Failure> {
+        self.ask(None, command).map(|(_, value)| value)
     }
 
-    /// Sends a command, and before it, in the same breath, a question that the server need not
-    /// answer.
-    pub(super) fn command_after(&mut self, question: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Trouble> {
-        self.route.open()?;
-        self.route.send(question);
-        self.route.send(command);
-        let answer = self.answer(0)?.ok();
-        let reply = self.answer(0)?;
-        Ok((answer, self.judged(reply)?))
+    /// Sends a command after a probe that the server may fail, and gives both replies.
+    pub(super) fn command_after(&mut self, probe: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
+        self.ask(Some(probe), command)
     }
 
-    fn judged(&mut self, reply: Result<Value, redis::ServerError>) -> Result<Value, Trouble> {
-        match self.route.judge(reply) {
-            Judged::Answer(value) => Ok(value),
-            Judged::Trouble(trouble) => Err(trouble),
-            Judged::NoScript | Judged::Elsewhere(_) | Judged::TryAgain => {
-                Err(self.route.trouble(What::Closed(Stage::Used)))
-            }
+    fn ask(&mut self, probe: Option<Cmd>, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
+        let until = now().saturating_add(self.limit);
+        let mut question = Question::command(&mut self.exchange, probe, command, until);
+        blocking::run(&mut self.route, &mut question);
+        match question.into_result()? {
+            (probed, Answer::Value(value)) => Ok((probed, value)),
+            (_, Answer::Reply(_)) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
-    }
-
-    fn ask(&mut self, command: Cmd, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
-        if self.route.is_closed() {
-            passed_over = 0;
-            self.old_until = None;
-            self.route.open()?;
-        }
-        self.route.send(command);
-        let doubts = std::mem::replace(&mut self.is_in_doubt, true);
-        let reply = self.answer(passed_over);
-        // A connection that was given up may still tell what was done.
-        if reply.is_ok() || self.old_until.is_some() && self.old.is_some() {
-            self.is_in_doubt = doubts;
-        }
-        reply
-    }
-
-    fn answer(&mut self, mut passed_over: usize) -> Result<Result<Value, redis::ServerError>, Trouble> {
-        loop {
-            match self.route.advance()? {
-                Some(Heard::Answer(reply)) if passed_over == 0 => return Ok(reply),
-                Some(Heard::Answer(_)) => passed_over -= 1,
-                Some(Heard::Message | Heard::NotSubscribed(_)) => {}
-                None => {
-                    if let Err(trouble) = self.wait() {
-                        if self.old_until.is_some() {
-                            self.old = Some((self.route.split_off(), passed_over));
-                        }
-                        return Err(trouble);
-                    }
-                }
-            }
-        }
-    }
-
-    fn wait(&self) -> Result<(), Trouble> {
-        let until = self.old_until.map_or(self.until, |old| old.min(self.until));
-        let left = until.saturating_sub(now());
-        if left.is_zero() {
-            return Err(self.route.timed_out());
-        }
-        let timeout = Timespec::try_from(left).ok();
-        let mut polled: Vec<_> = self
-            .route
-            .descriptor()
-            .iter()
-            .map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags))
-            .collect();
-        // What went wrong with the waiting shows when the route goes on.
-        let _ = poll(&mut polled, timeout.as_ref());
-        Ok(())
-    }
-
-    /// Waits a little, if trying again can mend the trouble and there is time for it. `met` is what
-    /// the last try met.
-    fn again_after(&self, pause: Duration, trouble: Trouble, met: &mut Option<Trouble>) -> Result<(), Trouble> {
-        let trouble = trouble.or_rather(met.take());
-        let is_final = !trouble.is_passing() || !self.insists && self.route.is_the_wrong_place(&trouble);
-        if is_final || now() + pause >= self.until {
-            return Err(trouble);
-        }
-        *met = Some(trouble);
-        let _ = poll(&mut [], Timespec::try_from(pause).ok().as_ref());
-        Ok(())
     }
 }

@@ -1,9 +1,8 @@
-//! What is said to the server and what it answers, in the words of the model: a [`Call`] out, a
-//! [`Reply`] back.
+//! Translates between the lock model and the scripts: a [`Call`] goes out, a [`Reply`] comes back.
 //!
-//! Nothing is sent here. Whoever sends a call sends it by its name first, [`Call::evalsha`], and
-//! with its text, [`Call::eval`], where the server doesn't know it; and asks again after
-//! [`Reply::Need`], by [`Call::extend`].
+//! Nothing is sent here. A client sends [`Call::evalsha`] first, and [`Call::eval`] if the server
+//! does not know the script. After [`Reply::Need`] it extends the call by [`Call::extend`] and
+//! sends it again.
 
 mod reply;
 
@@ -18,50 +17,78 @@ use crate::lock::span::Span;
 
 pub use reply::{Reply, ReplyError};
 
-/// How many resources a server may ask for. More are the work of a server that never ends.
+/// The number of resources that a call may grow to. A server that asks for more would never stop.
 pub const NEEDED_MAX: usize = 100_000;
 
-/// The longest time that is asked for: with any instant it stays below 2^53, up to where Lua's
-/// numbers are exact. A century.
+/// The largest reply in bytes for each resource of a call. A grant of 5,000 claims has 110 KB in
+/// all, and a busy reply about 80 KB for each resource.
+pub(super) const REPLY_MAX: usize = 1 << 20;
+
+/// The largest listing of all sessions in bytes: 100,000 sessions with the longest commands fit.
+pub(super) const LISTING_MAX: usize = 256 << 20;
+
+/// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
+/// numbers of Lua are exact.
 const TIME_MAX: Micros = 1 << 52;
 
-/// How those are told whom a call grants something.
+/// How a script wakes the sessions that it grants something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// By PUBLISH.
+    /// With PUBLISH.
     Publish,
-    /// By SPUBLISH, as in a Cluster.
+    /// With SPUBLISH, as in a Cluster.
     ShardPublish,
-    /// Nobody is told, and every waiter counts as reachable.
+    /// Not at all, and every waiter counts as reachable.
     Nobody,
 }
 
-/// Where a call goes, and when it is.
+/// The context of a call.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The keys.
+    /// The keys of the namespace.
     pub keyspace: Keyspace,
-    /// How waiters are told.
+    /// How waiters are woken.
     pub wake: Wake,
-    /// The time, or none for the server's.
+    /// The time; `None` for the clock of the server.
     pub now: Option<Micros>,
 }
 
-/// An operation with what it takes, to be sent as often as it needs.
+/// A call of a script, which may be sent several times.
 #[derive(Clone, Debug)]
 pub struct Call {
     script: &'static Script,
+    form: Form,
     resources: Vec<Resource>,
-    /// What the operation takes; the channel of an acquire apart, which depends on the setting.
-    arguments: Vec<Vec<u8>>,
-    /// The session whose channel belongs in the third place.
-    channel_of: Option<SessionId>,
+    arguments: Vec<Argument>,
+}
+
+/// Which keys and arguments a script takes before its own.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// All keys of all resources; the time, how to wake waiters, and the resources.
+    Operation,
+    /// The expiries of one resource; the time.
+    Expiries,
+}
+
+/// An argument of a script.
+#[derive(Clone, Debug)]
+enum Argument {
+    Bytes(Vec<u8>),
+    /// The channel of a session, which depends on the keyspace.
+    Channel(SessionId),
+}
+
+impl From<Vec<u8>> for Argument {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
 }
 
 impl Call {
-    /// Asks for a request to be granted or queued. One that comes back after it was passed over
-    /// names the place it had, else 0; `listening` says that it hears of its grant already.
-    pub fn acquire(request: &Request, place: u64, listening: bool) -> Self {
+    /// Grants or queues a request. `place` is the place of a request that returns after it was
+    /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
+    pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
         let resources = distinct(request.claims.iter().map(|claim| &claim.resource));
         let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
         let mut claims = Vec::with_capacity(6 * request.claims.len());
@@ -76,84 +103,85 @@ impl Call {
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or(Terms { ttl: 0, claim: 0, heartbeat: 0 });
         let time = |length: Micros| decimal(length.min(TIME_MAX));
-        let mut arguments = vec![
-            text(request.session),
-            ancestors.into_bytes(),
-            flag(request.wait),
-            decimal(place),
-            flag(listening),
-            time(ttl),
-            time(claim),
-            time(heartbeat),
-            process(&request.process),
+        let own = [
+            text(request.session).into(),
+            ancestors.into_bytes().into(),
+            Argument::Channel(request.session),
+            flag(request.wait).into(),
+            decimal(place).into(),
+            flag(subscribed).into(),
+            time(ttl).into(),
+            time(claim).into(),
+            time(heartbeat).into(),
+            process(&request.process).into(),
         ];
-        arguments.append(&mut claims);
-        Self { script: &scripts::ACQUIRE, resources, arguments, channel_of: Some(request.session) }
+        let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
+        Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
-    /// Shows that a session is alive; `resources` are those of its request.
-    pub fn renew(session: SessionId, resources: Vec<Resource>, listening: bool) -> Self {
-        Self::new(&scripts::RENEW, resources, vec![text(session), flag(listening)])
+    /// Shows that a session is alive. `resources` are those of its request.
+    pub fn renew(session: SessionId, resources: Vec<Resource>, subscribed: bool) -> Self {
+        Self::new(&scripts::RENEW, resources, vec![text(session), flag(subscribed)])
     }
 
-    /// Renews a holder on one resource alone, for a slot in migration.
+    /// Renews the lease on one resource alone, while its slot migrates.
     pub fn renew_alone(session: SessionId, resource: Resource, ttl: Micros) -> Self {
-        Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))])
+        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))]);
+        Self { form: Form::Expiries, ..call }
     }
 
-    /// Gives back a grant, or a place in the queue; `resources` are those of its request.
+    /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
         Self::new(&scripts::RELEASE, resources, vec![text(session)])
     }
 
-    /// Gives up the part of what is held of the first of the resources that lies outside a span.
-    /// The others are those where the session may have claims beside.
+    /// Releases the part of the first resource that is outside a span. The session may have claims
+    /// on the other resources too.
     pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
         let arguments = std::iter::once(text(session)).chain(span(to)).collect();
         Self::new(&scripts::SHRINK, resources, arguments)
     }
 
-    /// Lowers the mode of what is held of the first of the resources.
+    /// Lowers the mode of the claim on the first resource.
     pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
         Self::new(&scripts::DOWNGRADE, resources, vec![text(session), letter(to)])
     }
 
-    /// Drops the sessions whose leases are over.
+    /// Removes the sessions whose leases have ended.
     pub fn expire(resources: Vec<Resource>) -> Self {
         Self::new(&scripts::EXPIRE, resources, Vec::new())
     }
 
-    /// Takes away what is held of a resource.
+    /// Takes a resource away from its holders.
     pub fn break_grants(resource: Resource) -> Self {
         Self::new(&scripts::BREAK, vec![resource], Vec::new())
     }
 
-    /// The same as an expiry or a breaking, that changes nothing: it answers with those that the
-    /// other would.
+    /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push("dry".into());
+        self.arguments.push(Argument::Bytes("dry".into()));
         self
     }
 
-    /// Tells who holds and who waits; of each resource no more than `limit` holders and as many
-    /// waiters, where it isn't 0.
+    /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
     }
 
     fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
-        let mut call = Self { script, resources: Vec::new(), arguments, channel_of: None };
-        // A script that is given a resource twice would change two copies of what it read of it.
+        let arguments = arguments.into_iter().map(Argument::from).collect();
+        let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
+        // A script that gets a resource twice would change two copies of its state.
         call.extend(resources);
         call
     }
 
-    /// The resources it names so far.
+    /// The resources that the call names so far.
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// Names more resources.
+    /// Adds resources that the call does not name yet.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
         self.resources.extend(resources);
         let mut seen = HashSet::with_capacity(self.resources.len());
@@ -168,7 +196,7 @@ impl Call {
         self.script.evalsha(&keys, &arguments)
     }
 
-    /// The command for one that doesn't.
+    /// The command for a server that does not know it.
     pub fn eval(&self, setting: &Setting) -> redis::Cmd {
         let (keys, arguments) = self.written(setting);
         self.script.eval(&keys, &arguments)
@@ -176,28 +204,30 @@ impl Call {
 
     fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
         let now = setting.now.map(decimal).unwrap_or_default();
-        let keys = self.resources.iter().flat_map(|resource| setting.keyspace.keys(resource));
-        if std::ptr::eq(self.script, &scripts::RENEW_ALONE) {
-            let arguments = std::iter::once(now).chain(self.arguments.iter().cloned());
-            return (keys.skip(1).take(1).collect(), arguments.collect());
-        }
-        let wake = match setting.wake {
-            Wake::Publish => "PUBLISH",
-            Wake::ShardPublish => "SPUBLISH",
-            Wake::Nobody => "",
+        let mut arguments = vec![now];
+        let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+        let keys = match self.form {
+            Form::Expiries => keys.map(|[_, expiries, ..]| expiries).collect(),
+            Form::Operation => {
+                let wake = match setting.wake {
+                    Wake::Publish => "PUBLISH",
+                    Wake::ShardPublish => "SPUBLISH",
+                    Wake::Nobody => "",
+                };
+                arguments.extend([wake.into(), decimal(self.resources.len() as u64)]);
+                arguments.extend(self.resources.iter().map(text));
+                keys.flatten().collect()
+            }
         };
-        let mut arguments = vec![now, wake.into(), decimal(self.resources.len() as u64)];
-        arguments.extend(self.resources.iter().map(text));
-        let own = arguments.len();
-        arguments.extend(self.arguments.iter().cloned());
-        if let (Some(session), Some(first)) = (self.channel_of, self.resources.first()) {
-            arguments.insert(own + 2, setting.keyspace.channel(first, session).into());
-        }
-        (keys.collect(), arguments)
+        arguments.extend(self.arguments.iter().map(|argument| match argument {
+            Argument::Bytes(bytes) => bytes.clone(),
+            Argument::Channel(session) => setting.keyspace.channel(&self.resources[0], *session).into(),
+        }));
+        (keys, arguments)
     }
 }
 
-/// Each resource once, in the order in which they are first named.
+/// Each resource once, in the order of the first mentions.
 pub(super) fn distinct<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Vec<Resource> {
     let mut seen = HashSet::new();
     resources.into_iter().filter(|resource| seen.insert(*resource)).cloned().collect()
@@ -219,13 +249,13 @@ fn letter(mode: Mode) -> Vec<u8> {
     vec![mode.as_str().as_bytes()[0]]
 }
 
-/// Its cuts, and the text that says it: nothing for the whole.
+/// The two cuts of a span and its text, which is empty for the whole.
 fn span(span: &Span) -> [Vec<u8>; 3] {
     let written = if span.is_whole() { Vec::new() } else { text(span) };
     [span.lower().as_bytes().to_vec(), span.upper().as_bytes().to_vec(), written]
 }
 
-/// The process as text, which scripts only keep.
+/// The process as text, which the scripts only store.
 fn process(process: &Process) -> Vec<u8> {
     let Process { host, pid, user, command } = process;
     serde_json::json!([host, pid, user, command]).to_string().into_bytes()
@@ -258,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_says_all_of_the_request() {
+    fn acquire_contains_the_whole_request() {
         let claims = vec![
             Claim { resource: name("a"), mode: Mode::Read, span: Span::parse("[1,2)").unwrap(), slots: None },
             Claim { resource: name("b"), mode: Mode::Slot, span: Span::Whole, slots: Some(3) },
@@ -294,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_needs_more_names_more() {
+    fn extended_call_names_each_resource_once() {
         let mut call = Call::release(SessionId([1; 16]), vec![name("a")]);
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
@@ -304,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_alone_names_one_key() {
+    fn renewal_of_one_resource_names_one_key() {
         let call = Call::renew_alone(SessionId([1; 16]), name("a"), u64::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
         assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);

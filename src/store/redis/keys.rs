@@ -1,25 +1,25 @@
-//! How the names of resources become keys, channels and hash slots, and keys become names again.
+//! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
-//! A resource has five keys, all in the slot of its tag: that of its own name's `{tag}`, else the
-//! name. They are `NAMESPACE:1:{TAG}NAME:d` and so on, where NAME is left out if it is the tag, and
-//! each part is percent-encoded, so that neither braces nor colons nor the wildcards of SCAN are
-//! anything but ours. The 1 is the format of what lies under the keys.
+//! A resource has five keys, all in the slot of its tag: the `{tag}` in its name, else the whole
+//! name. They are `NAMESPACE:1:{TAG}NAME:d` and so on, without NAME if it is the tag. The 1 is the
+//! format of the values. Each part is percent-encoded: only the format itself uses braces, colons
+//! and the wildcards of SCAN.
 
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::percent::{decode, encode};
 
-/// How many hash slots a Cluster has.
+/// The number of hash slots of a Cluster.
 const SLOTS: u16 = 16384;
 
-/// The kinds of keys of a resource, in the order in which scripts are given them: hash of records,
-/// expiries, queue, lower and upper ends.
+/// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
+/// expiries, the queue, the lower and the upper ends.
 const KINDS: [char; 5] = ['d', 'e', 'q', 'l', 'u'];
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
-    /// What every key begins with: the namespace and the format.
+    /// The begin of every key: the namespace and the format.
     start: String,
 }
 
@@ -35,24 +35,24 @@ impl Keyspace {
         KINDS.map(|kind| format!("{prefix}:{kind}"))
     }
 
-    /// The keys of some resources in a message: a pattern for those of each.
+    /// Patterns for the keys of these resources, for messages.
     pub(super) fn shown(&self, resources: &[Resource]) -> String {
         let shown: Vec<_> = resources.iter().map(|resource| format!("'{}:*'", self.prefix(resource))).collect();
         shown.join(", ")
     }
 
-    /// The channel on which a session hears of its grant; `first` is the first resource of its
+    /// The channel on which a session learns of its grant. `first` is the first resource of its
     /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
         format!("{}:w:{session}", self.prefix(first))
     }
 
-    /// The pattern by which SCAN finds one key of every resource.
+    /// The SCAN pattern that matches one key of every resource.
     pub fn pattern(&self) -> String {
         format!("{}*:d", self.start)
     }
 
-    /// The resource of a key that [`Keyspace::pattern`] found; none for a key that isn't ours.
+    /// The resource of a key that matches [`Keyspace::pattern`]; `None` for a foreign key.
     pub fn resource(&self, key: &[u8]) -> Option<Resource> {
         let key = std::str::from_utf8(key).ok()?;
         let (tag, rest) = key.strip_prefix(&self.start)?.strip_suffix(":d")?.split_once('}')?;
@@ -68,8 +68,8 @@ impl Keyspace {
     }
 }
 
-/// The hash slot of a resource: a Cluster carries out a request only where those of all its
-/// resources are the same.
+/// The hash slot of a resource. A Cluster accepts a request only if all its resources have the same
+/// slot.
 pub fn slot(resource: &Resource) -> u16 {
     crc16(encoded(tag(resource.as_str())).as_bytes()) % SLOTS
 }
@@ -78,7 +78,7 @@ fn tag(name: &str) -> &str {
     own_tag(name).unwrap_or(name)
 }
 
-/// What lies between the first `{` and the next `}`, unless it is nothing: the rule of Redis
+/// The text between the first `{` and the next `}`, unless it is empty. This is the rule of Redis
 /// Cluster.
 pub(super) fn own_tag(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once('{')?;
@@ -94,7 +94,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(decode(text)?).ok()
 }
 
-/// CRC-16/XMODEM, by which a Cluster spreads its keys.
+/// CRC-16/XMODEM, which assigns keys to slots.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_format() {
+    fn keys_follow_the_format() {
         let keys = Keyspace::new("my:locks").keys(&resource("a b"));
         let expected = ["d", "e", "q", "l", "u"].map(|kind| format!("my%3Alocks:1:{{a%20b}}:{kind}"));
         assert_eq!(keys, expected);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_and_never_share_a_key() {
+    fn names_round_trip_and_never_share_a_key() {
         let space = Keyspace::new("rlock");
         let mut seen = std::collections::HashSet::new();
         for name in ODD {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_nobodys() {
+    fn foreign_keys_have_no_resource() {
         let space = Keyspace::new("rlock");
         for key in [
             "rlock:1:{x}:e",
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(space.resource(b"rlock:1:{\xFF}:d"), None);
     }
 
-    /// All that has a meaning in a key or in a pattern is ours.
+    /// Names and namespaces can't bring syntax of keys or patterns in.
     #[test]
     fn keys_have_one_pair_of_braces_and_no_wildcards() {
         for name in ODD {
@@ -187,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_a_cluster() {
+    fn slots_match_cluster_keyslot() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
-        // What CLUSTER KEYSLOT says of their keys.
+        // The replies of CLUSTER KEYSLOT for their keys.
         for (name, expected) in
             [("foo", 12182), ("a b", 6706), ("{app}:x", 6805), ("app", 6805), ("{}", 10163), ("名前", 10742)]
         {

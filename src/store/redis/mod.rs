@@ -1,28 +1,29 @@
-//! The store of many machines: the lock table in a Redis or Valkey, changed by scripts that do
-//! there what [`crate::lock::table::LockTable`] says.
+//! The store for many machines: the lock table in a Redis or Valkey server, changed by scripts that
+//! follow [`crate::lock::table::LockTable`].
 //!
-//! From the wire upwards: `target` says which server is meant, `trouble` why it could not be used;
-//! `stream`, `tls` and `link` are one connection, `locate` finds names and masters, `route` leads
-//! to whichever node has the resources. `keys` and `scripts` are the protocol, `codec` its words.
-//! Over these, `client` asks a question and waits, `survey` looks at a whole server, and `hold`
-//! keeps a request alive in the loop of `exec`, saying what `conversation` decides.
+//! It has two parts, which meet in `interface`:
+//! - `transport` moves bytes: sockets, TLS, the wire protocol, finding the server. It knows no lock.
+//! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has no
+//!   clock and no socket.
+//!
+//! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be used.
+//! `keys`, `scripts` and `codec` translate between the lock model and the server.
+//!
+//! The two parts are put together twice. `hold` runs a conversation in the poll loop of `exec`.
+//! `client` blocks until a question is answered, and `survey` asks about a whole server with it.
 
 mod client;
 pub mod codec;
 mod conversation;
+mod failure;
 mod hold;
+mod interface;
 pub mod keys;
-mod link;
-mod locate;
-mod piecemeal;
-mod route;
 mod scripts;
 mod secrets;
-mod stream;
 mod survey;
 mod target;
-mod tls;
-mod trouble;
+mod transport;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,10 +33,8 @@ use client::Client;
 use codec::{Call, Reply, Setting, Wake};
 use hold::RedisHold;
 use keys::Keyspace;
-use link::{LISTING_MAX, now};
-use route::Route;
 pub use secrets::Secrets;
-use survey::{Seen, Survey, unusable};
+use survey::{Findings, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -46,17 +45,17 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// A server, or several that stand for one.
+/// A server, or the nodes of a Cluster.
 pub(super) struct Redis {
     target: Arc<Target>,
     namespace: String,
     connect_timeout: Duration,
-    /// The lines about resources that an inspect or cleanup had to pass over.
+    /// A line for each resource that an inspect or cleanup had to skip.
     unusable: Vec<String>,
 }
 
 impl Redis {
-    /// The store at `target`. Nothing is connected yet.
+    /// The store at `target`, without a connection yet.
     pub(super) fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
         let host = rustix::system::uname();
         let target = target.named(&host.nodename().to_string_lossy(), std::process::id());
@@ -72,46 +71,35 @@ impl Redis {
         Setting { keyspace: Keyspace::new(&self.namespace), wake, now: None }
     }
 
-    fn until(&self) -> Duration {
-        now().saturating_add(self.connect_timeout)
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.target), self.setting(), self.connect_timeout)
     }
 
-    fn route(&self) -> Route {
-        Route::new(Arc::clone(&self.target), self.connect_timeout)
-    }
-
-    /// The way for an operation that tells of sessions, however many these are.
-    fn listing_route(&self) -> Route {
-        self.route().with_reply_max(LISTING_MAX)
-    }
-
-    /// Calls one script for a resource, on a connection of its own. None if the resource can't be
-    /// used, which is noted.
-    fn call(&mut self, resource: &Resource, mut call: Call) -> Result<Option<Reply>, Error> {
-        match Client::new(&mut self.listing_route(), self.until()).call(&mut call, &self.setting(), 0) {
+    /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
+    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<Reply>, Error> {
+        match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
-            Err(trouble) if trouble.is_of_a_resource() => {
-                self.unusable.push(unusable(&self.setting(), resource, trouble));
+            Err(failure) if failure.concerns_one_resource() => {
+                self.unusable.push(unusable(&self.setting(), resource, failure));
                 Ok(None)
             }
-            Err(trouble) => Err(trouble.into()),
+            Err(failure) => Err(failure.into()),
         }
     }
 
-    /// The same for a change to what is held.
-    fn changed(&self, mut call: Call) -> Result<Changed, Error> {
-        match Client::new(&mut self.route(), self.until()).insisting().call(&mut call, &self.setting(), 0)? {
+    /// Calls a script that changes a hold.
+    fn changed(&self, call: Call) -> Result<Changed, Error> {
+        match self.client().retry_while_down().call(call)? {
             Reply::Done => Ok(Changed::Done),
             Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
         }
     }
 
-    /// What is to be seen of these resources, or of all if none is named. Those that can't be used
-    /// are noted.
-    fn survey(&mut self, resources: &[Resource]) -> Result<Seen, Error> {
+    /// Lists these resources, or all if none is named, and notes those that can't be used.
+    fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Error> {
         let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
-        let mut seen = if resources.is_empty() { survey.of_all()? } else { survey.of(resources)? };
+        let mut seen = if resources.is_empty() { survey.all()? } else { survey.some(resources)? };
         self.unusable.append(&mut seen.unusable);
         Ok(seen)
     }
@@ -134,12 +122,12 @@ impl Store for Redis {
         if self.is_cluster() {
             one_slot(request.claims.iter().map(|claim| &claim.resource))?;
         }
-        let hold = RedisHold::new(self.setting(), self.route(), request, options.replicas, self.connect_timeout)?;
+        let hold = RedisHold::new(Arc::clone(&self.target), self.setting(), request, options, self.connect_timeout)?;
         Ok(Box::new(hold))
     }
 
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {
-        // Without a resource this would be a survey of all.
+        // Without a resource, a survey would look at all of them.
         let found = if resources.is_empty() { None } else { self.survey(resources)?.sessions.remove(&id) };
         match self.unusable.pop() {
             Some(line) => Err(Error::Unavailable(line)),
@@ -172,11 +160,11 @@ impl Store for Redis {
             let call = Call::expire(vec![name.clone()]);
             if dry_run {
                 let Some(Reply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
-                // Whoever has claims on several resources is told of for each.
+                // A session with claims on several resources is listed for each.
                 expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                 continue;
             }
-            // As many as are dropped at once, so there may be more.
+            // One call removes a limited number of sessions.
             while let Some(Reply::Expired(sessions)) = self.call(name, call.clone())? {
                 if sessions.is_empty() {
                     break;
@@ -201,14 +189,14 @@ impl Store for Redis {
     }
 }
 
-/// A script runs where all its keys are, and a Cluster keeps those of one slot together, no others.
+/// Checks that all resources have the same slot: a Cluster runs a script only on the keys of one
+/// slot.
 fn one_slot<'a>(mut resources: impl Iterator<Item = &'a Resource>) -> Result<(), Error> {
     let Some(first) = resources.next() else { return Ok(()) };
     match resources.find(|name| keys::slot(name) != keys::slot(first)) {
         None => Ok(()),
         Some(other) => {
-            // Where one has a tag the other can take it; who uses the name as it is goes on doing
-            // so.
+            // If one name has a tag, the other can take it, and users of the first name keep it.
             let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
                 (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
                 (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),

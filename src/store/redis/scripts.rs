@@ -1,20 +1,20 @@
-//! The scripts, as the build script puts them together from lua/: the prelude and one operation, named by their SHA-1.
+//! The scripts that the build script assembles from lua/: most are the prelude and one operation.
 
-/// A script and the name by which a server knows it.
+/// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The source, in parts that most scripts share.
-    parts: [&'static str; 4],
+    /// The source, in parts that several scripts share.
+    parts: &'static [&'static str],
     sha1: &'static str,
 }
 
 impl Script {
-    /// The command that runs it where the server knows it already.
+    /// The command for a server that knows the script.
     pub(super) fn evalsha(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
         command("EVALSHA", self.sha1, keys, arguments)
     }
 
-    /// The command that runs it and teaches it to the server.
+    /// The command for a server that does not know it yet.
     pub(super) fn eval(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
         command("EVAL", &self.parts.concat(), keys, arguments)
     }

@@ -1,4 +1,4 @@
-//! The password where the URL has none.
+//! The password for a URL without one.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -9,20 +9,20 @@ use super::target::Password;
 use crate::files;
 use crate::words::reason;
 
-/// The size of a password file at most.
+/// The largest password file.
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
 
-/// What the environment says of the password. Nothing shows it, so this has no `Debug`.
+/// The password in the environment. It has no `Debug`, so that nothing shows it.
 #[derive(Clone, Default)]
 pub struct Secrets {
     /// The password itself.
     pub password: Option<OsString>,
-    /// The file whose first line is the password; not looked at where there is a `password`.
+    /// The file whose first line is the password, unless there is a `password`.
     pub password_file: Option<PathBuf>,
 }
 
 impl Secrets {
-    /// The file that [`read`](Self::read) reads, if it reads one.
+    /// The file that [`read`](Self::read) opens, if any.
     pub(in crate::store) fn file(&self) -> Option<&Path> {
         if self.password.is_some() { None } else { self.password_file.as_deref() }
     }
@@ -30,7 +30,7 @@ impl Secrets {
     /// The password, if there is one.
     ///
     /// # Errors
-    /// The file can't be read, or has none.
+    /// The file can't be read, or has no password.
     pub(in crate::store) fn read(&self) -> Result<Option<Password>, Error> {
         match (&self.password, &self.password_file) {
             (Some(password), _) => Ok(Some(Password::new(password.clone().into_vec()))),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_the_first_line_without_its_end() {
+    fn password_is_the_first_line_without_its_line_end() {
         for content in [&b"pa ss"[..], b"pa ss\n", b"pa ss\r\n", b"pa ss\nmore\n"] {
             assert_eq!(from_file(Some(content)).unwrap(), b"pa ss");
         }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_password_is_told() {
+    fn file_without_a_password_is_rejected() {
         assert!(from_file(None).unwrap_err().contains("no such file"));
         for content in [&b""[..], b"\nsecret\n"] {
             let error = from_file(Some(content)).unwrap_err();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_goes_before_the_file() {
+    fn variable_precedes_the_file() {
         let secrets = Secrets { password: Some("one".into()), password_file: Some("/nonexistent".into()) };
         assert_eq!(secrets.read().unwrap().unwrap().reveal(), b"one");
     }

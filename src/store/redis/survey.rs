@@ -1,7 +1,6 @@
-//! Who holds and who waits on a whole server, or on all the masters of a Cluster.
+//! Lists the holders and waiters of a whole server, or of all masters of a Cluster.
 //!
-//! The keys are found by SCAN, a step at a time: no step takes the server long, however many
-//! foreign keys it has.
+//! SCAN finds the keys in steps: no step takes the server long, however many foreign keys it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +10,8 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::codec::{Call, Reply, Setting};
-use super::link::{LISTING_MAX, now};
-use super::route::Route;
+use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
-use super::trouble::{Trouble, What};
 use crate::lock::op::ResourceListing;
 use crate::lock::records::Session;
 use crate::lock::request::{Micros, SessionId};
@@ -23,18 +20,18 @@ use crate::lock::resource::Resource;
 /// How many keys the server looks at in a step: a fraction of a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
-/// What was seen.
+/// The result of a survey.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Findings {
     /// The latest instant on the clock of a server.
     pub(super) now: Micros,
     pub(super) resources: Vec<ResourceListing>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// The resources whose keys have foreign values, a line for each.
+    /// A line for each resource whose keys have foreign values.
     pub(super) unusable: Vec<String>,
 }
 
-/// Looks at what is held of the resources of a store.
+/// Looks at the holders and waiters of a store.
 pub(super) struct Survey<'t> {
     target: &'t Arc<Target>,
     setting: Setting,
@@ -51,87 +48,86 @@ impl<'t> Survey<'t> {
         self.target.kind == Kind::Cluster
     }
 
-    fn route(&self, target: Arc<Target>) -> Route {
-        Route::new(target, self.limit).with_reply_max(LISTING_MAX)
+    fn client(&self, target: Arc<Target>) -> Client {
+        Client::new(target, self.setting.clone(), self.limit)
     }
 
-    /// What is to be seen of these resources, in their order.
-    pub(super) fn of(&self, resources: &[Resource]) -> Result<Seen, Trouble> {
-        let mut seen = Seen::default();
-        let mut route = self.route(Arc::clone(self.target));
+    /// Lists these resources, in their order.
+    pub(super) fn some(&self, resources: &[Resource]) -> Result<Findings, Failure> {
+        let mut findings = Findings::default();
+        let mut client = self.client(Arc::clone(self.target));
         if !self.is_cluster() {
-            self.look(&mut route, resources, &mut seen)?;
-            return Ok(seen);
+            self.look(&mut client, resources, &mut findings)?;
+            return Ok(findings);
         }
         for resource in resources {
-            self.look(&mut route, std::slice::from_ref(resource), &mut seen)?;
+            self.look(&mut client, std::slice::from_ref(resource), &mut findings)?;
         }
-        Ok(seen)
+        Ok(findings)
     }
 
-    /// All that is held or waited for, by name.
-    pub(super) fn of_all(&self) -> Result<Seen, Trouble> {
-        let mut seen = Seen::default();
-        let mut route = self.route(Arc::clone(self.target));
+    /// Lists all resources with holders or waiters, sorted by name.
+    pub(super) fn all(&self) -> Result<Findings, Failure> {
+        let mut findings = Findings::default();
+        let mut client = self.client(Arc::clone(self.target));
         if self.is_cluster() {
-            for master in self.masters(&mut route)? {
+            for master in masters(&mut client)? {
                 let mut alone = Target::clone(self.target);
                 alone.nodes = vec![master];
-                let mut route = self.route(Arc::new(alone));
-                self.scan(&mut route, &mut seen)?;
+                self.scan(&mut self.client(Arc::new(alone)), &mut findings)?;
             }
         } else {
-            self.scan(&mut route, &mut seen)?;
+            self.scan(&mut client, &mut findings)?;
         }
-        seen.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
-        seen.resources.sort_by(|a, b| a.name.cmp(&b.name));
-        // A scan may come across a key twice while the server rearranges its table.
-        seen.resources.dedup_by(|a, b| a.name == b.name);
-        Ok(seen)
+        findings.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+        findings.resources.sort_by(|a, b| a.name.cmp(&b.name));
+        // SCAN may report a key twice while the server resizes its table.
+        findings.resources.dedup_by(|a, b| a.name == b.name);
+        Ok(findings)
     }
 
-    fn look(&self, route: &mut Route, resources: &[Resource], seen: &mut Seen) -> Result<(), Trouble> {
-        let mut call = Call::inspect(resources.to_vec(), 0);
-        match Client::new(route, self.until()).call(&mut call, &self.setting, 0) {
+    fn look(&self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
+        match client.call(Call::inspect(resources.to_vec(), 0)) {
             Ok(Reply::Listing { now, resources, sessions }) => {
-                seen.now = seen.now.max(now);
-                seen.resources.extend(resources.into_iter().map(|resource| resource.listing));
-                seen.sessions.extend(sessions);
+                findings.now = findings.now.max(now);
+                findings.resources.extend(resources.into_iter().map(|resource| resource.listing));
+                findings.sessions.extend(sessions);
             }
             Ok(_) => {}
-            Err(trouble) if !trouble.is_of_a_resource() => return Err(trouble),
-            Err(trouble) if resources.len() == 1 => {
-                seen.unusable.push(unusable(&self.setting, &resources[0], trouble));
+            Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+            Err(failure) if resources.len() == 1 => {
+                findings.unusable.push(unusable(&self.setting, &resources[0], failure));
             }
-            // One of them is unusable, and the reply does not tell which.
+            // One of the resources is unusable, and the reply does not name it.
             Err(_) => {
                 let (some, others) = resources.split_at(resources.len() / 2);
-                self.look(route, some, seen)?;
-                self.look(route, others, seen)?;
+                self.look(client, some, findings)?;
+                self.look(client, others, findings)?;
             }
         }
         Ok(())
     }
 
-    fn scan(&self, route: &mut Route, seen: &mut Seen) -> Result<(), Trouble> {
+    fn scan(&self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
         let pattern = self.setting.keyspace.pattern();
-        // What lies elsewhere by now leads there, and the scan has to go on here.
-        let mut leading_away = route.another().with_reply_max(LISTING_MAX);
+        // A redirect may lead this client away, while the scan has to go on here.
+        let mut redirected = client.another();
         let mut cursor = 0_u64;
-        let mut is_known = self.target.kind != Kind::Single;
+        let mut is_first = true;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            let value = match std::mem::replace(&mut is_known, true) {
-                true => Client::new(route, self.until()).command(scan)?,
-                false => self.first_of_single(route, scan)?,
+            let value = if std::mem::take(&mut is_first) && self.target.kind == Kind::Single {
+                first_of_single(client, scan)?
+            } else {
+                client.command(scan)?
             };
-            let (next, keys): (u64, Vec<Vec<u8>>) = read(route, value)?;
+            let (next, keys): (u64, Vec<Vec<u8>>) = read(client, value)?;
             let names: Vec<_> = keys.iter().filter_map(|key| self.setting.keyspace.resource(key)).collect();
             if self.is_cluster() {
-                names.iter().try_for_each(|name| self.look(&mut leading_away, std::slice::from_ref(name), seen))?;
+                names.iter().try_for_each(|name| self.look(&mut redirected, std::slice::from_ref(name), findings))?;
             } else if !names.is_empty() {
-                self.look(route, &names, seen)?;
+                self.look(client, &names, findings)?;
             }
             cursor = next;
             if cursor == 0 {
@@ -139,54 +135,47 @@ impl<'t> Survey<'t> {
             }
         }
     }
+}
 
-    /// Sends the first command to what should be a single server. A node of a Cluster would answer
-    /// for itself alone, as if nothing were held elsewhere; one that doesn't say what it is is
-    /// believed to be single.
-    fn first_of_single(&self, route: &mut Route, command: Cmd) -> Result<Value, Trouble> {
-        let (about, value) = Client::new(route, self.until()).command_after(redis::cmd("HELLO"), command)?;
-        let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
-        let mode = about.and_then(|mut about| redis::from_redis_value::<String>(about.remove("mode")?).ok());
-        if mode.is_some_and(|mode| mode == "cluster") { Err(route.trouble(What::IsACluster)) } else { Ok(value) }
-    }
+/// Sends the first command to what should be a single server.
+///
+/// A node of a Cluster would answer for itself alone, as if nothing were held elsewhere. A server
+/// that does not tell its mode counts as single.
+fn first_of_single(client: &mut Client, command: Cmd) -> Result<Value, Failure> {
+    let (about, value) = client.command_after(redis::cmd("HELLO"), command)?;
+    let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
+    let mode = about.and_then(|mut about| redis::from_redis_value::<String>(about.remove("mode")?).ok());
+    if mode.is_some_and(|mode| mode == "cluster") { Err(client.failure(ErrorKind::IsACluster)) } else { Ok(value) }
+}
 
-    /// The nodes of a Cluster that have slots.
-    fn masters(&self, route: &mut Route) -> Result<Vec<Node>, Trouble> {
-        let mut slots = redis::cmd("CLUSTER");
-        slots.arg("SLOTS");
-        let ranges: Vec<Vec<Value>> = self.ask(route, slots)?;
-        let mut masters = Vec::new();
-        for range in &ranges {
-            // The first slot, the last slot, the master and its replicas, each as its address, its
-            // port and more.
-            let Some(Value::Array(master)) = range.get(2) else { continue };
-            let [host, port, ..] = master.as_slice() else { continue };
-            let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));
-            let (Ok(host), Ok(port)) = address else { continue };
-            let Some(node) = route.node().sibling(host.as_deref().unwrap_or_default(), port) else { continue };
-            if !masters.contains(&node) {
-                masters.push(node);
-            }
+/// The nodes of a Cluster that have slots.
+fn masters(client: &mut Client) -> Result<Vec<Node>, Failure> {
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let value = client.command(slots)?;
+    let ranges: Vec<Vec<Value>> = read(client, value)?;
+    let mut masters = Vec::new();
+    for range in &ranges {
+        // A range is its first slot, its last slot, its master and the replicas. Each node is its
+        // address, its port and more.
+        let Some(Value::Array(master)) = range.get(2) else { continue };
+        let [host, port, ..] = master.as_slice() else { continue };
+        let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));
+        let (Ok(host), Ok(port)) = address else { continue };
+        let Some(node) = client.node().sibling(host.as_deref().unwrap_or_default(), port) else { continue };
+        if !masters.contains(&node) {
+            masters.push(node);
         }
-        Ok(masters)
     }
-
-    fn ask<T: redis::FromRedisValue>(&self, route: &mut Route, command: Cmd) -> Result<T, Trouble> {
-        let value = Client::new(route, self.until()).command(command)?;
-        read(route, value)
-    }
-
-    fn until(&self) -> Duration {
-        now().saturating_add(self.limit)
-    }
+    Ok(masters)
 }
 
-/// The line about a resource that can't be used because of what its keys have.
-pub(super) fn unusable(setting: &Setting, resource: &Resource, trouble: Trouble) -> String {
-    let trouble = trouble.naming(|| setting.keyspace.shown(std::slice::from_ref(resource)));
-    format!("'{resource}' cannot be used: {trouble}")
+/// The line about a resource whose keys have foreign values.
+pub(super) fn unusable(setting: &Setting, resource: &Resource, failure: Failure) -> String {
+    let failure = failure.with_keys(|| setting.keyspace.shown(std::slice::from_ref(resource)));
+    format!("'{resource}' cannot be used: {failure}")
 }
 
-fn read<T: redis::FromRedisValue>(route: &Route, value: Value) -> Result<T, Trouble> {
-    redis::from_redis_value(value).map_err(|_| route.trouble(What::NotRedis))
+fn read<T: redis::FromRedisValue>(client: &Client, value: Value) -> Result<T, Failure> {
+    redis::from_redis_value(value).map_err(|_| client.failure(ErrorKind::NotRedis))
 }

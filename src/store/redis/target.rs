@@ -1,33 +1,32 @@
-//! What the URL of a server says: which servers, how to speak to them, and as whom.
+//! The meaning of a store's URL: which servers, how to connect to them, and as which user.
 //!
-//! Nothing here looks at the network, the environment or a file. No message has a part of a URL in
-//! it that could be, or could be taken for, a part of a password.
+//! Nothing here reads the network, the environment or a file. No message quotes a part of a URL
+//! that may belong to a password.
 
 use std::fmt::{self, Write};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ClientConfig;
 
 use super::super::Error;
 use super::super::percent::encode;
-use super::tls::TlsConfig;
 
 mod read;
 
-/// The schemes, for a message about one that is none of them.
+/// The schemes, for a message about an unknown one.
 pub(in crate::store) const SCHEMES: &str = "redis://host:6379, rediss:// for TLS, redis+unix:///path, \
      redis+sentinel://host:26379/master-name, redis+cluster://host:6379, or valkey in place of redis";
 
-/// What kind of store a URL means.
+/// The kind of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Kind {
     /// One server.
     Single,
-    /// The server that the Sentinels say is the master of this name.
-    Sentinel {
-        /// The name.
-        master: String,
-    },
+    /// The master that the Sentinels name.
+    Sentinel { master: String },
     /// The nodes of a Cluster.
     Cluster,
 }
@@ -35,41 +34,37 @@ pub(in crate::store) enum Kind {
 /// Where a server, a Sentinel or a node of a Cluster listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Node {
-    /// At a name or an address.
+    /// A host and a port.
     Tcp {
-        /// The name, or the address without brackets.
+        /// The host name, or its address without brackets.
         host: String,
-        /// The port.
         port: u16,
     },
-    /// At a socket in the file system.
+    /// A socket in the file system.
     Unix(PathBuf),
 }
 
-/// What TLS needs to know; all of it may be left out.
+/// The options of TLS, all of them optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct TlsFiles {
-    /// The authorities to trust, in place of those that the system trusts.
+    /// The authorities to trust in place of those of the system.
     pub(super) ca: Option<PathBuf>,
-    /// The client's own certificate and key.
+    /// The certificate and key of the client.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the certificate must have, in place of the host's.
+    /// The name that the certificate must have in place of the host.
     pub(super) server_name: Option<String>,
-    /// What the files say, once they were read.
-    pub(super) config: Option<TlsConfig>,
 }
 
-/// A password. It shows itself to nobody.
+/// A password, which its `Debug` hides.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::store) struct Password(Vec<u8>);
 
 impl Password {
-    /// Takes the bytes that the server is to get.
     pub(in crate::store) fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// For the server alone.
+    /// The bytes, for the server alone.
     pub(super) fn reveal(&self) -> &[u8] {
         &self.0
     }
@@ -81,47 +76,45 @@ impl fmt::Debug for Password {
     }
 }
 
-/// As whom to speak to a server.
+/// The user and the password for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Login {
-    /// The user; `None` is the default one.
+    /// The user; `None` is the default user.
     pub(super) username: Option<String>,
-    /// Its password.
     pub(super) password: Option<Password>,
 }
 
-/// What a URL says of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The meaning of a URL.
+#[derive(Clone, Debug)]
 pub(in crate::store) struct Target {
-    /// What kind of store it is.
     pub(super) kind: Kind,
-    /// The server, or where to find it: at least one.
+    /// The server, or the nodes where to look for it: at least one.
     pub(super) nodes: Vec<Node>,
-    /// Whether and how to speak TLS.
+    /// The options of TLS, if the store speaks it.
     pub(super) tls: Option<TlsFiles>,
-    /// As whom to speak to the server.
+    /// The contents of these files, once they are read.
+    pub(super) tls_config: Option<Arc<ClientConfig>>,
     pub(super) login: Login,
-    /// As whom to speak to the Sentinels.
     pub(super) sentinel_login: Login,
-    /// Which of the server's databases.
+    /// The number of the database.
     pub(super) db: u32,
-    /// How the server's own lists name this client, if they do.
+    /// The name of this client in the lists of the server.
     pub(super) client_name: Option<String>,
     password_in_url: bool,
-    /// As the user writes the scheme, without what stands behind a plus.
+    /// The scheme as the user writes it, without the part after a plus.
     scheme: &'static str,
 }
 
 impl Node {
-    /// Where a MOVED or ASK error of this node leads to: its text without the first word, such as
-    /// `3999 10.0.0.1:6381`.
+    /// The node that a MOVED or ASK error of this one names. `details` is the text without the
+    /// first word, such as `3999 10.0.0.1:6381`.
     pub(super) fn redirected(&self, details: &str) -> Option<Self> {
         let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
         self.sibling(host.trim_start_matches('[').trim_end_matches(']'), number(port)?)
     }
 
-    /// The node that this one calls by a host and a port. A node that does not know how it is
-    /// reached leaves the host out and means the one that it was reached by.
+    /// The node that this one calls by a host and a port. A node that does not know its own host
+    /// leaves it out, and means the host by which it was reached.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Option<Self> {
         let host = match (host, self) {
             ("" | "?", Self::Tcp { host, .. }) => host,
@@ -143,8 +136,8 @@ impl fmt::Display for Node {
 }
 
 impl Target {
-    /// Turns the files that the URL names relative to a directory into absolute ones, so that
-    /// [`url`](Self::url) leads to them from everywhere. `directory` is asked only where one is.
+    /// Makes relative paths of files absolute, so that [`url`](Self::url) works in every directory.
+    /// `directory` is called only if there is one.
     pub(in crate::store) fn anchor(&mut self, directory: impl FnOnce() -> io::Result<PathBuf>) -> Result<(), Error> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let files = tls.ca.iter_mut().chain(tls.identity.iter_mut().flat_map(|(certificate, key)| [certificate, key]));
@@ -161,35 +154,35 @@ impl Target {
         Ok(())
     }
 
-    /// The files that TLS needs. Those of the system are not among them.
+    /// The files of TLS that the URL names.
     pub(in crate::store) fn files(&self) -> Vec<&Path> {
         let Some(TlsFiles { ca, identity, .. }) = &self.tls else { return Vec::new() };
         let identity = identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         ca.iter().chain(identity).map(PathBuf::as_path).collect()
     }
 
-    /// Whether the URL came with a password, which whoever sees the URL sees, too.
+    /// Whether the URL contains a password, for everybody who sees the URL.
     pub(in crate::store) fn password_in_url(&self) -> bool {
         self.password_in_url
     }
 
-    /// Whether a password from elsewhere has a place: the URL's own goes before any other.
+    /// Whether the URL has no password, so that another one applies.
     pub(in crate::store) fn lacks_password(&self) -> bool {
         self.login.password.is_none()
     }
 
-    /// Has the server name this client by host and process id, in CLIENT LIST for example.
+    /// Names this client by host and process id in CLIENT LIST.
     pub(in crate::store) fn named(mut self, host: &str, pid: u32) -> Self {
-        // CLIENT SETNAME takes neither spaces nor what is no printable ASCII.
+        // CLIENT SETNAME takes printable ASCII without spaces.
         let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };
         self.client_name = Some(format!("rlock:{}:{pid}", host.chars().map(plain).collect::<String>()));
         self
     }
 
-    /// Adds a password where the URL has none.
+    /// Adds a password if the URL has none.
     ///
-    /// A user without a password is most likely a password where the user should stand, and it
-    /// would be shown as a user is.
+    /// A user without a password is rejected: most likely it is a password in the wrong place, and
+    /// messages would show it.
     pub(in crate::store) fn with_password(mut self, password: Option<Password>) -> Result<Self, Error> {
         self.login.password = self.login.password.or(password);
         if self.login.username.is_some() && self.login.password.is_none() {
@@ -201,7 +194,7 @@ impl Target {
         Ok(self)
     }
 
-    /// The URL that leads another process to the same store, without passwords.
+    /// The URL of the same store for another process, without passwords.
     pub(in crate::store) fn url(&self) -> String {
         let mut url = self.shown_with(self.login.username.as_deref());
         let mut separator = '?';
@@ -229,12 +222,12 @@ impl Target {
         url
     }
 
-    /// How messages name the store.
+    /// The store as messages name it.
     pub(in crate::store) fn shown(&self) -> String {
         self.shown_with(None)
     }
 
-    /// How messages name one server of it.
+    /// A server of the store as messages name it.
     pub(super) fn shown_node(&self, node: &Node) -> String {
         match node {
             Node::Tcp { .. } => format!("{}://{node}", self.scheme),
@@ -264,12 +257,12 @@ impl Target {
     }
 }
 
-/// What a word in a URL shows of itself without escapes, besides letters and digits.
+/// The characters of a word in a URL that need no escape, besides letters and digits.
 const WORD: &[u8] = b"-._~";
-/// The same of a path.
+/// The same for a path.
 const PATH: &[u8] = b"-._~/+=,";
 
-/// A number as people write it; a plus sign is none of it.
+/// Parses decimal digits, and no sign.
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

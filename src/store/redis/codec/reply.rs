@@ -1,4 +1,4 @@
-//! What a server answers, read into the words of the model.
+//! Parses the replies of the scripts into the types of the model.
 
 use std::fmt;
 
@@ -13,72 +13,71 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::Obstruction;
 
-/// The answer to a call.
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The session is a holder.
+    /// The session holds the lock.
     Granted {
-        /// How much is left of its lease, or none for a session without terms.
+        /// The rest of its lease; `None` for a session without terms.
         lease: Option<Micros>,
         /// Its tokens, claim by claim.
         tokens: Vec<u64>,
     },
-    /// The session is a waiter.
+    /// The session waits.
     Waiting {
-        /// The number of its request, by which it keeps its place where it is passed over and comes
-        /// back.
+        /// The number of its request, by which it finds its place after it was passed over.
         seq: u64,
-        /// Its place in the queue of its first resource; the first is 1.
+        /// Its position in the queue of its first resource; the first is 1.
         position: u32,
-        /// How long until some lease on its resources ends.
+        /// How long until a lease on its resources ends.
         next: Option<Micros>,
     },
-    /// It would have had to wait. For each of its resources, some of those who are in the way.
+    /// The session would have to wait, and asked not to. Some of the sessions in the way, for each
+    /// resource.
     Busy(Vec<Obstruction>),
-    /// It can never be granted.
+    /// The request can never be granted.
     Refused(Refusal),
-    /// It is to be asked again, with these resources named too: without them nothing was done. None
-    /// are named where more had expired than are dropped at once.
+    /// The script did nothing and has to be called again with these resources too. There are none
+    /// if more sessions had expired than one call removes.
     Need(Vec<Resource>),
-    /// It is done.
+    /// The change is made.
     Done,
-    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim,
-    /// each 0 for one who waited.
+    /// The grant or the place in the queue is released. These are the tokens, claim by claim, each
+    /// 0 for a waiter.
     Released(Vec<u64>),
     /// The lease is renewed for this long.
     Renewed(Micros),
-    /// The session neither holds nor waits, any more or ever.
+    /// The session neither holds nor waits.
     Unknown,
-    /// The sessions that were dropped because their leases were over.
+    /// The sessions that were removed because their leases had ended.
     Expired(Vec<(SessionId, Session)>),
-    /// The sessions whose grants were taken away.
+    /// The sessions that lost their grants.
     Broken(Vec<(SessionId, Session)>),
-    /// Who holds and who waits.
+    /// The holders and waiters.
     Listing {
-        /// When.
+        /// The instant on the clock of the server.
         now: Micros,
-        /// Resource by resource, as they were named.
+        /// One entry for each resource, in the order of the call.
         resources: Vec<Obstruction>,
-        /// The sessions listed, in order of their ids; of their claims those on the resources that
-        /// were named.
+        /// The listed sessions, in the order of their ids, with their claims on these resources.
         sessions: Vec<(SessionId, Session)>,
     },
 }
 
-/// Why an answer can't be used.
+/// Why a reply can't be used.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyError {
-    /// The server says so.
+    /// The server replied an error.
     Server(ServerError),
-    /// It is no answer to a lock script.
-    Strange,
+    /// No lock script gives this reply.
+    Unexpected,
 }
 
 impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(error) => error.fmt(f),
-            Self::Strange => f.write_str("the answer is none that a lock script gives"),
+            Self::Unexpected => f.write_str("no lock script gives this reply"),
         }
     }
 }
@@ -86,14 +85,14 @@ impl fmt::Display for ReplyError {
 impl std::error::Error for ReplyError {}
 
 impl Reply {
-    /// Reads an answer.
+    /// Parses a reply.
     ///
     /// # Errors
-    /// It is an error of the server's, or none of these.
+    /// The reply is an error, or none that a lock script gives.
     pub fn read(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::ServerError(error) => Err(ReplyError::Server(error)),
-            value => read(&value).ok_or(ReplyError::Strange),
+            value => read(&value).ok_or(ReplyError::Unexpected),
         }
     }
 }
@@ -110,7 +109,7 @@ fn read(value: &Value) -> Option<Reply> {
             position: number(position)?.try_into().ok()?,
             next: Some(number(next)?).filter(|next| *next > 0),
         },
-        ("busy", resources) => Reply::Busy(told_of(resources)?.0),
+        ("busy", resources) => Reply::Busy(obstructions(resources)?.0),
         ("refused", refusal) => Reply::Refused(self::refusal(refusal)?),
         ("need", names) => Reply::Need(names.iter().map(name).collect::<Option<_>>()?),
         ("done", []) => Reply::Done,
@@ -120,7 +119,7 @@ fn read(value: &Value) -> Option<Reply> {
         ("expired", sessions) => Reply::Expired(all(sessions)?),
         ("broken", sessions) => Reply::Broken(all(sessions)?),
         ("listing", [now, resources @ ..]) => {
-            let (resources, sessions) = told_of(resources)?;
+            let (resources, sessions) = obstructions(resources)?;
             Reply::Listing { now: number(now)?, resources, sessions }
         }
         _ => return None,
@@ -148,14 +147,14 @@ fn refusal(words: &[Value]) -> Option<Refusal> {
     })
 }
 
-/// A session's claim, as a script tells it.
+/// A claim of a session, as a script lists it.
 struct Line {
     index: u32,
     record: ClaimRecord,
     position: u32,
 }
 
-/// The sessions of `expired` and `broken`, which tell all of their claims.
+/// The sessions of `expired` and `broken`, with all of their claims.
 fn all(sessions: &[Value]) -> Option<Vec<(SessionId, Session)>> {
     sessions.iter().map(|value| session(value).map(|(id, session, _)| (id, session))).collect()
 }
@@ -163,8 +162,8 @@ fn all(sessions: &[Value]) -> Option<Vec<(SessionId, Session)>> {
 /// Sessions in order of their ids.
 type Sessions = Vec<(SessionId, Session)>;
 
-/// Who holds and waits resource by resource, and session by session.
-fn told_of(resources: &[Value]) -> Option<(Vec<Obstruction>, Sessions)> {
+/// The holders and waiters by resource, and by session.
+fn obstructions(resources: &[Value]) -> Option<(Vec<Obstruction>, Sessions)> {
     let mut told = Vec::with_capacity(resources.len());
     let mut met: std::collections::BTreeMap<SessionId, (Session, Vec<Line>)> = std::collections::BTreeMap::new();
     for resource in resources {
@@ -214,7 +213,7 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
     }
 }
 
-/// A session, with those of its claims that were told, in order.
+/// A session with its listed claims in order.
 fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let (head, claims) = list(value)?.split_at_checked(10)?;
     let [id, expiry, held, seq, since, ttl, claim, heartbeat, ancestors, process] = head else { return None };

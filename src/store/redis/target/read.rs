@@ -1,4 +1,4 @@
-//! Reads the text of a URL.
+//! Parses a URL.
 
 use std::ffi::OsString;
 use std::net::Ipv6Addr;
@@ -10,7 +10,7 @@ use crate::store::percent::decode;
 
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-/// What the kernel has room for, but for the NUL at the end.
+/// The room in the kernel without the final NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 impl Node {
@@ -59,7 +59,7 @@ impl Node {
 }
 
 impl Target {
-    /// Reads a URL; `None` if its scheme is not one of theirs.
+    /// Parses a URL; `None` if its scheme belongs to another kind of store.
     pub(in crate::store) fn parse(url: &str) -> Option<Result<Self, Error>> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
@@ -86,6 +86,7 @@ impl Target {
             kind: Kind::Single,
             nodes: Vec::new(),
             tls: is_tls.then(TlsFiles::default),
+            tls_config: None,
             login: Login::default(),
             sentinel_login: Login::default(),
             db: 0,
@@ -121,7 +122,6 @@ impl Target {
                 (None, Some(_)) => return Err(usage("has a key without a cert: give both")),
             },
             server_name: parts.take_text("server-name")?,
-            config: None,
         };
         match &mut self.tls {
             Some(tls) => *tls = files,
@@ -188,7 +188,7 @@ impl Target {
     }
 }
 
-/// The parts of what follows the scheme.
+/// The parts of a URL after its scheme.
 struct Parts<'a> {
     userinfo: Option<&'a str>,
     hosts: &'a str,
@@ -280,8 +280,7 @@ fn unknown_option(name: &str, rest: &str) -> Error {
             "has a password or user as an option: write it as in redis://user:password@host, or set RLOCK_PASSWORD",
         );
     }
-    // Behind an '@', or in one with odd characters, this may be the end of a password that has a
-    // '?' in it.
+    // After an '@', or with odd characters, this may be the end of a password that contains a '?'.
     let is_a_word = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let shown = if is_a_word && !rest.contains('@') { format!(" '{name}'") } else { String::new() };
     usage(&format!("has an unknown option{shown}: the options are {}", OPTIONS.join(", ")))

@@ -1,5 +1,5 @@
-//! A server that shows one of the very certificates that it is to be trusted by, as one does that has signed its own: the library takes
-//! no authority for a server.
+//! Accepts a server that shows one of the certificates named by ?ca, such as a self-signed one. The
+//! library alone rejects the certificate of an authority as that of a server.
 
 use std::sync::Arc;
 
@@ -10,27 +10,26 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::{What, from_tls};
-
 #[derive(Debug)]
 struct Verifier {
-    /// What judges all the rest.
+    /// The verifier of the library, for everything else.
     usual: Arc<WebPkiServerVerifier>,
     named: Vec<CertificateDer<'static>>,
 }
 
-/// Believes whom the roots vouch for, and whoever shows one of the certificates that the user has named.
+/// Accepts what the roots have signed, and the named certificates themselves.
 pub(super) fn verifier(
     roots: RootCertStore,
     named: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, What> {
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
-    let usual = usual.map_err(|error| from_tls(&Error::General(error.to_string())))?;
+    let usual = usual.map_err(|error| Error::General(error.to_string()))?;
     Ok(Arc::new(Verifier { usual, named }))
 }
 
-/// Whether it is refused for being an authority's own. The library has no name for that, only a text.
+/// Whether the certificate was rejected as that of an authority. The library has only a text for
+/// this.
 pub(super) fn is_authority(bad: &CertificateError) -> bool {
     matches!(bad, CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
 }
@@ -45,7 +44,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.usual.verify_server_cert(shown, intermediates, name, ocsp_response, now) {
-            // The dates were looked at before; that it has its key, the signature of the handshake shows.
+            // The library has checked the dates, and the signature of the handshake proves the key.
             Err(Error::InvalidCertificate(bad)) if is_authority(&bad) && self.named.contains(shown) => {
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
                 Ok(ServerCertVerified::assertion())

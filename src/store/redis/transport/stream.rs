@@ -1,4 +1,4 @@
-//! One connection of bytes, plain or by TLS, that never blocks.
+//! A socket with or without TLS that never blocks.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -16,63 +16,56 @@ use rustix::net::{
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use rustls::ClientConnection;
 
-use super::target::Node;
 use super::tls::from_tls;
-use super::trouble::{Stage, What};
+use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::target::Node;
 
-/// The number of bytes after which a read stops, although the kernel may have more; a reply is
-/// seldom longer. A peer that sends without end then leaves the poll loop time for signals and
-/// timers.
+/// The number of bytes after which a read stops, although the kernel may have more. A peer that
+/// never stops sending then leaves the poll loop time for signals and timers.
 const READ_MAX: usize = 16 * 1024;
 
-/// How long to wait where a listener's queue is full. The kernel tells nobody when it has room
-/// again.
+/// The pause while the queue of a unix listener is full. The kernel reports no room in it.
 const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
 
-/// A connection that is made or being made.
 pub(super) struct Stream {
     socket: OwnedFd,
-    /// Where to connect to when this fails, first the last.
+    /// The addresses to try next, in reverse order.
     others: Vec<SocketAddr>,
-    /// Runs while a listener's queue is full: the connection is then not even begun.
+    /// The timer that runs while the queue of the listener is full, and the address.
     full: Option<(OwnedFd, SocketAddrUnix)>,
-    /// Something was sent or received, so the other side has taken it.
+    /// Whether bytes have passed, so that the other side has accepted the connection.
     is_connected: bool,
     tls: Option<Box<ClientConnection>>,
-    /// What is to be sent; TLS takes all of it over when it is first written.
+    /// The bytes to send. TLS takes all of them with the next write.
     outgoing: Vec<u8>,
     sent: usize,
 }
 
-/// What there was to read.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Something.
     Bytes,
-    /// Nothing for now.
     Nothing,
-    /// The end.
     End,
 }
 
 impl Stream {
-    /// Begins to connect: to the socket of a unix node, else to the first of `sockets` that can be
-    /// connected to.
-    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, What> {
+    /// Begins to connect to the socket of a unix node, or to the first of `sockets` that accepts.
+    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, ErrorKind> {
         let mut others: Vec<_> = sockets.iter().rev().copied().collect();
         let (socket, full) = match node {
             Node::Unix(path) => connect_unix(path)?,
             Node::Tcp { .. } => (connect_next(&mut others)?, None),
         };
         let tls = tls.map(|mut tls| {
-            // As without TLS: whoever sends waits for replies, which limits it.
+            // No limit, as without TLS: its owner waits for replies before it sends more.
             tls.set_buffer_limit(None);
             Box::new(tls)
         });
         Ok(Self { socket, others, full, is_connected: false, tls, outgoing: Vec::new(), sent: 0 })
     }
 
-    /// How far it has come, as long as nothing was answered.
+    /// How far the connection has come while the server has not answered.
     pub(super) fn stage(&self) -> Stage {
         match &self.tls {
             _ if !self.is_connected => Stage::Connecting,
@@ -81,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// What to wait for.
+    /// The descriptor and the events to poll for.
     pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         if let Some((timer, _)) = &self.full {
             return (timer.as_fd(), PollFlags::IN);
@@ -90,18 +83,18 @@ impl Stream {
         (self.socket.as_fd(), if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
     }
 
-    /// What [`write`](Self::write) sends, to be added to.
+    /// The buffer that [`write`](Self::write) sends.
     pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
 
-    /// Sends what is queued as far as the kernel takes it; tells whether it took anything.
-    pub(super) fn write(&mut self) -> Result<bool, What> {
+    /// Sends as much as the kernel takes; tells whether it took anything.
+    pub(super) fn write(&mut self) -> Result<bool, ErrorKind> {
         if !self.has_begun()? {
             return Ok(false);
         }
         if let Some(tls) = &mut self.tls {
-            // Its buffer has no limit, so it takes all.
+            // Its buffer has no limit, so it takes all bytes.
             let _ = tls.writer().write_all(&self.outgoing);
             self.outgoing.clear();
         }
@@ -115,8 +108,7 @@ impl Stream {
                 }
                 Err(Errno::AGAIN) => return Ok(wrote),
                 Err(Errno::INTR) => {}
-                // What the server said before it closed the connection is still to be read, and
-                // says why.
+                // The server may have said why it closed the connection; the next read tells.
                 Err(Errno::PIPE | Errno::CONNRESET) => {
                     self.outgoing.clear();
                     self.sent = 0;
@@ -145,9 +137,9 @@ impl Stream {
         }
     }
 
-    /// Reads what has come, to the end of `into`, but not much more than [`READ_MAX`] bytes. The
-    /// descriptor stays ready if the kernel has more.
-    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, What> {
+    /// Appends what has arrived to `into`, but little more than [`READ_MAX`] bytes. The descriptor
+    /// stays ready if the kernel has more.
+    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, ErrorKind> {
         if self.full.is_some() {
             return Ok(Received::Nothing);
         }
@@ -158,7 +150,7 @@ impl Stream {
                     Ok(received) => Ok(received),
                     Err(TlsError::Kernel(error)) => Err(error),
                     Err(TlsError::Protocol(error)) => {
-                        // The alert, so that the server's log says it, too.
+                        // Send the alert, so that the server logs the reason.
                         let _ = self.write_once();
                         return Err(from_tls(&error));
                     }
@@ -180,21 +172,21 @@ impl Stream {
         }
     }
 
-    /// Connects to the next address if it was the connecting that failed.
-    fn go_on_after(&mut self, error: Errno) -> Result<(), What> {
+    /// Connects to the next address if this one was not reached.
+    fn go_on_after(&mut self, error: Errno) -> Result<(), ErrorKind> {
         if self.is_connected || self.others.is_empty() {
-            return Err(What::from_kernel(error, self.stage()));
+            return Err(ErrorKind::from_kernel(error, self.stage()));
         }
         self.socket = connect_next(&mut self.others)?;
         Ok(())
     }
 
-    /// Begins anew where a listener's queue was full.
-    fn has_begun(&mut self) -> Result<bool, What> {
+    /// Connects again after the queue of a listener was full.
+    fn has_begun(&mut self) -> Result<bool, ErrorKind> {
         let Some((timer, address)) = &self.full else { return Ok(true) };
         match rustix::io::read(timer, &mut [0; 8]) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(error) => return Err(What::from_kernel(error, Stage::Connecting)),
+            Err(error) => return Err(ErrorKind::from_kernel(error, Stage::Connecting)),
             Ok(_) => {}
         }
         match connect(&self.socket, address) {
@@ -203,14 +195,14 @@ impl Stream {
                 Ok(true)
             }
             Err(Errno::AGAIN) => {
-                arm(timer).map(|()| false).map_err(|error| What::from_kernel(error, Stage::Connecting))
+                arm(timer).map(|()| false).map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
             }
-            Err(error) => Err(What::from_kernel(error, Stage::Connecting)),
+            Err(error) => Err(ErrorKind::from_kernel(error, Stage::Connecting)),
         }
     }
 }
 
-fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), What> {
+fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), ErrorKind> {
     let connected = || {
         let address = SocketAddrUnix::new(path)?;
         let socket = socket(AddressFamily::UNIX)?;
@@ -224,7 +216,7 @@ fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix
             Err(error) => Err(error),
         }
     };
-    connected().map_err(|error| What::from_kernel(error, Stage::Connecting))
+    connected().map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
 }
 
 fn arm(timer: &OwnedFd) -> Result<(), Errno> {
@@ -235,22 +227,21 @@ fn arm(timer: &OwnedFd) -> Result<(), Errno> {
     timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map(drop)
 }
 
-/// Begins to connect to the last of the addresses that takes it, and takes it and those behind it
-/// away.
-fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, What> {
-    let mut trouble = What::Unresolved("it has no address".to_owned());
+/// Begins to connect to the last address that works, and removes the addresses that it tried.
+fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, ErrorKind> {
+    let mut failure = ErrorKind::Unresolved("it has no address".to_owned());
     while let Some(address) = addresses.pop() {
         match connect_tcp(address) {
             Ok(socket) => return Ok(socket),
-            Err(error) => trouble = What::from_kernel(error, Stage::Connecting),
+            Err(error) => failure = ErrorKind::from_kernel(error, Stage::Connecting),
         }
     }
-    Err(trouble)
+    Err(failure)
 }
 
 fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
-    // What is sent is sent at once: it is a whole request, and somebody waits for the reply.
+    // Each write is a whole request whose reply somebody awaits.
     sockopt::set_tcp_nodelay(&socket, true)?;
     match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
@@ -269,7 +260,7 @@ fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Er
         let room = into.capacity() - into.len();
         let count = match recv(socket, spare_capacity(into), RecvFlags::empty()) {
             Ok((_, count)) => count,
-            // The rest of what has come; a failure comes again next time.
+            // Hand out what was read; a failure recurs with the next read.
             Err(_) if total > 0 => return Ok(Received::Bytes),
             Err(error) => return Err(error),
         };
@@ -277,7 +268,7 @@ fn read_plain(socket: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<Received, Er
         match count {
             0 if total > 0 => return Ok(Received::Bytes),
             0 => return Ok(Received::End),
-            // Less than there is room for is all that there is.
+            // A short read means that the kernel has no more.
             _ if count < room => return Ok(Received::Bytes),
             _ => {}
         }
@@ -292,18 +283,18 @@ enum TlsError {
 
 fn read_tls(socket: BorrowedFd<'_>, tls: &mut ClientConnection, into: &mut Vec<u8>) -> Result<Received, TlsError> {
     let start = into.len();
-    // The encrypted bytes count, for a record may have no content.
+    // Encrypted bytes count, since a record may have no content.
     let mut total = 0;
     while total < READ_MAX {
         let count = match tls.read_tls(&mut Socket(socket)) {
             Ok(count) => count,
-            // What was read is dealt with first; a failure comes again next time.
+            // Process what was read; a failure recurs with the next read.
             Err(_) if total > 0 => break,
             Err(error) => return Err(TlsError::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
         };
         total += count;
         let state = tls.process_new_packets().map_err(TlsError::Protocol)?;
-        // All of the plaintext is taken out, for no descriptor tells of what rustls still has.
+        // Take all plaintext: no descriptor reports what rustls still has.
         let before = into.len();
         into.resize(before + state.plaintext_bytes_to_read(), 0);
         if tls.reader().read_exact(&mut into[before..]).is_err() {
@@ -316,7 +307,7 @@ fn read_tls(socket: BorrowedFd<'_>, tls: &mut ClientConnection, into: &mut Vec<u
     Ok(Received::Bytes)
 }
 
-/// The socket as rustls reads and writes it.
+/// Reads and writes the socket for rustls.
 struct Socket<'a>(BorrowedFd<'a>);
 
 impl Read for Socket<'_> {
@@ -334,3 +325,6 @@ impl Write for Socket<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,70 +1,67 @@
-//! A renewal resource by resource, while the slot of what is held migrates and no script gets all
-//! the keys together.
+//! A renewal resource by resource, while a slot migrates and no script gets all keys together.
 //!
-//! What keeps a lease alive is one key in each resource, which is on either of two nodes. A node
-//! that doesn't have it yet, or any more, says that nothing is held there, which is no verdict:
-//! only the other one can tell. So the lease counts as renewed once each key has been, on whichever
-//! node, from the instant at which the first of them was sent.
-//!
-//! Pure: [`super::hold`] sends and hears.
+//! The key that keeps the lease on one resource is on one of two nodes. The other node reports that
+//! nothing is held, which proves nothing. So the lease counts as renewed once each key was renewed,
+//! on whichever node, and from the instant at which the first renewal was sent.
 
 use std::time::Duration;
 
-use super::route::Redirect;
+use crate::store::redis::interface::Redirect;
 
-/// The resources whose keys are still to be renewed, by their numbers in the request.
+/// The progress of such a renewal.
 #[derive(Debug)]
 pub(super) struct Piecemeal {
     since: Duration,
+    /// The resources that still have to be renewed, by their indices in the request.
     left: Vec<usize>,
-    /// The shortest lease that was given so far.
+    /// The shortest lease that a node stated.
     lease: Duration,
-    elsewhere: Option<Redirect>,
+    redirect: Option<Redirect>,
 }
 
-/// What comes after a round of answers.
+/// What follows a round of replies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// All are renewed.
+    /// All resources are renewed.
     Renewed {
         /// When the first renewal was sent.
         since: Duration,
-        /// The shortest of the leases that the nodes gave.
+        /// The shortest lease that a node stated.
         lease: Duration,
     },
-    /// The others may be where a node said.
-    Elsewhere(Redirect),
-    /// Nobody knows where the others are now.
+    /// The others may be on this node.
+    Redirect(Redirect),
+    /// No node has the others at the moment.
     Later,
 }
 
 impl Piecemeal {
-    /// None of so many resources is renewed yet, and the first renewal is sent at `since`.
+    /// Begins to renew so many resources; the first renewal is sent at `since`.
     pub(super) fn new(resources: usize, since: Duration) -> Self {
-        Self { since, left: (0..resources).collect(), lease: Duration::MAX, elsewhere: None }
+        Self { since, left: (0..resources).collect(), lease: Duration::MAX, redirect: None }
     }
 
-    /// Those that are to be asked for.
+    /// The resources to ask for.
     pub(super) fn left(&self) -> Vec<usize> {
         self.left.clone()
     }
 
-    /// A resource's key was renewed for as long as `lease`.
+    /// A node renewed a resource for as long as `lease`.
     pub(super) fn renewed(&mut self, resource: usize, lease: Duration) {
         self.lease = self.lease.min(lease);
         self.left.retain(|other| *other != resource);
     }
 
-    /// A resource's key is elsewhere.
+    /// Another node has a resource.
     pub(super) fn moved(&mut self, to: Redirect) {
-        self.elsewhere = Some(to);
+        self.redirect = Some(to);
     }
 
-    /// All that were asked for have answered.
+    /// All replies of this round have arrived.
     pub(super) fn next(&mut self) -> Next {
-        match self.elsewhere.take() {
+        match self.redirect.take() {
             _ if self.left.is_empty() => Next::Renewed { since: self.since, lease: self.lease },
-            Some(redirect) => Next::Elsewhere(redirect),
+            Some(redirect) => Next::Redirect(redirect),
             None => Next::Later,
         }
     }
@@ -72,24 +69,24 @@ impl Piecemeal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::target::Node;
     use super::*;
+    use crate::store::redis::target::Node;
 
     const SINCE: Duration = Duration::from_secs(7);
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_secs(3);
 
     fn redirect() -> Redirect {
-        Redirect::to(Node::Tcp { host: "h".to_owned(), port: 1 })
+        Redirect { node: Node::Tcp { host: "h".to_owned(), port: 1 }, asking: false }
     }
 
     #[test]
-    fn what_two_nodes_have_is_renewed_on_both() {
+    fn keys_on_two_nodes_are_renewed_on_both() {
         let mut renewal = Piecemeal::new(3, SINCE);
         assert_eq!(renewal.left(), [0, 1, 2]);
         renewal.moved(redirect());
         renewal.renewed(1, SHORT);
-        assert_eq!(renewal.next(), Next::Elsewhere(redirect()));
+        assert_eq!(renewal.next(), Next::Redirect(redirect()));
         assert_eq!(renewal.left(), [0, 2]);
         renewal.renewed(0, LONG);
         assert_eq!(renewal.next(), Next::Later, "one is on its way");
@@ -98,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_all_need_not_ask_elsewhere() {
+    fn node_with_all_keys_needs_no_redirect() {
         let mut renewal = Piecemeal::new(1, SINCE);
         renewal.moved(redirect());
         renewal.renewed(0, LONG);

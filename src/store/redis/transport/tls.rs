@@ -1,6 +1,5 @@
-//! TLS to a server: what is trusted, who we are, and what may go wrong.
+//! The TLS client: trusted authorities, the client certificate, and errors in words.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,76 +8,64 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
 
-use super::super::Error as StoreError;
-use super::target::{Node, Target, TlsFiles};
-use super::trouble::What;
 use crate::files;
+use crate::store::Error as StoreError;
+use crate::store::redis::failure::ErrorKind;
+use crate::store::redis::target::{Node, Target, TlsFiles};
 use crate::words::reason;
 
 mod pinned;
 
-/// The size of a file of certificates or of a key at most: all authorities that a system trusts
-/// have 250 KB.
+/// The largest file of certificates or of a key. All authorities that a system trusts take 250 KB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the files of TLS say. They are read once, since a later reconnect in the poll loop must not
-/// wait for a file system.
-#[derive(Clone)]
-pub(in crate::store) struct TlsConfig(Arc<ClientConfig>);
-
-impl PartialEq for TlsConfig {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for TlsConfig {}
-
-impl fmt::Debug for TlsConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(a TLS configuration)")
-    }
-}
-
 impl Target {
-    /// Whether [`with_tls`](Self::with_tls) has something to read.
+    /// Whether [`with_tls`](Self::with_tls) reads files.
     pub(in crate::store) fn speaks_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Reads the files of TLS, if the target speaks it. A file system that does not answer blocks
-    /// this.
+    /// Reads the certificates and keys, if the target speaks TLS. Blocks while the file system
+    /// does.
     ///
     /// # Errors
     /// A file can't be used.
     pub(in crate::store) fn with_tls(mut self) -> Result<Self, StoreError> {
         let server = self.shown();
-        if let Some(files) = &mut self.tls {
-            files.config = Some(config(files).map_err(|what| what.of(&server))?);
+        if let Some(files) = &self.tls {
+            self.tls_config = Some(config(files).map_err(|kind| kind.of(&server))?);
         }
         Ok(self)
     }
 }
 
-/// The state of a connection that is about to be made.
-pub(super) fn client(files: &TlsFiles, node: &Node) -> Result<ClientConnection, What> {
-    let Some(TlsConfig(config)) = &files.config else {
-        return Err(What::TlsFile("its certificates were not read".to_owned()));
+/// A TLS client for one connection to `node`; none if the target does not speak TLS.
+///
+/// [`Target::with_tls`] has read the files: a reconnect in the poll loop must not wait for a file
+/// system.
+pub(super) fn client(target: &Target, node: &Node) -> Result<Option<ClientConnection>, ErrorKind> {
+    let Some(files) = &target.tls else { return Ok(None) };
+    let Some(config) = &target.tls_config else {
+        return Err(ErrorKind::TlsFile("its certificates were not read".to_owned()));
     };
-    ClientConnection::new(Arc::clone(config), name(files, node)?).map_err(|error| from_tls(&error))
+    let client = ClientConnection::new(Arc::clone(config), name(files, node)?);
+    client.map(Some).map_err(|error| from_tls(&error))
 }
 
-fn config(files: &TlsFiles) -> Result<TlsConfig, What> {
+fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, ErrorKind> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| from_tls(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(pinned::verifier(
-            trusted(files.ca.as_deref())?,
-            files.ca.as_deref().map_or_else(|| Ok(Vec::new()), certificates)?,
-            &provider,
-        )?);
+        .with_custom_certificate_verifier(
+            pinned::verifier(
+                trusted(files.ca.as_deref())?,
+                files.ca.as_deref().map_or_else(|| Ok(Vec::new()), certificates)?,
+                &provider,
+            )
+            .map_err(|error| from_tls(&error))?,
+        );
     let config = match &files.identity {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
@@ -86,17 +73,17 @@ fn config(files: &TlsFiles) -> Result<TlsConfig, What> {
             let pem = pem(key, "key")?;
             let key_read = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| lacks(key, "key"))?;
             config.with_client_auth_cert(chain, key_read).map_err(|_| {
-                What::TlsFile(format!(
+                ErrorKind::TlsFile(format!(
                     "the key in '{}' does not fit the certificate: give both of one pair",
                     key.display()
                 ))
             })?
         }
     };
-    Ok(TlsConfig(Arc::new(config)))
+    Ok(Arc::new(config))
 }
 
-fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, What> {
+fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, ErrorKind> {
     let host = match (node, &files.server_name) {
         (_, Some(name)) => name,
         (Node::Tcp { host, .. }, None) => host,
@@ -105,17 +92,17 @@ fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, What> {
     let without_zone = host.split_once('%').map_or(host, |(address, _zone)| address);
     let without_zone = without_zone.strip_suffix('.').unwrap_or(without_zone);
     ServerName::try_from(without_zone.to_owned()).map_err(|_| {
-        What::TlsFile("the host has a name that no certificate can have: give another by ?server-name=".into())
+        ErrorKind::TlsFile("the host has a name that no certificate can have: give another by ?server-name=".into())
     })
 }
 
-fn trusted(ca: Option<&Path>) -> Result<RootCertStore, What> {
+fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|_| {
-                    What::TlsFile(format!(
+                    ErrorKind::TlsFile(format!(
                         "'{}' has a certificate that is no authority's: give another",
                         path.display()
                     ))
@@ -124,10 +111,10 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, What> {
         }
         None => {
             let system = rustls_native_certs::load_native_certs();
-            // Systems come with a few that no one can read; what matters is that there are others.
+            // Systems ship a few certificates that can't be parsed; any other one suffices.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
-                return Err(What::TlsFile(
+                return Err(ErrorKind::TlsFile(
                     "this system trusts no authority: install ca-certificates, or name a file by ?ca=FILE".to_owned(),
                 ));
             }
@@ -136,32 +123,32 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, What> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, What> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ErrorKind> {
     let read = CertificateDer::pem_slice_iter(&pem(path, "certificate")?).collect::<Result<Vec<_>, _>>();
     read.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| lacks(path, "certificate"))
 }
 
-fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, What> {
+fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, ErrorKind> {
     files::read(path, FILE_BYTES_MAX).map_err(|error: io::Error| {
         let (shown, why) = (path.display(), reason(&error));
-        What::TlsFile(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
+        ErrorKind::TlsFile(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
     })
 }
 
-fn lacks(path: &Path, kind: &str) -> What {
-    What::TlsFile(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
+fn lacks(path: &Path, kind: &str) -> ErrorKind {
+    ErrorKind::TlsFile(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
 }
 
-/// What an error of the TLS protocol comes to.
-pub(super) fn from_tls(error: &Error) -> What {
+/// The kind of an error of the TLS library.
+pub(super) fn from_tls(error: &Error) -> ErrorKind {
     use CertificateError as Bad;
     match error {
-        Error::InvalidCertificate(Bad::UnknownIssuer) => What::UnknownAuthority,
-        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => What::WrongName,
+        Error::InvalidCertificate(Bad::UnknownIssuer) => ErrorKind::UnknownAuthority,
+        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => ErrorKind::WrongName,
         Error::InvalidCertificate(
             Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. },
-        ) => What::Expired,
-        Error::InvalidMessage(_) => What::IsPlain,
+        ) => ErrorKind::Expired,
+        Error::InvalidMessage(_) => ErrorKind::IsPlain,
         Error::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
@@ -171,12 +158,12 @@ pub(super) fn from_tls(error: &Error) -> What {
             | AlertDescription::CertificateRevoked
             | AlertDescription::CertificateUnknown
             | AlertDescription::AccessDenied,
-        ) => What::WantsCertificate,
-        other => What::Tls(in_words(other).to_owned()),
+        ) => ErrorKind::WantsCertificate,
+        other => ErrorKind::Tls(in_words(other).to_owned()),
     }
 }
 
-/// The rest, in words that don't come from the library's own code.
+/// The rest, in words for the user.
 fn in_words(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(CertificateError::Revoked) => "its certificate is revoked: give it another",
@@ -187,7 +174,7 @@ fn in_words(error: &Error) -> &'static str {
             _ if pinned::is_authority(bad) => {
                 "its certificate is an authority's own: name that very one by ?ca=FILE, or give it one signed by another"
             }
-            // The library has no name for it.
+            // The library has no name for this error.
             text if text.contains("UnsupportedCertVersion") => {
                 "its certificate is not of version 3: give it one with a subjectAltName"
             }

@@ -1,4 +1,4 @@
-//! Why a server can't be used, in words.
+//! The reasons why a server can't be used, and the messages about them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,118 +10,116 @@ use crate::words::reason;
 
 mod reply;
 
-/// Why a server could not be used.
+/// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
-    /// As [`Target::shown_node`](super::target::Target::shown_node) says it.
+pub(super) struct Failure {
+    /// The server as messages name it.
     server: String,
-    what: What,
+    kind: ErrorKind,
 }
 
-/// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// The name of the host leads nowhere; the reason.
+pub(super) enum ErrorKind {
+    /// The host name can't be resolved, with the reason.
     Unresolved(String),
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused,
     /// The socket in the file system does not exist.
     NoSocket,
-    /// The socket in the file system is for others.
+    /// This user may not use the socket in the file system.
     NotAllowed,
-    /// The network leads nowhere; the reason.
+    /// There is no route to the address, with the reason.
     Unreachable(String),
-    /// Nothing came in time.
+    /// No answer came in time.
     TimedOut(Stage),
     /// The server closed the connection.
     Closed(Stage),
-    /// The connection failed otherwise; the reason.
-    Broken(String),
-    /// A file that TLS needs can't be used; which, why, and what to do.
+    /// The connection failed otherwise, with the reason.
+    ConnectionFailed(String),
+    /// A file that TLS needs can't be used, with the message about it.
     TlsFile(String),
-    /// The certificate comes from an authority that is not trusted.
+    /// The certificate is from an authority that is not trusted.
     UnknownAuthority,
-    /// The certificate is another host's.
+    /// The certificate is for another host.
     WrongName,
-    /// The certificate is too old, or not valid yet.
+    /// The certificate has expired or is not valid yet.
     Expired,
-    /// The server wants a certificate of the client, or another one.
+    /// The server wants a client certificate, or another one.
     WantsCertificate,
-    /// TLS fails otherwise; the reason, and what to do.
+    /// TLS fails otherwise, with the message about it.
     Tls(String),
     /// The server does not speak TLS.
     IsPlain,
-    /// The server speaks TLS, and was spoken to without.
+    /// The server speaks TLS, and the URL does not.
     IsTls,
     /// The server speaks another protocol.
     NotRedis,
-    /// The server asks for a password, and there is none.
+    /// The server wants a password, and there is none.
     NoPassword,
-    /// The server answers a script with what it can't have said.
-    Strange,
-    /// A key of a resource has a value that no script wrote; the keys.
-    Foreign(String),
-    /// The server sent more bytes than any reply has.
-    TooLong,
+    /// The server sent a reply that no script gives.
+    UnexpectedReply,
+    /// A key of a resource has a value that no script wrote, with the names of the keys.
+    ForeignValue(String),
+    /// The server sent more bytes than the largest reply has.
+    ReplyTooLong,
     /// The password is wrong.
     WrongPassword,
-    /// The server has no password, and was given one.
+    /// The server has no password, and the URL gives one.
     NeedlessPassword,
-    /// The server did not take the password for another reason, which it may not be asked to
-    /// repeat.
+    /// The server rejected the login for another reason. Its text may quote the password.
     LoginFailed,
     /// The user lacks a right.
     NoRight(Right),
-    /// The server lacks what rlock needs.
+    /// The server lacks a command that rlock needs.
     TooOld,
-    /// The server may not be written to.
+    /// The server is a read-only replica.
     ReadOnly,
-    /// The server reads its data.
+    /// The server is still loading its data.
     Loading,
-    /// The Cluster does not serve.
+    /// The Cluster is down.
     ClusterDown,
     /// The server is no node of a Cluster.
     NotACluster,
-    /// The server is a node of a Cluster, and was spoken to as a single one.
+    /// The server is a node of a Cluster, and the URL names a single server.
     IsACluster,
-    /// A Cluster moves the data just now.
+    /// The Cluster is moving the data to another node.
     Migrating,
     /// The server has no memory left.
     OutOfMemory,
-    /// The server runs somebody's script.
+    /// The server is running a script of another client.
     Busy,
     /// The server is a replica that has lost its master.
     MasterDown,
     /// The server can't save its data.
     CannotSave,
-    /// The server has fewer replicas than it is told to have.
+    /// The server has fewer replicas than min-replicas-to-write.
     TooFewReplicas,
-    /// The server takes no more clients.
+    /// The server has too many clients.
     TooManyClients,
-    /// The server takes only clients of its own machine.
+    /// The server accepts only clients of its own machine.
     Protected,
     /// The database does not exist.
     NoDatabase,
     /// The Sentinels know no such master.
     UnknownMaster(String),
-    /// A Sentinel asks for a password, and there is none.
+    /// A Sentinel wants a password, and there is none.
     NoSentinelPassword,
-    /// What should be a Sentinel is none.
+    /// The server is no Sentinel.
     NotASentinel,
-    /// What the Sentinels call the master is none.
+    /// The server that a Sentinel names is not the master.
     NotTheMaster,
-    /// Another error, in the server's words.
+    /// Another error, with the text of the server.
     Other(String),
 }
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The other side has not taken it.
+    /// The server has not accepted the connection.
     Connecting,
     /// The TLS handshake is not over.
     Handshake,
-    /// The server has not answered anything yet.
+    /// The server has not answered yet.
     Silent,
     /// The server has answered before.
     Used,
@@ -130,21 +128,21 @@ pub(super) enum Stage {
 /// A right that a user may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// To run a command; its name if the server says it.
+    /// To run a command, with its name if the server gives it.
     Command(Option<String>),
-    /// To touch the keys.
+    /// To access the keys.
     Keys,
     /// To publish or subscribe to the channels.
     Channels,
 }
 
-impl What {
-    /// Says it of a server.
-    pub(super) fn of(self, server: &str) -> Trouble {
-        Trouble { server: server.to_owned(), what: self }
+impl ErrorKind {
+    /// The failure of this kind of a server.
+    pub(super) fn of(self, server: &str) -> Failure {
+        Failure { server: server.to_owned(), kind: self }
     }
 
-    /// What the kernel says of a connection.
+    /// The kind of an error of the kernel.
     pub(super) fn from_kernel(error: Errno, stage: Stage) -> Self {
         match error {
             Errno::CONNREFUSED => Self::Refused,
@@ -155,12 +153,12 @@ impl What {
             }
             Errno::TIMEDOUT => Self::TimedOut(stage),
             Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
-            error => Self::Broken(reason(&error)),
+            error => Self::ConnectionFailed(reason(&error)),
         }
     }
 
-    /// Whether it may be over soon, so that trying again makes sense.
-    pub(super) fn is_passing(&self) -> bool {
+    /// Whether the failure may pass soon, so that a retry makes sense.
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unresolved(_)
             | Self::Refused
@@ -168,7 +166,7 @@ impl What {
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Closed(_)
-            | Self::Broken(_)
+            | Self::ConnectionFailed(_)
             | Self::ReadOnly
             | Self::Loading
             | Self::ClusterDown
@@ -190,9 +188,9 @@ impl What {
             | Self::IsPlain
             | Self::IsTls
             | Self::NotRedis
-            | Self::Strange
-            | Self::TooLong
-            | Self::Foreign(_)
+            | Self::UnexpectedReply
+            | Self::ReplyTooLong
+            | Self::ForeignValue(_)
             | Self::NoPassword
             | Self::WrongPassword
             | Self::NeedlessPassword
@@ -210,7 +208,7 @@ impl What {
         }
     }
 
-    /// What follows the name of the server: what it did, and what to do.
+    /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Cow<'_, str> {
         let words = match self {
             Self::Unresolved(why) => return format!("cannot be found: {why}: check the name of the host").into(),
@@ -239,7 +237,7 @@ impl What {
                 "closed the connection without an answer: see its log, or write rediss:// or valkeys:// if it speaks TLS"
             }
             Self::Closed(Stage::Used) => "closed the connection: see its log, and whether it was restarted",
-            Self::Broken(why) => return format!("cannot be spoken to: {why}: check the network").into(),
+            Self::ConnectionFailed(why) => return format!("cannot be spoken to: {why}: check the network").into(),
             Self::UnknownAuthority => {
                 "shows a certificate of an authority that is not trusted: name the authority's file by ?ca=FILE"
             }
@@ -256,16 +254,16 @@ impl What {
             Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
-            Self::Strange => {
+            Self::UnexpectedReply => {
                 "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
             }
-            Self::Foreign(keys) => {
+            Self::ForeignValue(keys) => {
                 return format!(
                     "has a value that rlock did not write under a key {keys}: remove that key, or use another --namespace"
                 )
                 .into();
             }
-            Self::TooLong => {
+            Self::ReplyTooLong => {
                 "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
             }
             Self::NoPassword => {
@@ -325,49 +323,47 @@ impl Right {
     }
 }
 
-impl Trouble {
-    /// Whether it may be over soon, so that trying again makes sense.
-    pub(super) fn is_passing(&self) -> bool {
-        self.what.is_passing()
+impl Failure {
+    pub(super) fn is_transient(&self) -> bool {
+        self.kind.is_transient()
     }
 
-    /// What to tell of two that came one after the other: that there was no answer in time says
-    /// less than what was met before.
-    pub(super) fn or_rather(self, earlier: Option<Self>) -> Self {
-        match (&self.what, earlier) {
-            (What::TimedOut(_), Some(earlier)) => earlier,
+    /// The failure to report of two consecutive ones: a timeout says less than the failure before
+    /// it.
+    pub(super) fn prefer(self, earlier: Option<Self>) -> Self {
+        match (&self.kind, earlier) {
+            (ErrorKind::TimedOut(_), Some(earlier)) => earlier,
             _ => self,
         }
     }
 
-    /// The same, with the keys that are meant if it is about keys.
-    pub(super) fn naming(mut self, keys: impl FnOnce() -> String) -> Self {
-        if let What::Foreign(named) = &mut self.what {
+    /// Names the keys, if the failure is about keys.
+    pub(super) fn with_keys(mut self, keys: impl FnOnce() -> String) -> Self {
+        if let ErrorKind::ForeignValue(named) = &mut self.kind {
             *named = keys();
         }
         self
     }
 
-    /// Whether what one resource has at the server is the reason, so that others can be used.
-    pub(super) fn is_of_a_resource(&self) -> bool {
-        matches!(self.what, What::Foreign(_) | What::Strange)
+    /// Whether the state of one resource is the reason, so that others can be used.
+    pub(super) fn concerns_one_resource(&self) -> bool {
+        matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::UnexpectedReply)
     }
 
-    /// What went wrong.
-    pub(super) fn what(&self) -> &What {
-        &self.what
+    pub(super) fn kind(&self) -> &ErrorKind {
+        &self.kind
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' {}", self.server, self.what.words())
+        write!(f, "'{}' {}", self.server, self.kind.words())
     }
 }
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Self {
-        Self::Unavailable(trouble.to_string())
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Unavailable(failure.to_string())
     }
 }
 

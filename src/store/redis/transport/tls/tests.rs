@@ -14,11 +14,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
-use super::super::link::{Address, Link, now};
-use super::super::target::Target;
-use super::super::trouble::{Stage, Trouble};
+use super::super::link::{Address, Link};
+use super::super::{blocking, now};
 use super::*;
 use crate::needs::{self, skip_unless};
+use crate::store::redis::failure::{Failure, Stage};
+use crate::store::redis::target::Target;
 
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,9 +71,9 @@ impl Certificates {
     }
 
     /// What comes of asking a server that has the certificate of `host`.
-    fn asked(&self, host: &str, wants_certificate: bool, query: &str) -> Result<Value, What> {
+    fn asked(&self, host: &str, wants_certificate: bool, query: &str) -> Result<Value, ErrorKind> {
         let (address, server) = serve(pong(self.server(host, wants_certificate)));
-        let reply = ping(address, query).map_err(|trouble| trouble.what().clone());
+        let reply = ping(address, query).map_err(|failure| failure.kind().clone());
         server.join().unwrap();
         reply
     }
@@ -101,7 +102,7 @@ fn serve<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static)
     (listener.local_addr().unwrap(), thread::spawn(move || serve(listener.accept().unwrap().0)))
 }
 
-fn link(server: SocketAddr, query: &str) -> Result<Link, Trouble> {
+fn link(server: SocketAddr, query: &str) -> Result<Link, Failure> {
     let target = target(server, query).with_tls().unwrap();
     Link::open(&target, Address { node: target.nodes[0].clone(), sockets: vec![server], open: None })
 }
@@ -110,8 +111,8 @@ fn target(server: SocketAddr, query: &str) -> Target {
     Target::parse(&format!("rediss://localhost:{}?{query}", server.port())).unwrap().unwrap()
 }
 
-fn ping(server: SocketAddr, query: &str) -> Result<Value, Trouble> {
-    Ok(link(server, query)?.ask(&redis::cmd("PING"), now() + PATIENCE)?.unwrap())
+fn ping(server: SocketAddr, query: &str) -> Result<Value, Failure> {
+    Ok(blocking::ask(&mut link(server, query)?, &redis::cmd("PING"), now() + PATIENCE)?.unwrap())
 }
 
 /// Answers one PING.
@@ -128,13 +129,13 @@ fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
 }
 
 #[test]
-fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
+fn server_with_a_trusted_certificate_for_its_name_is_accepted() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let pong = || Ok(Value::SimpleString("PONG".to_owned()));
     assert_eq!(made.asked("localhost", false, &made.trusting("localhost")), pong());
-    assert_eq!(made.asked("localhost", false, &made.trusting("elsewhere")), Err(What::UnknownAuthority));
-    assert_eq!(made.asked("elsewhere", false, &made.trusting("elsewhere")), Err(What::WrongName));
+    assert_eq!(made.asked("localhost", false, &made.trusting("elsewhere")), Err(ErrorKind::UnknownAuthority));
+    assert_eq!(made.asked("elsewhere", false, &made.trusting("elsewhere")), Err(ErrorKind::WrongName));
     let named = format!("{}&server-name=elsewhere", made.trusting("elsewhere"));
     assert_eq!(made.asked("elsewhere", false, &named), pong());
 }
@@ -142,7 +143,7 @@ fn a_server_is_believed_that_shows_a_trusted_certificate_of_its_name() {
 /// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed
 /// where its very certificate is named.
 #[test]
-fn an_authority_is_believed_as_a_server_that_is_named_itself() {
+fn certificate_of_an_authority_is_accepted_if_ca_names_it() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     made.make_authority("own", "localhost");
@@ -150,10 +151,10 @@ fn an_authority_is_believed_as_a_server_that_is_named_itself() {
     made.make_authority("misnamed", "elsewhere");
     let asked = |server: &str, ca: &str| made.asked(server, false, &made.trusting(ca));
     assert_eq!(asked("own", "own"), Ok(Value::SimpleString("PONG".to_owned())));
-    assert_eq!(asked("misnamed", "misnamed"), Err(What::WrongName));
+    assert_eq!(asked("misnamed", "misnamed"), Err(ErrorKind::WrongName));
     // The other has the same name, but is not the same.
     for ca in ["other", "localhost"] {
-        let Err(What::Tls(why)) = asked("own", ca) else { panic!("{ca}") };
+        let Err(ErrorKind::Tls(why)) = asked("own", ca) else { panic!("{ca}") };
         assert!(why.contains("an authority's own: name that very one by ?ca=FILE"), "{why}");
     }
 
@@ -169,23 +170,23 @@ fn an_authority_is_believed_as_a_server_that_is_named_itself() {
     for days in [-3, 3_i64] {
         let then = UnixTime::now().as_secs().saturating_add_signed(days * 24 * 3600);
         let judged = judged(UnixTime::since_unix_epoch(Duration::from_secs(then)));
-        assert_eq!(judged.err(), Some(What::Expired), "{days}");
+        assert_eq!(judged.err(), Some(ErrorKind::Expired), "{days}");
     }
 }
 
 #[test]
-fn a_client_shows_the_certificate_that_it_has() {
+fn client_sends_its_certificate() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
     let nothing = made.trusting("localhost");
     let ours = format!("{nothing}&cert={}&key={}", file("elsewhere.pem"), file("elsewhere.key"));
     assert_eq!(made.asked("localhost", true, &ours), Ok(Value::SimpleString("PONG".to_owned())));
-    assert_eq!(made.asked("localhost", true, &nothing), Err(What::WantsCertificate));
+    assert_eq!(made.asked("localhost", true, &nothing), Err(ErrorKind::WantsCertificate));
 }
 
 #[test]
-fn files_of_no_use_are_told() {
+fn unusable_files_are_reported() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let file = |name| made.file(name).display().to_string();
@@ -200,13 +201,13 @@ fn files_of_no_use_are_told() {
         let error = target(nowhere, &query).with_tls().err().unwrap();
         assert!(matches!(error, StoreError::Unavailable(_)) && error.to_string().contains(expected), "{error}");
     }
-    let trouble = link(nowhere, &format!("ca={}&server-name=a%20b", file("localhost.pem"))).err().unwrap();
-    assert!(trouble.to_string().contains("server-name") && !trouble.is_passing(), "{trouble}");
+    let failure = link(nowhere, &format!("ca={}&server-name=a%20b", file("localhost.pem"))).err().unwrap();
+    assert!(failure.to_string().contains("server-name") && !failure.is_transient(), "{failure}");
 }
 
 /// Each byte in a record of its own, and more than a record takes in either direction.
 #[test]
-fn bytes_come_through_however_they_are_cut() {
+fn bytes_pass_in_records_of_any_size() {
     let long = vec![b'x'; 1 << 20];
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
@@ -231,16 +232,16 @@ fn bytes_come_through_however_they_are_cut() {
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
-    let reply = link.ask(&echo, now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &echo, now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::Int(12345)));
-    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
     assert!(reply == Ok(Value::BulkString(long)));
-    let trouble = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap_err();
-    assert_eq!(trouble.what(), &What::Closed(Stage::Used));
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Used));
     server.join().unwrap();
 }
 
-/// What rustls has decrypted no descriptor tells of.
+/// No descriptor reports what rustls has decrypted.
 #[test]
 fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
     skip_unless!(needs::programs(&["openssl"]));
@@ -252,42 +253,42 @@ fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         while stream.write_all(&pushes).is_ok() {}
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
-    let trouble = link.ask(&redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     server.join().unwrap();
 }
 
 #[test]
-fn a_server_that_speaks_no_tls_is_told() {
+fn server_without_tls_is_reported() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let (address, server) = serve(|mut stream| {
         stream.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").unwrap();
         stream
     });
-    assert_eq!(ping(address, &made.trusting("localhost")).unwrap_err().what(), &What::IsPlain);
+    assert_eq!(ping(address, &made.trusting("localhost")).unwrap_err().kind(), &ErrorKind::IsPlain);
     drop(server.join().unwrap());
 
     let (address, server) = serve(|mut stream| stream.read(&mut [0; 10_000]).unwrap());
-    let trouble = ping(address, &made.trusting("localhost")).unwrap_err();
-    assert_eq!(trouble.what(), &What::Closed(Stage::Handshake));
+    let failure = ping(address, &made.trusting("localhost")).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Handshake));
     server.join().unwrap();
 
     // It waits for the end of a line that doesn't come.
     let (address, server) = serve(|stream| stream);
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
-    let trouble = link.ask(&redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Handshake));
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Handshake));
     drop(silent);
 }
 
 #[test]
-fn what_the_library_says_is_said_in_our_words() {
+fn errors_of_the_library_have_messages() {
     let certificate = |error| from_tls(&Error::InvalidCertificate(error));
-    assert_eq!(certificate(CertificateError::Expired), What::Expired);
-    assert_eq!(certificate(CertificateError::NotValidYet), What::Expired);
+    assert_eq!(certificate(CertificateError::Expired), ErrorKind::Expired);
+    assert_eq!(certificate(CertificateError::NotValidYet), ErrorKind::Expired);
     for error in [
         Error::InvalidCertificate(CertificateError::Revoked),
         Error::InvalidCertificate(CertificateError::BadEncoding),
@@ -295,7 +296,7 @@ fn what_the_library_says_is_said_in_our_words() {
         Error::AlertReceived(AlertDescription::HandshakeFailure),
         Error::DecryptError,
     ] {
-        let What::Tls(text) = from_tls(&error) else { panic!("{error}") };
+        let ErrorKind::Tls(text) = from_tls(&error) else { panic!("{error}") };
         assert!(text.contains(": ") && !text.contains("Error") && !text.contains(&format!("{error:?}")), "{text}");
     }
 }

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::super::{blocking, now};
 use super::*;
 
 /// Longer than anything takes here on the slowest machine.
@@ -49,12 +51,12 @@ fn tcp(listener: &TcpListener) -> (Target, Address) {
 }
 
 /// The next thing that arrives, as the loop would come to see it.
-fn arrival(link: &mut Link) -> Result<Incoming, Trouble> {
+fn arrival(link: &mut Link) -> Result<Incoming, Failure> {
     loop {
         if let Some(incoming) = link.advance()? {
             return Ok(incoming);
         }
-        link.wait(now() + PATIENCE)?;
+        blocking::wait_for(link, now() + PATIENCE)?;
     }
 }
 
@@ -120,7 +122,7 @@ proptest! {
     /// However the network cuts them, replies come out whole, in order, and as soon as their last
     /// byte is there.
     #[test]
-    fn replies_in_pieces_come_out_whole(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
+    fn replies_in_pieces_are_parsed_whole_and_in_order(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
         let server = Server::new();
         let (mut link, mut stream) = server.link("", "");
         for _ in &replies {
@@ -144,7 +146,7 @@ proptest! {
 }
 
 #[test]
-fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
+fn queued_commands_leave_in_one_write_after_the_login() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("me:pass@", "?db=2");
     link.send(&ping());
@@ -163,35 +165,35 @@ fn all_that_is_queued_goes_out_in_one_write_behind_the_login() {
 }
 
 #[test]
-fn a_login_that_fails_says_why_and_repeats_nothing() {
+fn failed_login_reports_its_reason_and_quotes_no_password() {
     let cases = [
-        ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", What::WrongPassword),
-        ("-ERR max number of clients reached\r\n", What::TooManyClients),
-        ("-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n", What::TooOld),
-        ("-ERR sorry: secret\r\n", What::LoginFailed),
-        ("+OK\r\n-ERR DB index is out of range\r\n", What::NoDatabase),
+        ("-WRONGPASS invalid username-password pair or user is disabled.\r\n", ErrorKind::WrongPassword),
+        ("-ERR max number of clients reached\r\n", ErrorKind::TooManyClients),
+        ("-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n", ErrorKind::TooOld),
+        ("-ERR sorry: secret\r\n", ErrorKind::LoginFailed),
+        ("+OK\r\n-ERR DB index is out of range\r\n", ErrorKind::NoDatabase),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let server = Server::new();
         let (mut link, mut stream) = server.link(":secret@", "?db=99");
         stream.write_all(reply.as_bytes()).unwrap();
-        let trouble = arrival(&mut link).unwrap_err();
-        assert_eq!(trouble.what(), &what);
-        assert!(!trouble.to_string().contains("secret"), "{trouble}");
+        let failure = arrival(&mut link).unwrap_err();
+        assert_eq!(failure.kind(), &kind);
+        assert!(!failure.to_string().contains("secret"), "{failure}");
     }
 }
 
 #[test]
-fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
+fn client_sets_its_name_with_the_login_and_goes_on_if_that_fails() {
     let cases = [
         ("+OK\r\n", None),
         ("-NOPERM User bob has no permissions to run the 'client|setname' command\r\n", None),
         ("-ERR unknown command 'CLIENT', with args beginning with: 'SETNAME'\r\n", None),
         ("-ERR Client names cannot contain spaces, newlines or special characters.\r\n", None),
-        ("-ERR max number of clients reached\r\n", Some(What::TooManyClients)),
-        ("-NOAUTH Authentication required.\r\n", Some(What::NoPassword)),
+        ("-ERR max number of clients reached\r\n", Some(ErrorKind::TooManyClients)),
+        ("-NOAUTH Authentication required.\r\n", Some(ErrorKind::NoPassword)),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let server = Server::new();
         let target = target(&format!("redis+unix://{}/socket", server.dir.path().display())).named("ho st\u{fc}", 7);
         let mut link = Link::open(&target, address(&target)).unwrap();
@@ -204,21 +206,21 @@ fn a_client_names_itself_with_the_login_and_goes_on_without_a_name() {
         );
         stream.write_all(reply.as_bytes()).unwrap();
         stream.write_all(b"+PONG\r\n").unwrap();
-        match what {
+        match kind {
             None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
-            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+            Some(kind) => assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind),
         }
     }
 }
 
 #[test]
-fn a_cluster_is_asked_whether_it_is_one() {
+fn cluster_login_checks_that_the_node_is_one() {
     let cases = [
-        (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(What::NotACluster)),
+        (&b"-ERR This instance has cluster support disabled\r\n"[..], Some(ErrorKind::NotACluster)),
         (b"$3\r\nabc\r\n", None),
         (b"-NOPERM User bob has no permissions to run the 'cluster|myid' command\r\n", None),
     ];
-    for (reply, what) in cases {
+    for (reply, kind) in cases {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (_, address) = tcp(&listener);
         let target = target("redis+cluster://node");
@@ -229,15 +231,15 @@ fn a_cluster_is_asked_whether_it_is_one() {
         read_exactly(&mut stream, "*2\r\n$7\r\nCLUSTER\r\n$4\r\nMYID\r\n*1\r\n$4\r\nPING\r\n");
         stream.write_all(reply).unwrap();
         stream.write_all(b"+PONG\r\n").unwrap();
-        match what {
+        match kind {
             None => assert!(matches!(arrival(&mut link), Ok(Incoming::Reply(Ok(_))))),
-            Some(what) => assert_eq!(arrival(&mut link).unwrap_err().what(), &what),
+            Some(kind) => assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind),
         }
     }
 }
 
 #[test]
-fn errors_are_replies_and_pushes_stand_between_them() {
+fn errors_are_replies_and_pushes_may_come_between_them() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping());
@@ -264,59 +266,59 @@ fn errors_are_replies_and_pushes_stand_between_them() {
 }
 
 #[test]
-fn a_question_is_given_up_at_its_deadline() {
+fn question_times_out_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Silent));
+    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Silent));
     drop(stream);
 }
 
 #[test]
-fn what_the_server_said_before_it_closed_is_heard() {
+fn reply_before_a_close_is_read() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     stream.write_all(b"-ERR max number of clients reached\r\n").unwrap();
     drop(stream);
     link.send(&ping());
     match arrival(&mut link).unwrap() {
-        Incoming::Reply(Err(error)) => assert_eq!(What::from_reply(&error), What::TooManyClients),
+        Incoming::Reply(Err(error)) => assert_eq!(ErrorKind::from_reply(&error), ErrorKind::TooManyClients),
         other => panic!("{other:?}"),
     }
-    assert_eq!(arrival(&mut link).unwrap_err().what(), &What::Closed(Stage::Used));
+    assert_eq!(arrival(&mut link).unwrap_err().kind(), &ErrorKind::Closed(Stage::Used));
 }
 
 #[test]
-fn a_close_in_the_middle_is_a_close() {
+fn close_in_the_middle_of_a_reply_is_reported() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping());
     stream.write_all(b"$10\r\nabc").unwrap();
     drop(stream);
-    let trouble = arrival(&mut link).unwrap_err();
-    assert!(matches!(trouble.what(), What::Closed(_)) && trouble.is_passing(), "{trouble}");
+    let failure = arrival(&mut link).unwrap_err();
+    assert!(matches!(failure.kind(), ErrorKind::Closed(_)) && failure.is_transient(), "{failure}");
 }
 
 #[test]
-fn other_protocols_are_told_apart() {
+fn other_protocols_are_recognised() {
     let cases = [
-        (&b"HTTP/1.1 400 Bad Request\r\n"[..], What::NotRedis),
-        (b"SSH-2.0-OpenSSH_9.2p1\r\n", What::NotRedis),
-        (b"\x15\x03\x03\x00\x02\x02\x28", What::IsTls),
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::NotRedis),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", ErrorKind::NotRedis),
+        (b"\x15\x03\x03\x00\x02\x02\x28", ErrorKind::IsTls),
     ];
-    for (bytes, what) in cases {
+    for (bytes, kind) in cases {
         let server = Server::new();
         let (mut link, mut stream) = server.link("", "");
         link.send(&ping());
         stream.write_all(bytes).unwrap();
-        assert_eq!(arrival(&mut link).unwrap_err().what(), &what);
+        assert_eq!(arrival(&mut link).unwrap_err().kind(), &kind);
     }
 }
 
 /// More than the buffers of the kernel take: what is left goes out when there is room, and nothing
 /// blocks until then.
 #[test]
-fn a_slow_reader_holds_nothing_up() {
+fn slow_reader_blocks_no_write() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.raise_reply_max(8 << 20);
@@ -355,7 +357,7 @@ fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, "", piece);
         for _ in 0..10 {
-            link.wait(now() + PATIENCE).unwrap();
+            blocking::wait_for(&link, now() + PATIENCE).unwrap();
             // Fewer messages than this fit into what is read in one turn.
             let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
             assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
@@ -366,18 +368,18 @@ fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
 }
 
 #[test]
-fn a_question_to_a_peer_that_never_stops_sending_is_given_up_at_its_deadline() {
+fn question_to_a_peer_that_never_stops_sending_times_out() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
-    let trouble = link.ask(&ping(), now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(trouble.what(), &What::TimedOut(Stage::Used));
+    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     flood.join().unwrap();
 }
 
 #[test]
-fn a_value_without_end_is_an_error_of_the_server() {
+fn endless_value_is_a_reply_that_is_too_long() {
     let nested = "*1000000\r\n".repeat(90);
     let endless = [
         ("$10000000000\r\n", "x"),
@@ -390,17 +392,17 @@ fn a_value_without_end_is_an_error_of_the_server() {
         let server = Server::new();
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, head, piece);
-        let trouble = arrival(&mut link).unwrap_err();
-        assert_eq!(trouble.what(), &What::TooLong, "{head:?}");
+        let failure = arrival(&mut link).unwrap_err();
+        assert_eq!(failure.kind(), &ErrorKind::ReplyTooLong, "{head:?}");
         // It stays one.
-        assert_eq!(link.advance().unwrap_err().what(), &What::TooLong, "{head:?}");
+        assert_eq!(link.advance().unwrap_err().kind(), &ErrorKind::ReplyTooLong, "{head:?}");
         drop(link);
         flood.join().unwrap();
     }
 }
 
 #[test]
-fn the_longest_reply_that_may_be_is_taken_as_often_as_it_comes() {
+fn largest_reply_is_accepted_again_and_again() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     let long = text(&"x".repeat(REPLY_MAX - 100));
@@ -429,32 +431,32 @@ fn addresses_are_tried_in_turn() {
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let reply = link.ask(&ping(), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &ping(), now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
 }
 
 #[test]
-fn nobody_there_is_told() {
+fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
-    let refused = Link::open(&target, address).and_then(|mut link| link.ask(&ping(), now() + PATIENCE));
-    let trouble = refused.unwrap_err();
-    assert_eq!(trouble.what(), &What::Refused);
-    assert!(trouble.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{trouble}");
+    let refused = Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), now() + PATIENCE));
+    let failure = refused.unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::Refused);
+    assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
 }
 
 #[test]
-fn a_socket_that_is_not_there_is_told() {
+fn missing_socket_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let target = target(&format!("redis+unix://{}/none", dir.path().display()));
-    assert_eq!(Link::open(&target, address(&target)).err().unwrap().what(), &What::NoSocket);
+    assert_eq!(Link::open(&target, address(&target)).err().unwrap().kind(), &ErrorKind::NoSocket);
 }
 
 /// A unix socket whose queue is full refuses to wait without blocking, and nothing tells when it
 /// has room again.
 #[test]
-fn a_full_queue_is_waited_for() {
+fn connection_waits_for_room_in_a_full_queue() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
@@ -467,8 +469,8 @@ fn a_full_queue_is_waited_for() {
     let mut link = Link::open(&target, address(&target)).unwrap();
     link.send(&ping());
     assert_eq!(link.advance().unwrap(), None);
-    let trouble = link.until_logged_in(now() + Duration::from_millis(50)).err();
-    assert!(trouble.is_none_or(|trouble| trouble.what() == &What::TimedOut(Stage::Connecting)));
+    let failure = blocking::log_in(&mut link, now() + Duration::from_millis(50)).err();
+    assert!(failure.is_none_or(|failure| failure.kind() == &ErrorKind::TimedOut(Stage::Connecting)));
 
     drop((listener.accept().unwrap(), first));
     let server = std::thread::spawn(move || {
@@ -481,7 +483,7 @@ fn a_full_queue_is_waited_for() {
 }
 
 #[test]
-fn a_connection_that_was_made_to_find_the_server_is_the_one() {
+fn connection_of_the_lookup_is_used() {
     let server = Server::new();
     let (link, mut stream) = server.link("", "");
     let target = target("redis://elsewhere");
@@ -493,7 +495,7 @@ fn a_connection_that_was_made_to_find_the_server_is_the_one() {
 }
 
 #[test]
-fn the_slowest_accept_loses_nothing() {
+fn slow_accept_loses_no_command() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (target, address) = tcp(&listener);
     let mut link = Link::open(&target, address).unwrap();
@@ -501,7 +503,7 @@ fn the_slowest_accept_loses_nothing() {
     assert_eq!(link.advance().unwrap(), None);
     let mut stream = listener.accept().unwrap().0;
     while link.stream.stage() == Stage::Connecting {
-        link.wait(now() + PATIENCE).unwrap();
+        blocking::wait_for(&link, now() + PATIENCE).unwrap();
         link.advance().unwrap();
     }
     read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");

@@ -1,17 +1,17 @@
-//! What the errors that servers reply mean.
+//! Classifies the error replies of servers.
 //!
-//! Servers say it in many ways, which differ between versions and between a command and the same
-//! command in a script. Some repeat the arguments of a command, which may be a password: what is
-//! not known is shown only where that can't be.
+//! The texts differ between versions, and between a command and the same command in a script. Some
+//! repeat the arguments of a command, which may be a password, so an unknown text of a login is
+//! never shown.
 
 use redis::ServerError;
 
-use super::{Right, What};
+use super::{ErrorKind, Right};
 use crate::words::one_line;
 
-impl What {
-    /// What an error that the server replied comes to.
-    pub(in super::super) fn from_reply(error: &ServerError) -> Self {
+impl ErrorKind {
+    /// The kind of an error reply.
+    pub(in crate::store::redis) fn from_reply(error: &ServerError) -> Self {
         let text = match error.details() {
             Some(details) => format!("{} {details}", error.code()),
             None => error.code().to_owned(),
@@ -28,18 +28,18 @@ impl What {
             "MOVED" | "ASK" | "CROSSSLOT" => Self::IsACluster,
             "TRYAGAIN" => Self::Migrating,
             "OOM" => Self::OutOfMemory,
-            "WRONGTYPE" => Self::Foreign(String::new()),
+            "WRONGTYPE" => Self::ForeignValue(String::new()),
             "BUSY" => Self::Busy,
             "MASTERDOWN" => Self::MasterDown,
             "MISCONF" => Self::CannotSave,
             "NOREPLICAS" => Self::TooFewReplicas,
             "DENIED" => Self::Protected,
-            _ => Self::from_words(text),
+            _ => Self::from_text(text),
         }
     }
 
-    /// Errors that have no code of their own.
-    fn from_words(text: &str) -> Self {
+    /// The kind of an error without a code of its own.
+    fn from_text(text: &str) -> Self {
         let text = text.strip_prefix("ERR ").unwrap_or(text);
         let has = |words: &str| text.contains(words);
         if text.starts_with("ACL failure in script") || text.starts_with("The user executing the script can't") {
@@ -47,8 +47,8 @@ impl What {
         } else if has("invalid password") {
             Self::WrongPassword
         } else if has("unauthenticated multibulk length") || has("unauthenticated bulk length") {
-            // What is longer than a login is turned away before it is read, and the connection with
-            // it.
+            // The server rejects what is longer than a login before it reads it, and closes the
+            // connection.
             Self::NoPassword
         } else if has("called without any password configured") || has("AUTH, but no password is set") {
             Self::NeedlessPassword
@@ -65,14 +65,13 @@ impl What {
             || text.starts_with("syntax error")
             || text.starts_with("value is not an integer or out of range")
         {
-            // The last two are how a server says it that knows the commands, but not what newer
-            // ones can do.
+            // The last two are from servers that know the command but not a newer option of it.
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
         } else if text.starts_with("user_script:") {
-            // Lua met something else than a script had written.
-            Self::Foreign(String::new())
+            // A script met a value that no script wrote.
+            Self::ForeignValue(String::new())
         } else {
             Self::Other(one_line(text).chars().take(200).collect())
         }
@@ -92,10 +91,10 @@ impl Right {
     }
 }
 
-/// The error of a command in a script as it would be outside of one.
+/// Strips what a server adds to the error of a command in a script.
 ///
-/// Redis 6.2 puts `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
-/// before it, all newer ones and Valkey put ` script: …, on @user_script:1.` behind it.
+/// Redis 6.2 adds `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
+/// before it. Newer versions and Valkey add ` script: …, on @user_script:1.` after it.
 fn outside_of_script(text: &str) -> &str {
     let text = match text.strip_prefix("ERR Error running script (call to ") {
         None => text,

@@ -8,6 +8,7 @@ use rustix::io::retry_on_intr;
 
 use super::super::link::Incoming;
 use super::*;
+use crate::store::redis::interface::Redirect;
 
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,15 +17,15 @@ fn target(url: &str) -> Arc<Target> {
     Arc::new(Target::parse(url).unwrap().unwrap())
 }
 
-fn found(url: &str, patience: Duration) -> Result<Address, Trouble> {
+fn found(url: &str, patience: Duration) -> Result<Address, Failure> {
     match locate(&target(url), Seek::Start(0), now() + patience)? {
         Located::Ready(address) => Ok(address),
-        Located::Looking(locating) => wait(&locating),
+        Located::Pending(locating) => wait(&locating),
     }
 }
 
 /// As the loop does it: asks only when the descriptor is ready, and then there is a result.
-fn wait(locating: &Locating) -> Result<Address, Trouble> {
+fn wait(locating: &Lookup) -> Result<Address, Failure> {
     let (descriptor, flags) = locating.descriptor();
     // Other tests of the same process send it signals.
     let ready = retry_on_intr(|| poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None));
@@ -69,7 +70,7 @@ fn deserted() -> u16 {
 }
 
 #[test]
-fn what_is_plain_to_see_takes_no_thread() {
+fn known_address_takes_no_thread() {
     for (url, sockets) in [
         ("redis://127.0.0.1:7", &["127.0.0.1:7"][..]),
         ("redis://[::1]:7", &["[::1]:7"]),
@@ -86,7 +87,7 @@ fn what_is_plain_to_see_takes_no_thread() {
     }
     let several = target("redis+sentinel://127.0.0.1:7/m");
     let node = Node::Tcp { host: "10.0.0.1".to_owned(), port: 8 };
-    assert!(matches!(locate(&several, Seek::Node(node), now()), Ok(Located::Ready(_))));
+    assert!(matches!(locate(&several, Seek::Redirect(Redirect { node, asking: false }), now()), Ok(Located::Ready(_))));
 }
 
 #[test]
@@ -97,14 +98,14 @@ fn names_are_resolved() {
 }
 
 #[test]
-fn a_name_that_is_none_is_told() {
+fn unresolvable_name_is_reported() {
     // Too long for a name, so that nobody has to be asked.
-    let trouble = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
-    assert!(matches!(trouble.what(), What::Unresolved(why) if !why.contains("lookup")), "{trouble}");
+    let failure = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
+    assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
 }
 
 #[test]
-fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
+fn master_is_named_by_a_sentinel_and_confirms_its_role() {
     const MASTER: &[(&str, &str)] = &[("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), ("PING", "+PONG\r\n")];
     const REPLICA: &[(&str, &str)] = &[("ROLE", "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n")];
     let says = |port: u16| -> u16 {
@@ -122,34 +123,34 @@ fn the_master_is_what_a_sentinel_says_and_what_says_so_itself() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
     // The connection is handed over as it is.
     let mut link = *address.open.take().unwrap();
-    let reply = link.ask(&redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     assert!(matches!(link.advance(), Ok(None::<Incoming>)));
 
     let url = format!("redis+sentinel://127.0.0.1:{late}/master");
-    let trouble = found(&url, PATIENCE).err().unwrap();
-    assert_eq!((trouble.what(), trouble.is_passing()), (&What::NotTheMaster, true));
+    let failure = found(&url, PATIENCE).err().unwrap();
+    assert_eq!((failure.kind(), failure.is_transient()), (&ErrorKind::NotTheMaster, true));
 }
 
 #[test]
-fn a_sentinel_of_no_use_says_why() {
-    for (reply, what) in [
-        ("*-1\r\n", What::UnknownMaster("mine".to_owned())),
-        ("-NOAUTH Authentication required.\r\n", What::NoSentinelPassword),
+fn useless_sentinel_is_reported_with_its_reason() {
+    for (reply, kind) in [
+        ("*-1\r\n", ErrorKind::UnknownMaster("mine".to_owned())),
+        ("-NOAUTH Authentication required.\r\n", ErrorKind::NoSentinelPassword),
         (
             "-ERR unknown command 'SENTINEL', with args beginning with: 'get-master-addr-by-name' 'mine'\r\n",
-            What::NotASentinel,
+            ErrorKind::NotASentinel,
         ),
     ] {
         let port = server(vec![("SENTINEL", reply)].leak());
         // What no trying can mend is told, whatever came after it.
         let url = format!("redis+sentinel://127.0.0.1:{port},127.0.0.1:{}/mine", deserted());
-        assert_eq!(found(&url, PATIENCE).err().unwrap().what(), &what);
+        assert_eq!(found(&url, PATIENCE).err().unwrap().kind(), &kind);
     }
 }
 
 #[test]
-fn a_cluster_begins_at_a_node_that_answers() {
+fn cluster_begins_at_a_node_that_answers() {
     const NODE: &[(&str, &str)] = &[("MYID", "$3\r\nabc\r\n")];
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_port = silent.local_addr().unwrap().port();
@@ -161,7 +162,7 @@ fn a_cluster_begins_at_a_node_that_answers() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
     assert!(address.open.is_some());
 
-    let Ok(Located::Looking(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
+    let Ok(Located::Pending(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
     assert_eq!(wait(&locating).unwrap().node, Node::Tcp { host: "127.0.0.1".to_owned(), port: other });
     drop(silent);
 }

@@ -1,0 +1,350 @@
+//! A request at a server, from the moment it is made until its release.
+//!
+//! Combines the [`Negotiation`] about the lock with the [`Exchange`] that carries it: decides what
+//! each reply and each failure means for both.
+
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use super::exchange::{Asked, Exchange, Outcome};
+use super::negotiation::{Answer, Command, Negotiation, State, Unexpected};
+use super::piecemeal::{Next, Piecemeal};
+use super::release::Release;
+use super::retry::{Retry, suggests_wrong_server};
+use super::verdict::Verdict;
+use crate::lock::request::{Request, Terms};
+use crate::lock::resource::Resource;
+use crate::store::redis::codec::{self, Call, Reply};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::{Error, Standing};
+
+/// The conversation about one request.
+pub(in crate::store::redis) struct HoldConversation {
+    exchange: Exchange,
+    negotiation: Negotiation,
+    request: Request,
+    terms: Terms,
+    /// The resources of the request, each once.
+    resources: Vec<Resource>,
+    replicas: u32,
+    connect_timeout: Duration,
+    /// The renewal under way while the slot of a held lock migrates.
+    piecemeal: Option<Piecemeal>,
+}
+
+impl HoldConversation {
+    /// Begins to make a request on these terms at `now`.
+    pub(in crate::store::redis) fn new(
+        exchange: Exchange,
+        request: Request,
+        terms: Terms,
+        replicas: u32,
+        connect_timeout: Duration,
+        now: Duration,
+    ) -> Self {
+        let until = now.saturating_add(connect_timeout);
+        Self {
+            exchange,
+            negotiation: Negotiation::new(terms, request.claims.len(), replicas, until),
+            resources: codec::distinct(request.claims.iter().map(|claim| &claim.resource)),
+            request,
+            terms,
+            replicas,
+            connect_timeout,
+            piecemeal: None,
+        }
+    }
+
+    /// The resources of the request, each once.
+    pub(in crate::store::redis) fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// An exchange with the same server over a connection of its own.
+    pub(in crate::store::redis) fn another_exchange(&self) -> Exchange {
+        self.exchange.another()
+    }
+
+    /// How the request stands.
+    ///
+    /// # Errors
+    /// The server can't be used, or too few replicas have the grant.
+    pub(in crate::store::redis) fn standing(&self) -> Result<Standing, Error> {
+        Ok(match self.negotiation.state() {
+            State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
+            State::Waiting { .. } => Standing::Waiting,
+            State::Held { grant, .. } => Standing::Granted(grant.clone()),
+            State::Busy(listings) => Standing::Busy(listings.clone()),
+            State::Refused(refusal) => Standing::Refused(refusal.clone()),
+            State::Lost => Standing::Lost,
+            State::TooFewReplicas(answered) => {
+                return Err(Error::Unavailable(format!(
+                    "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
+                    self.exchange.target().shown(),
+                    self.replicas
+                )));
+            }
+            State::Failed { failure, .. } => return Err(failure.clone().into()),
+        })
+    }
+
+    /// Why the server has not answered for a while.
+    pub(in crate::store::redis) fn outage(&self) -> Option<&Failure> {
+        self.exchange.outage()
+    }
+
+    /// Begins to give back whatever the server may keep for this request; nothing is left to do
+    /// where it can't keep anything.
+    pub(in crate::store::redis) fn release(&mut self, now: Duration) -> Option<Release<'_>> {
+        if !self.negotiation.may_be_kept(self.exchange.is_open()) {
+            return None;
+        }
+        let call = Call::release(self.request.session, self.resources.clone());
+        let held = self.negotiation.held().cloned();
+        Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
+    }
+
+    /// A failure with the keys that it may be about.
+    pub(in crate::store::redis) fn with_keys(&self, failure: Failure) -> Failure {
+        failure.with_keys(|| self.exchange.setting().keyspace.shown(&self.resources))
+    }
+
+    fn send_all(&mut self, commands: Vec<Command>, now: Duration) {
+        commands.into_iter().for_each(|command| self.send(command, now));
+    }
+
+    fn send(&mut self, command: Command, now: Duration) {
+        let session = self.request.session;
+        let asked = Asked::Negotiation(command);
+        let is_renewal = |asked| matches!(asked, Asked::Negotiation(Command::Renew { .. }));
+        match command {
+            Command::Subscribe => {
+                let channel = self.exchange.setting().keyspace.channel(&self.resources[0], session);
+                self.exchange.act(Action::Subscribe(channel));
+            }
+            // The renewal in flight reports whatever has happened by now.
+            Command::Renew { .. } if self.exchange.in_flight().any(is_renewal) => {}
+            Command::Renew { subscribed } => {
+                self.exchange.call(asked, Call::renew(session, self.resources.clone(), subscribed), now);
+            }
+            Command::Acquire { place, subscribed } => {
+                self.exchange.call(asked, Call::acquire(&self.request, place, subscribed), now);
+            }
+            Command::Replicate(replicas) => {
+                // WAIT takes 0 for no limit.
+                let timeout = self.negotiation.replica_timeout(self.connect_timeout).as_millis().max(1);
+                let mut wait = redis::cmd("WAIT");
+                wait.arg(replicas).arg(u64::try_from(timeout).unwrap_or(u64::MAX));
+                self.exchange.command(asked, wait, now);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Failure> {
+        let Some(outcome) = self.exchange.on_reply(reply, now)? else { return Ok(()) };
+        match outcome {
+            Outcome::Reply { asked: Asked::Part(resource), reply, .. } => self.on_part(resource, reply, now),
+            Outcome::Redirect { asked: Asked::Part(_), redirect } => {
+                self.piecemeal.iter_mut().for_each(|piecemeal| piecemeal.moved(redirect.clone()));
+                self.on_part_done(now)
+            }
+            Outcome::TryAgain { asked: Asked::Part(_), .. } => self.on_part_done(now),
+            Outcome::Reply { asked: Asked::Negotiation(command), reply, sent } => {
+                self.on_answer(command, answer_of(reply), sent, now)
+            }
+            Outcome::Value { asked: Asked::Negotiation(command), value, sent } => {
+                self.on_answer(command, replicated(&value), sent, now)
+            }
+            Outcome::Redirect { redirect, .. } => self.exchange.follow(redirect),
+            Outcome::TryAgain { asked: Asked::Negotiation(Command::Renew { .. }), .. }
+                if self.negotiation.held().is_some() =>
+            {
+                self.renew_piecemeal(now);
+                Ok(())
+            }
+            Outcome::TryAgain { asked, call } => {
+                self.exchange.delay(asked, call, now);
+                Ok(())
+            }
+            Outcome::Reply { .. } | Outcome::Value { .. } => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        command: Command,
+        answer: Option<Answer>,
+        sent: Duration,
+        now: Duration,
+    ) -> Result<(), Failure> {
+        self.exchange.served();
+        self.piecemeal = None;
+        let commands = match answer {
+            Some(answer) => self.negotiation.on_answer(command, answer, sent, now),
+            None => Err(Unexpected),
+        };
+        let commands = commands.map_err(|Unexpected| self.exchange.failure(ErrorKind::UnexpectedReply))?;
+        self.send_all(commands, now);
+        Ok(())
+    }
+
+    /// Renews the resources one by one: until all keys are on one node, no script gets them
+    /// together.
+    fn renew_piecemeal(&mut self, now: Duration) {
+        let piecemeal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.resources.len(), now));
+        for resource in piecemeal.left() {
+            let name = self.resources[resource].clone();
+            let call = Call::renew_alone(self.request.session, name, self.terms.ttl);
+            self.exchange.call(Asked::Part(resource), call, now);
+        }
+    }
+
+    /// A node has replied about a key that it may or may not have.
+    fn on_part(&mut self, resource: usize, reply: Reply, now: Duration) -> Result<(), Failure> {
+        match (reply, &mut self.piecemeal) {
+            (Reply::Renewed(lease), Some(piecemeal)) => piecemeal.renewed(resource, Duration::from_micros(lease)),
+            (Reply::Renewed(_) | Reply::Unknown, _) => {}
+            _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+        }
+        self.on_part_done(now)
+    }
+
+    fn on_part_done(&mut self, now: Duration) -> Result<(), Failure> {
+        if self.exchange.in_flight().any(|asked| matches!(asked, Asked::Part(_))) {
+            return Ok(());
+        }
+        let Some(piecemeal) = &mut self.piecemeal else { return Ok(()) };
+        match (piecemeal.next(), self.negotiation.held()) {
+            (Next::Renewed { since, lease }, Some(grant)) => {
+                let answer = Answer::Granted { lease, tokens: grant.tokens.clone() };
+                self.on_answer(Command::Renew { subscribed: false }, Some(answer), since, now)
+            }
+            (Next::Redirect(redirect), _) => self.exchange.follow(redirect),
+            _ => Err(self.exchange.failure(ErrorKind::Migrating)),
+        }
+    }
+
+    fn on_subscribe_failed(&mut self, error: &ServerError) -> Result<(), Failure> {
+        // A holder does without: the next renewal tells of a break.
+        if self.negotiation.held().is_some() {
+            return Ok(());
+        }
+        match self.exchange.judge(error) {
+            Verdict::Failure(kind) => Err(self.exchange.failure(kind)),
+            Verdict::Redirect(redirect) => self.exchange.follow(redirect),
+            Verdict::NoScript | Verdict::TryAgain => Err(self.exchange.failure(ErrorKind::Closed(Stage::Used))),
+        }
+    }
+
+    fn on_failure(&mut self, failure: Failure, now: Duration) {
+        let failure = self.with_keys(failure);
+        let (retry, until) = match self.negotiation.state() {
+            State::Asking { until, .. } => (Retry::WhileUp, *until),
+            State::Held { .. } => (Retry::Always, Duration::MAX),
+            _ => (Retry::WhileDown, Duration::MAX),
+        };
+        let is_sent = self.exchange.is_open();
+        let is_final = !self.exchange.retries(retry, &failure);
+        if !is_final && now < until {
+            let pause = self.negotiation.retry_after(self.exchange.failures().saturating_add(1));
+            self.negotiation.on_disconnect(is_sent);
+            self.exchange.reconnect(failure, now.saturating_add(pause), Action::Close);
+            return;
+        }
+        // A server that refuses the login may still have carried out the request behind it.
+        let is_answered = self.exchange.in_flight().next().is_none()
+            || suggests_wrong_server(failure.kind(), &self.exchange.target().kind);
+        let failure = self.exchange.give_up(failure);
+        self.negotiation.on_failure(failure, is_sent && !(is_final && is_answered));
+    }
+
+    /// When the server has been silent for too long.
+    fn limit(&self) -> Option<Duration> {
+        if let State::Asking { until, .. } = self.negotiation.state() {
+            return Some(*until);
+        }
+        let timeout = self.negotiation.reply_timeout(self.connect_timeout);
+        self.exchange.oldest_sent().map(|sent| sent.saturating_add(timeout))
+    }
+}
+
+impl Conversation for HoldConversation {
+    fn on(&mut self, event: Event, now: Duration) {
+        let result = match event {
+            Event::Connecting(node) => {
+                self.exchange.on_connecting(node);
+                Ok(())
+            }
+            Event::Message => {
+                let commands = self.negotiation.on_message();
+                self.send_all(commands, now);
+                Ok(())
+            }
+            Event::Reply(reply) => self.on_reply(reply, now),
+            Event::SubscribeFailed(error) => self.on_subscribe_failed(&error),
+            Event::Failed(failure) | Event::TimedOut(failure) => Err(failure),
+            Event::Aside(_) => Ok(()),
+        };
+        if let Err(failure) = result {
+            self.on_failure(failure, now);
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.is_over() {
+            return;
+        }
+        if self.limit().is_some_and(|limit| limit <= now) {
+            return self.exchange.act(Action::ReportTimeout);
+        }
+        let commands = if self.exchange.open(now) {
+            self.negotiation.on_connect()
+        } else if !self.exchange.resume(now) && self.exchange.is_quiet() {
+            self.negotiation.tick(now)
+        } else {
+            return;
+        };
+        self.send_all(commands, now);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.exchange.next_action()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.is_over() {
+            return None;
+        }
+        let due = if self.exchange.is_quiet() { self.negotiation.due() } else { None };
+        [self.exchange.timeout(), due, self.limit()].into_iter().flatten().min()
+    }
+
+    fn is_over(&self) -> bool {
+        self.negotiation.is_over()
+    }
+}
+
+/// The answer that a script's reply is in the negotiation.
+fn answer_of(reply: Reply) -> Option<Answer> {
+    Some(match reply {
+        // This store grants nothing without a lease.
+        Reply::Granted { lease, tokens } => Answer::Granted { lease: Duration::from_micros(lease?), tokens },
+        Reply::Waiting { seq, position, next } => {
+            Answer::Waiting { place: seq, position, next: next.map(Duration::from_micros) }
+        }
+        Reply::Busy(obstructions) => Answer::Busy(obstructions),
+        Reply::Refused(refusal) => Answer::Refused(refusal),
+        Reply::Unknown => Answer::Unknown,
+        _ => return None,
+    })
+}
+
+/// The answer that the reply to WAIT is.
+fn replicated(value: &Value) -> Option<Answer> {
+    if let Value::Int(count) = value { u32::try_from(*count).ok().map(Answer::Replicated) } else { None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! A request in each of its states, event by event.
+
+use super::super::testing::*;
+use super::*;
+
+fn begin(url: &str, replicas: u32) -> HoldConversation {
+    HoldConversation::new(exchange(url), request(), terms(), replicas, CONNECT_TIMEOUT, START)
+}
+
+fn locating(url: &str) -> HoldConversation {
+    let mut conversation = begin(url, 0);
+    assert_eq!(at(&mut conversation, START), "open 0, acquire");
+    conversation
+}
+
+fn asking(url: &str) -> HoldConversation {
+    let mut conversation = locating(url);
+    assert_eq!(after(&mut conversation, Event::Connecting(node(1)), START), "");
+    conversation
+}
+
+fn waiting(url: &str) -> HoldConversation {
+    let mut conversation = asking(url);
+    assert_eq!(after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START), "subscribe, renew");
+    conversation
+}
+
+fn held(url: &str) -> HoldConversation {
+    let mut conversation = asking(url);
+    assert_eq!(after(&mut conversation, granted(), START), "");
+    conversation
+}
+
+fn renewing(url: &str) -> HoldConversation {
+    let mut conversation = held(url);
+    assert_eq!(at(&mut conversation, START + TTL / 3), "subscribe, renew");
+    conversation
+}
+
+fn standing(conversation: &HoldConversation) -> String {
+    match conversation.standing() {
+        Ok(Standing::Granted(_)) => "granted".to_owned(),
+        Ok(standing) => format!("{standing:?}").to_lowercase(),
+        Err(_) => "failed".to_owned(),
+    }
+}
+
+/// The columns are asking, waiting, holding, and holding with a renewal in flight: the actions at
+/// once and the standing.
+#[test]
+fn actions_and_standing_after_each_event_in_each_state() {
+    let states: [fn(&str) -> HoldConversation; 4] = [asking, waiting, held, renewing];
+    let start = |state: usize| if state == 3 { START + TTL / 3 } else { START };
+    let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
+    let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
+    let rows: Vec<(&str, Make, [(&str, &str); 4])> = vec![
+        ("message", || Event::Message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
+        (
+            "passing failure",
+            || failed(ErrorKind::Loading),
+            [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "lasting failure",
+            || failed(ErrorKind::NoPassword),
+            [("", "failed"), ("", "failed"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "server in another place",
+            || failed(ErrorKind::ReadOnly),
+            [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")],
+        ),
+        ("timeout", timed_out, [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")]),
+        (
+            "subscription refused",
+            || Event::SubscribeFailed(error("NOPERM channel")),
+            [("", "failed"), ("", "failed"), ("", "granted"), ("", "granted")],
+        ),
+        (
+            "subscription elsewhere",
+            || Event::SubscribeFailed(error("MOVED 1 :2")),
+            [(to_acquire, "asking"), (to_renew, "waiting"), ("", "granted"), ("", "granted")],
+        ),
+        (
+            "source wanted",
+            || error_reply("NOSCRIPT x"),
+            [
+                ("acquire source", "asking"),
+                ("renew source", "waiting"),
+                (renew, "granted"),
+                ("renew source", "granted"),
+            ],
+        ),
+        (
+            "redirect",
+            || error_reply("MOVED 1 :2"),
+            [(to_acquire, "asking"), (to_renew, "waiting"), (renew, "granted"), (to_renew, "granted")],
+        ),
+        (
+            "keys on their way",
+            || error_reply("TRYAGAIN x"),
+            [("", "asking"), ("", "waiting"), (renew, "granted"), ("renew alone, renew alone", "granted")],
+        ),
+        (
+            "more resources needed",
+            || reply(&["need", "c"]),
+            [("acquire", "asking"), ("renew", "waiting"), (renew, "granted"), ("renew", "granted")],
+        ),
+        ("grant", granted, [("", "granted"), ("", "granted"), (renew, "granted"), ("", "granted")]),
+        (
+            "unknown session",
+            || reply(&["unknown"]),
+            [("", "failed"), ("acquire", "waiting"), (renew, "granted"), ("", "lost")],
+        ),
+        (
+            "unexpected reply",
+            || reply(&["done"]),
+            [("", "failed"), ("", "failed"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "late reply",
+            || Event::Aside(Ok(Value::Nil)),
+            [("", "asking"), ("", "waiting"), ("", "granted"), ("", "granted")],
+        ),
+    ];
+    for (event_name, event, expected) in rows {
+        for (state, (actions, expected)) in expected.into_iter().enumerate() {
+            let mut conversation = states[state](CLUSTER);
+            let actual = after(&mut conversation, event(), start(state));
+            let actual = (actual, standing(&conversation));
+            assert_eq!(actual, (actions.to_owned(), expected.to_owned()), "{event_name} in state {state}");
+        }
+    }
+}
+
+/// The columns are a lookup that has not ended, and a connection over which the request has left.
+#[test]
+fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
+    let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
+    let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
+        ("no event", None, [false, true]),
+        ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
+        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),
+        ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
+        ("busy", Some(|| reply(&["busy"])), [false, false]),
+        ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
+    ];
+    for (event_name, event, expected) in rows {
+        for (state, expected) in expected.into_iter().enumerate() {
+            let is_reply = matches!(event.map(|event| event()), Some(Event::Reply(_)));
+            if state == 0 && is_reply {
+                continue;
+            }
+            let mut conversation = states[state](SINGLE);
+            if let Some(event) = event {
+                conversation.on(event(), START);
+            }
+            assert_eq!(conversation.release(START).is_some(), expected, "{event_name} in state {state}");
+        }
+    }
+}
+
+#[test]
+fn request_that_nobody_answers_is_given_up_after_the_connect_timeout() {
+    let mut conversation = asking(SINGLE);
+    let until = START + CONNECT_TIMEOUT;
+    assert_eq!(conversation.timeout(), Some(until));
+    assert_eq!(at(&mut conversation, until), "report timeout");
+    assert_eq!(after(&mut conversation, timed_out(), until), "");
+    assert_eq!(standing(&conversation), "failed");
+    assert!(conversation.is_over() && conversation.timeout().is_none());
+}
+
+#[test]
+fn silent_server_is_left_after_a_sixth_of_the_lease() {
+    let mut conversation = renewing(SINGLE);
+    let sent = START + TTL / 3;
+    let limit = sent + (TTL / 6).min(CONNECT_TIMEOUT);
+    assert_eq!(conversation.timeout(), Some(limit));
+    assert_eq!(at(&mut conversation, limit), "report timeout");
+    assert_eq!(after(&mut conversation, timed_out(), limit), "close, open 1, subscribe, renew");
+    assert_eq!(standing(&conversation), "granted");
+}
+
+#[test]
+fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
+    let mut conversation = held(SINGLE);
+    let mut pauses = Vec::new();
+    let mut now = START;
+    for _ in 0..4 {
+        conversation.on(failed(ErrorKind::Refused), now);
+        let at_next = conversation.timeout().unwrap();
+        pauses.push(at_next - now);
+        now = at_next;
+        at(&mut conversation, now);
+    }
+    assert_eq!(pauses, [0, 50, 100, 200].map(Duration::from_millis));
+    conversation.on(Event::Connecting(node(1)), now);
+    conversation.on(granted(), now);
+    assert!(conversation.outage().is_none());
+    conversation.on(failed(ErrorKind::Refused), now);
+    assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
+}
+
+#[test]
+fn only_one_renewal_is_in_flight() {
+    let mut conversation = waiting(SINGLE);
+    for _ in 0..2 {
+        assert_eq!(after(&mut conversation, Event::Message, START), "");
+    }
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
+    assert_eq!(after(&mut conversation, Event::Message, START), "renew");
+}
+
+/// Each resource is renewed where its key is, and the lease counts from the first renewal.
+#[test]
+fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
+    let mut conversation = renewing(CLUSTER);
+    let sent = START + TTL / 3;
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), sent), "renew alone, renew alone");
+    assert_eq!(after(&mut conversation, reply(&["renewed", "30000000"]), sent), "");
+    let later = sent + Duration::from_secs(1);
+    let reopened = "close, open h:2 asking, subscribe, renew";
+    assert_eq!(after(&mut conversation, error_reply("ASK 1 :2"), later), reopened);
+    conversation.on(Event::Connecting(node(2)), later);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), later), "renew alone", "one is left");
+    assert_eq!(after(&mut conversation, reply(&["renewed", "30000000"]), later), "");
+    let Ok(Standing::Granted(grant)) = conversation.standing() else { panic!("still held") };
+    assert_eq!(grant.deadline, Some(crate::lock::lease::Lease::new(TTL).deadline(sent)));
+}
+
+#[test]
+fn piece_that_no_node_has_is_retried_on_a_fresh_connection() {
+    let mut conversation = renewing(CLUSTER);
+    let sent = START + TTL / 3;
+    after(&mut conversation, error_reply("TRYAGAIN x"), sent);
+    assert_eq!(after(&mut conversation, reply(&["unknown"]), sent), "");
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), sent), "close, open 1, subscribe, renew");
+    assert_eq!(standing(&conversation), "granted", "unknown on one node proves nothing");
+}
+
+#[test]
+fn grant_without_enough_replicas_is_unavailable() {
+    let mut conversation = begin(SINGLE, 2);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    assert_eq!(standing(&conversation), "asking");
+    conversation.on(Event::Reply(Ok(Value::Int(1))), START);
+    let error = conversation.standing().unwrap_err().to_string();
+    assert!(error.starts_with("'redis://h:1': 1 of 2 replicas have the lock"), "{error}");
+    assert!(conversation.release(START).is_some());
+}

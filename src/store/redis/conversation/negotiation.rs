@@ -1,0 +1,351 @@
+//! What a session and its server say to each other about a lock, from the request to the end of the
+//! grant: which commands to send, when, and what the answers mean.
+//!
+//! Connections come and go, so every command may be sent twice. A request is known by its session,
+//! and an answer counts from the instant at which its command was sent.
+
+use std::time::Duration;
+
+use crate::lock::lease::Lease;
+use crate::lock::op::Refusal;
+use crate::lock::request::Terms;
+use crate::store::redis::failure::Failure;
+use crate::store::{Grant, Obstruction};
+
+/// How long a lock is held before its holder subscribes to its own channel. A break reaches a
+/// subscriber at once and others at the next renewal; most commands have ended before either.
+const SUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
+
+/// The pause between two waiters that look for an expired holder: the first in the queue finds it,
+/// and the others find it done.
+const STAGGER: Duration = Duration::from_millis(10);
+/// The longest such delay, for the last of a long queue.
+const STAGGER_MAX: Duration = Duration::from_secs(1);
+
+/// A command for the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Make the request, or ask how it stands.
+    Acquire {
+        /// The place that it had in the queue, 0 if none is known.
+        place: u64,
+        /// Whether this connection is subscribed to the session's channel.
+        subscribed: bool,
+    },
+    /// Subscribe to the session's channel.
+    Subscribe,
+    /// Show that the session is alive, and claim a grant.
+    Renew {
+        /// Whether this connection is subscribed to the session's channel.
+        subscribed: bool,
+    },
+    /// Wait until so many replicas have the grant.
+    Replicate(u32),
+}
+
+/// An answer of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The session holds the lock.
+    Granted {
+        /// How long the lease lasts from the instant at which the server was asked.
+        lease: Duration,
+        /// Its tokens, claim by claim.
+        tokens: Vec<u64>,
+    },
+    /// The session waits.
+    Waiting {
+        /// Its number in the queue, by which it finds its place again.
+        place: u64,
+        /// Its position in the queue of its first resource; the first is 1.
+        position: u32,
+        /// How long until a lease ends that may be in the way.
+        next: Option<Duration>,
+    },
+    /// The session would have to wait, and asked not to.
+    Busy(Vec<Obstruction>),
+    /// The request can never be granted.
+    Refused(Refusal),
+    /// The session neither holds nor waits.
+    Unknown,
+    /// So many replicas have the grant.
+    Replicated(u32),
+}
+
+/// An answer that no server of this version gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unexpected;
+
+/// How far the request got.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// The server has not answered yet.
+    Asking {
+        /// When to give up.
+        until: Duration,
+        /// Whether a connection failed over which the server may have got the request.
+        in_doubt: bool,
+    },
+    /// In the queue.
+    Waiting {
+        place: u64,
+        due: Duration,
+    },
+    /// Granted, but not yet known to enough replicas.
+    Replicating {
+        grant: Grant,
+        due: Duration,
+    },
+    /// Granted.
+    Held {
+        grant: Grant,
+        due: Duration,
+    },
+    /// Granted, but only so many replicas have it.
+    TooFewReplicas(u32),
+    Busy(Vec<Obstruction>),
+    Refused(Refusal),
+    /// Neither held nor in the queue any more.
+    Lost,
+    /// The server can't be used.
+    Failed {
+        failure: Failure,
+        /// Whether the server may hold or queue the request nevertheless.
+        may_be_kept: bool,
+    },
+}
+
+/// The conversation of one session about its request.
+#[derive(Debug)]
+pub(super) struct Negotiation {
+    /// The ttl of the request.
+    ttl: Duration,
+    /// The lease that the server stated last, or the requested one before it stated any.
+    lease: Lease,
+    /// The number of claims of the request. A grant has a token for each.
+    claims: usize,
+    heartbeat: Duration,
+    replicas: u32,
+    state: State,
+    /// Whether this connection is subscribed to the session's channel.
+    subscribed: bool,
+}
+
+impl Negotiation {
+    /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
+    /// not answer.
+    pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Duration) -> Self {
+        let ttl = Duration::from_micros(terms.ttl);
+        Self {
+            ttl,
+            lease: Lease::new(ttl),
+            claims,
+            heartbeat: Duration::from_micros(terms.heartbeat),
+            replicas,
+            state: State::Asking { until, in_doubt: false },
+            subscribed: false,
+        }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The grant, unless it is known to be lost.
+    fn grant(&self) -> Option<&Grant> {
+        match &self.state {
+            State::Replicating { grant, .. } | State::Held { grant, .. } => Some(grant),
+            _ => None,
+        }
+    }
+
+    /// The grant, if it counts.
+    pub(super) fn held(&self) -> Option<&Grant> {
+        if let State::Held { grant, .. } = &self.state { Some(grant) } else { None }
+    }
+
+    /// Whether no command follows any more.
+    pub(super) fn is_over(&self) -> bool {
+        match self.state {
+            State::Asking { .. } | State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => false,
+            State::TooFewReplicas(_) | State::Busy(_) | State::Refused(_) | State::Lost | State::Failed { .. } => true,
+        }
+    }
+
+    /// Whether the server may hold or queue something for this session. `is_sent` says whether
+    /// commands have left over the current connection.
+    pub(super) fn may_be_kept(&self, is_sent: bool) -> bool {
+        match self.state {
+            State::Asking { in_doubt, .. } => in_doubt || is_sent,
+            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => true,
+            State::TooFewReplicas(_) | State::Lost => true,
+            State::Busy(_) | State::Refused(_) => false,
+            State::Failed { may_be_kept, .. } => may_be_kept,
+        }
+    }
+
+    /// When the next command is due.
+    pub(super) fn due(&self) -> Option<Duration> {
+        match self.state {
+            State::Waiting { due, .. } | State::Replicating { due, .. } | State::Held { due, .. } => Some(due),
+            _ => None,
+        }
+    }
+
+    /// How long an answer may take before the connection is given up.
+    pub(super) fn reply_timeout(&self, connect_timeout: Duration) -> Duration {
+        match self.state {
+            State::Held { .. } => self.lease.patience().min(connect_timeout),
+            // The server answers after the replicas had their time, and its answer takes time too.
+            State::Replicating { .. } => self.replica_timeout(connect_timeout).saturating_mul(2),
+            _ => connect_timeout,
+        }
+    }
+
+    /// How long the replicas may take, so that the lease can still be renewed afterwards.
+    pub(super) fn replica_timeout(&self, connect_timeout: Duration) -> Duration {
+        self.lease.patience().min(connect_timeout)
+    }
+
+    /// The backoff before the next connection, after so many consecutive failures.
+    pub(super) fn retry_after(&self, failures: u32) -> Duration {
+        self.lease.retry_after(failures)
+    }
+
+    /// There is a new connection.
+    pub(super) fn on_connect(&mut self) -> Vec<Command> {
+        self.subscribed = false;
+        match self.state {
+            State::Asking { .. } => vec![self.acquire(0)],
+            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => self.subscribe_and_renew(),
+            _ => vec![],
+        }
+    }
+
+    /// A connection failed. `is_sent` says whether commands had left over it.
+    pub(super) fn on_disconnect(&mut self, is_sent: bool) {
+        if let State::Asking { in_doubt, .. } = &mut self.state {
+            *in_doubt |= is_sent;
+        }
+    }
+
+    /// The server can't be used. `is_sent` says whether it may have got the request over the
+    /// current connection.
+    pub(super) fn on_failure(&mut self, failure: Failure, is_sent: bool) {
+        let may_be_kept = self.may_be_kept(is_sent);
+        self.state = State::Failed { failure, may_be_kept };
+    }
+
+    /// A message came on the session's channel: the request was granted, or its grant broken.
+    pub(super) fn on_message(&mut self) -> Vec<Command> {
+        match self.state {
+            State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
+            _ => vec![],
+        }
+    }
+
+    /// The commands that are due at `now`, if no answer is awaited.
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Command> {
+        match self.state {
+            State::Held { due, .. } if due <= now && !self.subscribed => self.subscribe_and_renew(),
+            State::Waiting { due, .. } | State::Held { due, .. } if due <= now => vec![self.renew()],
+            _ => vec![],
+        }
+    }
+
+    /// The answer to a command that was sent at `sent` arrived at `now`.
+    ///
+    /// # Errors
+    /// The answer does not fit the command, or the request.
+    pub(super) fn on_answer(
+        &mut self,
+        command: Command,
+        answer: Answer,
+        sent: Duration,
+        now: Duration,
+    ) -> Result<Vec<Command>, Unexpected> {
+        if self.is_over() {
+            return Ok(vec![]);
+        }
+        Ok(match (command, answer) {
+            (_, Answer::Granted { tokens, .. }) if tokens.len() != self.claims => return Err(Unexpected),
+            // A lease shorter than the requested one belongs to an older grant, or to one that has
+            // to be claimed.
+            (Command::Acquire { .. }, Answer::Granted { lease, .. }) if lease < self.ttl => vec![self.renew()],
+            (Command::Acquire { .. } | Command::Renew { .. }, Answer::Granted { lease, tokens }) => {
+                self.granted(Lease::new(lease), tokens, sent, now)
+            }
+            (Command::Acquire { .. } | Command::Renew { .. }, Answer::Waiting { place, position, next }) => {
+                self.queued(place, position, next, now)
+            }
+            (Command::Acquire { .. }, Answer::Busy(listings)) => self.end(State::Busy(listings)),
+            (Command::Acquire { .. }, Answer::Refused(refusal)) => self.end(State::Refused(refusal)),
+            (Command::Renew { .. }, Answer::Unknown) => match self.state {
+                // The server took the silent session for dead. The session returns to its place.
+                State::Asking { .. } => vec![self.acquire(0)],
+                State::Waiting { place, .. } => vec![self.acquire(place)],
+                _ => self.end(State::Lost),
+            },
+            (Command::Replicate(wanted), Answer::Replicated(answered)) => match &self.state {
+                State::Replicating { grant, due } if answered >= wanted => {
+                    self.state = State::Held { grant: grant.clone(), due: *due };
+                    vec![]
+                }
+                State::Replicating { .. } => self.end(State::TooFewReplicas(answered)),
+                _ => vec![],
+            },
+            _ => return Err(Unexpected),
+        })
+    }
+
+    fn acquire(&self, place: u64) -> Command {
+        Command::Acquire { place, subscribed: self.subscribed }
+    }
+
+    fn renew(&self) -> Command {
+        Command::Renew { subscribed: self.subscribed }
+    }
+
+    fn subscribe_and_renew(&mut self) -> Vec<Command> {
+        self.subscribed = true;
+        vec![Command::Subscribe, self.renew()]
+    }
+
+    fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Command> {
+        if self.grant().is_some_and(|grant| grant.tokens != tokens) {
+            // The server returned to an earlier state and granted anew. Another session may have
+            // held the lock in between.
+            return self.end(State::Lost);
+        }
+        self.lease = lease;
+        let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)) };
+        let renew_at = self.lease.renew_at(sent);
+        let due = if self.subscribed { renew_at } else { renew_at.min(now.saturating_add(SUBSCRIBE_AFTER)) };
+        if self.replicas == 0 || self.held().is_some() {
+            self.state = State::Held { grant, due };
+            return vec![];
+        }
+        self.state = State::Replicating { grant, due };
+        vec![Command::Replicate(self.replicas)]
+    }
+
+    fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Duration) -> Vec<Command> {
+        if self.grant().is_some() {
+            // The server returned to an earlier state: it remembers the wait and not the grant.
+            return self.end(State::Lost);
+        }
+        let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
+        let beat = self.heartbeat / 3;
+        let pause = next.map_or(beat, |next| beat.min(next.saturating_add(stagger)));
+        self.state = State::Waiting { place, due: now.saturating_add(pause) };
+        if self.subscribed { vec![] } else { self.subscribe_and_renew() }
+    }
+
+    fn end(&mut self, state: State) -> Vec<Command> {
+        self.state = state;
+        vec![]
+    }
+}
+
+#[cfg(test)]
+mod tests;

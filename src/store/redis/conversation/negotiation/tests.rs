@@ -1,0 +1,349 @@
+//! The negotiation with a server that answers by hand, in virtual time.
+
+use super::*;
+use crate::store::redis::failure::ErrorKind;
+
+const TTL: Duration = Duration::from_secs(30);
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const START: Duration = Duration::from_secs(1_000);
+
+const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn negotiation(replicas: u32) -> Negotiation {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
+    let terms = Terms { ttl: micros(TTL), claim: 3_000_000, heartbeat: micros(HEARTBEAT) };
+    Negotiation::new(terms, 1, replicas, START + secs(5))
+}
+
+const FIRST: Command = Command::Acquire { place: 0, subscribed: false };
+const RENEW: Command = Command::Renew { subscribed: false };
+const BEAT: Command = Command::Renew { subscribed: true };
+
+fn granted() -> Answer {
+    granted_for(TTL)
+}
+
+fn granted_for(lease: Duration) -> Answer {
+    Answer::Granted { lease, tokens: vec![7] }
+}
+
+fn waiting(position: u32, next: Option<Duration>) -> Answer {
+    Answer::Waiting { place: 40 + u64::from(position), position, next }
+}
+
+/// What is said after an answer that fits.
+fn answered(
+    negotiation: &mut Negotiation,
+    command: Command,
+    answer: Answer,
+    sent: Duration,
+    now: Duration,
+) -> Vec<Command> {
+    negotiation.on_answer(command, answer, sent, now).expect("the answer fits")
+}
+
+fn deadline(negotiation: &Negotiation) -> Duration {
+    let grant = negotiation.held().expect("the request is granted");
+    assert_eq!(grant.tokens, [7]);
+    grant.deadline.expect("a lease has a deadline")
+}
+
+fn is_asking(negotiation: &Negotiation) -> bool {
+    matches!(negotiation.state(), State::Asking { .. })
+}
+
+fn is_waiting(negotiation: &Negotiation) -> bool {
+    matches!(negotiation.state(), State::Waiting { .. })
+}
+
+fn is_lost(negotiation: &Negotiation) -> bool {
+    matches!(negotiation.state(), State::Lost)
+}
+
+/// A negotiation whose request was granted at once.
+fn held() -> Negotiation {
+    let mut negotiation = negotiation(0);
+    assert_eq!(negotiation.on_connect(), [FIRST]);
+    assert_eq!(answered(&mut negotiation, FIRST, granted(), START, START), []);
+    negotiation
+}
+
+/// One that waits, subscribed, as the second in the queue.
+fn queued() -> Negotiation {
+    let mut negotiation = negotiation(0);
+    negotiation.on_connect();
+    assert_eq!(answered(&mut negotiation, FIRST, waiting(2, None), START, START), [Command::Subscribe, BEAT]);
+    assert_eq!(answered(&mut negotiation, BEAT, waiting(2, None), START, START), []);
+    negotiation
+}
+
+#[test]
+fn uncontended_request_is_one_command() {
+    let negotiation = held();
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
+    assert_eq!(negotiation.due(), Some(START + SUBSCRIBE_AFTER));
+}
+
+/// The deadline counts from the instant at which the renewal was sent; a late reply never extends
+/// it.
+#[test]
+fn a_late_answer_does_not_move_the_deadline() {
+    let mut negotiation = negotiation(0);
+    negotiation.on_connect();
+    answered(&mut negotiation, FIRST, granted(), START, START + secs(20));
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
+    answered(&mut negotiation, RENEW, granted(), START + secs(10), START + secs(25));
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(10)));
+}
+
+#[test]
+fn holder_subscribes_after_a_second_and_renews_at_each_third() {
+    let mut negotiation = held();
+    assert_eq!(negotiation.tick(START), []);
+    let at = START + SUBSCRIBE_AFTER;
+    assert_eq!(negotiation.tick(at), [Command::Subscribe, BEAT]);
+    answered(&mut negotiation, BEAT, granted(), at, at);
+    assert_eq!(negotiation.due(), Some(at + TTL / 3));
+    assert_eq!(negotiation.tick(at + TTL / 3), [BEAT]);
+}
+
+#[test]
+fn grant_from_the_queue_is_claimed_before_it_counts() {
+    let mut negotiation = queued();
+    assert!(is_waiting(&negotiation));
+    assert_eq!(negotiation.on_message(), [BEAT]);
+    assert!(is_waiting(&negotiation), "a message is a hint");
+    answered(&mut negotiation, BEAT, granted(), START + secs(9), START + secs(9));
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(9)));
+}
+
+/// The first reply was lost, so nobody knows when the server carried out the request, nor whether it
+/// granted the request from the queue since.
+#[test]
+fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
+    for lease in [secs(0), secs(3), TTL - secs(8)] {
+        let mut negotiation = negotiation(0);
+        assert_eq!(negotiation.on_connect(), [FIRST]);
+        assert_eq!(negotiation.on_connect(), [FIRST]);
+        let sent = START + secs(8);
+        assert_eq!(answered(&mut negotiation, FIRST, granted_for(lease), sent, sent), [RENEW]);
+        assert!(is_asking(&negotiation));
+        answered(&mut negotiation, RENEW, granted(), START + secs(9), START + secs(9));
+        assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(9)));
+    }
+}
+
+#[test]
+fn deadline_counts_the_lease_that_the_server_stated_not_the_ttl() {
+    let mut negotiation = held();
+    let sent = START + secs(10);
+    answered(&mut negotiation, RENEW, granted_for(secs(3)), sent, sent);
+    assert_eq!(deadline(&negotiation), Lease::new(secs(3)).deadline(sent));
+    assert_eq!(negotiation.due(), Some(sent + secs(1)), "the next renewal is at a third of the lease");
+    assert_eq!(negotiation.reply_timeout(secs(5)), Lease::new(secs(3)).patience());
+    answered(&mut negotiation, BEAT, granted(), sent + secs(1), sent + secs(1));
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(sent + secs(1)));
+}
+
+#[test]
+fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
+    for tokens in [vec![], vec![7, 8]] {
+        let mut negotiation = negotiation(0);
+        negotiation.on_connect();
+        let answer = Answer::Granted { lease: TTL, tokens };
+        assert_eq!(negotiation.on_answer(FIRST, answer.clone(), START, START), Err(Unexpected));
+        assert!(is_asking(&negotiation));
+        assert_eq!(queued().on_answer(BEAT, answer.clone(), START, START), Err(Unexpected));
+        assert_eq!(held().on_answer(RENEW, answer, START, START), Err(Unexpected));
+    }
+}
+
+#[test]
+fn answer_to_another_question_is_unexpected() {
+    for (command, answer) in [
+        (RENEW, Answer::Busy(Vec::new())),
+        (FIRST, Answer::Unknown),
+        (FIRST, Answer::Replicated(1)),
+        (Command::Replicate(1), granted()),
+    ] {
+        assert_eq!(negotiation(1).on_answer(command, answer, START, START), Err(Unexpected), "{command:?}");
+    }
+}
+
+#[test]
+fn waiter_taken_for_dead_returns_to_its_place() {
+    let mut negotiation = queued();
+    assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
+    let back = Command::Acquire { place: 42, subscribed: true };
+    assert_eq!(answered(&mut negotiation, BEAT, Answer::Unknown, START, START), [back]);
+    assert_eq!(answered(&mut negotiation, back, waiting(1, None), START, START), []);
+    assert!(is_waiting(&negotiation));
+}
+
+#[test]
+fn waiters_look_for_an_expired_holder_in_turn() {
+    let due_at = |position, next| {
+        let mut negotiation = queued();
+        answered(&mut negotiation, BEAT, waiting(position, next), START, START);
+        negotiation.due().unwrap() - START
+    };
+    assert_eq!(due_at(1, Some(secs(2))), secs(2));
+    assert_eq!(due_at(3, Some(secs(2))), secs(2) + STAGGER * 2);
+    assert_eq!(due_at(1_000_000, Some(secs(2))), secs(2) + STAGGER_MAX);
+    assert_eq!(due_at(1, Some(secs(60))), HEARTBEAT / 3, "and all show that they live");
+    assert_eq!(due_at(1, None), HEARTBEAT / 3);
+}
+
+#[test]
+fn hold_is_lost_when_the_server_does_not_know_it() {
+    for answer in [Answer::Unknown, waiting(1, None), Answer::Granted { lease: TTL, tokens: vec![8] }] {
+        let mut negotiation = held();
+        assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
+        assert!(is_lost(&negotiation));
+        assert_eq!(answered(&mut negotiation, RENEW, granted(), START, START), [], "and stays lost");
+        assert!(is_lost(&negotiation));
+        assert_eq!((negotiation.due(), negotiation.on_connect().len()), (None, 0));
+    }
+}
+
+#[test]
+fn message_makes_a_holder_renew_at_once() {
+    let mut negotiation = held();
+    assert_eq!(negotiation.on_message(), [RENEW]);
+}
+
+#[test]
+fn grant_counts_when_enough_replicas_have_it() {
+    for count in [1, 2] {
+        let mut negotiation = negotiation(2);
+        negotiation.on_connect();
+        assert_eq!(answered(&mut negotiation, FIRST, granted(), START, START), [Command::Replicate(2)]);
+        assert!(negotiation.held().is_none());
+        answered(&mut negotiation, Command::Replicate(2), Answer::Replicated(count), START, START);
+        if count == 2 {
+            assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
+        } else {
+            assert!(matches!(negotiation.state(), State::TooFewReplicas(1)) && negotiation.may_be_kept(true));
+        }
+    }
+}
+
+/// The server answers when the replicas have had their time, so it must be given more.
+#[test]
+fn replicas_have_less_time_than_the_server_that_waits_for_them() {
+    let mut negotiation = negotiation(1);
+    negotiation.on_connect();
+    answered(&mut negotiation, FIRST, granted(), START, START);
+    for (timeout, replicas) in [(secs(1), secs(1)), (secs(60), TTL / 6)] {
+        assert_eq!(negotiation.replica_timeout(timeout), replicas);
+        assert_eq!(negotiation.reply_timeout(timeout), replicas * 2);
+    }
+}
+
+#[test]
+fn renewal_waits_for_no_replica() {
+    let mut negotiation = negotiation(1);
+    negotiation.on_connect();
+    answered(&mut negotiation, FIRST, granted(), START, START);
+    answered(&mut negotiation, Command::Replicate(1), Answer::Replicated(1), START, START);
+    assert_eq!(answered(&mut negotiation, RENEW, granted(), START + secs(10), START + secs(10)), []);
+    assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(10)));
+}
+
+#[test]
+fn server_may_keep_a_request_from_its_sending_to_its_rejection() {
+    let mut negotiation = negotiation(0);
+    assert!(!negotiation.may_be_kept(false), "nothing was sent");
+    negotiation.on_connect();
+    assert!(negotiation.may_be_kept(true), "the request was sent");
+    answered(&mut negotiation, FIRST, Answer::Busy(Vec::new()), START, START);
+    assert!(!negotiation.may_be_kept(true) && negotiation.is_over());
+}
+
+#[test]
+fn request_that_left_over_a_lost_connection_stays_in_doubt() {
+    for (is_sent, expected) in [(false, false), (true, true)] {
+        let mut negotiation = negotiation(0);
+        negotiation.on_connect();
+        negotiation.on_disconnect(is_sent);
+        assert_eq!(negotiation.may_be_kept(false), expected);
+        negotiation.on_failure(ErrorKind::Refused.of("h"), false);
+        assert_eq!(negotiation.may_be_kept(false), expected);
+    }
+}
+
+/// Makes a negotiation in some state.
+type Begin = Box<dyn Fn() -> Negotiation>;
+
+/// Each row is a state; the columns are what a connection, a message, and the due instant lead to.
+#[test]
+fn commands_after_each_event_in_each_state() {
+    let replicating = || {
+        let mut negotiation = negotiation(1);
+        negotiation.on_connect();
+        answered(&mut negotiation, FIRST, granted(), START, START);
+        negotiation
+    };
+    let ended = |state: State| {
+        let mut negotiation = negotiation(0);
+        negotiation.state = state;
+        negotiation
+    };
+    let asking = || negotiation(0);
+    let failed = || State::Failed { failure: ErrorKind::Refused.of("h"), may_be_kept: true };
+    let both = vec![Command::Subscribe, BEAT];
+    let rows: Vec<(Begin, [Vec<Command>; 3])> = vec![
+        (Box::new(asking), [vec![FIRST], vec![], vec![]]),
+        (Box::new(queued), [both.clone(), vec![BEAT], vec![BEAT]]),
+        (Box::new(replicating), [both.clone(), vec![], vec![]]),
+        (Box::new(held), [both.clone(), vec![RENEW], both]),
+        (Box::new(move || ended(State::TooFewReplicas(0))), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::Busy(Vec::new()))), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::Lost)), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(failed())), [vec![], vec![], vec![]]),
+    ];
+    for (begin, expected) in rows {
+        let state = begin();
+        let state = state.state();
+        let commands = [begin().on_connect(), begin().on_message(), begin().tick(START + TTL)];
+        assert_eq!(commands, expected, "{state:?}");
+        assert_eq!(begin().tick(START), [], "{state:?}: not due yet");
+    }
+}
+
+/// Each row is a state; the columns are the answers to a renewal.
+#[test]
+fn state_after_each_answer_to_a_renewal() {
+    let name = |negotiation: &Negotiation| match negotiation.state() {
+        State::Asking { .. } => "asking",
+        State::Waiting { .. } => "waiting",
+        State::Replicating { .. } => "replicating",
+        State::Held { .. } => "held",
+        State::Lost => "lost",
+        _ => "ended",
+    };
+    let replicating = || {
+        let mut negotiation = negotiation(1);
+        negotiation.on_connect();
+        answered(&mut negotiation, FIRST, granted(), START, START);
+        negotiation
+    };
+    let anew = Answer::Granted { lease: TTL, tokens: vec![8] };
+    let rows: Vec<(Begin, [&str; 4])> = vec![
+        (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
+        (Box::new(queued), ["held", "held", "waiting", "waiting"]),
+        (Box::new(replicating), ["replicating", "lost", "lost", "lost"]),
+        (Box::new(held), ["held", "lost", "lost", "lost"]),
+    ];
+    for (begin, expected) in rows {
+        for (answer, expected) in [granted(), anew.clone(), waiting(1, None), Answer::Unknown].into_iter().zip(expected)
+        {
+            let mut negotiation = begin();
+            let before = name(&negotiation);
+            answered(&mut negotiation, RENEW, answer.clone(), START, START);
+            assert_eq!(name(&negotiation), expected, "{before}: {answer:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! One command or script call with its reply, over as many connections as it takes.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::exchange::{Asked, Exchange, Outcome};
+use super::retry::Retry;
+use crate::store::redis::codec::{Call, Reply};
+use crate::store::redis::failure::{ErrorKind, Failure};
+use crate::store::redis::interface::{Action, Conversation, Event};
+
+/// The pause before a server is asked again after a failure.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// A question, idempotent if it is a call.
+pub(in crate::store::redis) struct Question<'e> {
+    exchange: &'e mut Exchange,
+    text: Text,
+    retry: Retry,
+    /// When to give up.
+    until: Duration,
+    old: OldConnection,
+    /// The answer of the probe.
+    probed: Option<Value>,
+    result: Option<Result<Answer, Failure>>,
+    late: Option<Reply>,
+    in_doubt: bool,
+}
+
+/// What to send.
+enum Text {
+    Call(Box<Call>),
+    Commands { probe: Option<Cmd>, command: Cmd },
+}
+
+/// The answer to a question.
+#[derive(Debug, PartialEq)]
+pub(in crate::store::redis) enum Answer {
+    /// The reply of a script.
+    Reply(Reply),
+    /// The reply to a plain command.
+    Value(Value),
+}
+
+/// A connection that was open before the question. A firewall may have forgotten it without telling
+/// either end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OldConnection {
+    /// There is none, or it is trusted.
+    None,
+    /// The question went out on it. A fresh connection replaces it at `until`.
+    Open { until: Duration },
+    /// A fresh connection has replaced it. After so many replies it may still tell the answer.
+    Aside { earlier: usize },
+}
+
+impl<'e> Question<'e> {
+    /// Calls a script.
+    pub(in crate::store::redis) fn call(exchange: &'e mut Exchange, call: Call, retry: Retry, until: Duration) -> Self {
+        Self::new(exchange, Text::Call(Box::new(call)), retry, until)
+    }
+
+    /// Sends a command, and in the same write a probe before it, which the server may fail.
+    pub(in crate::store::redis) fn command(
+        exchange: &'e mut Exchange,
+        probe: Option<Cmd>,
+        command: Cmd,
+        until: Duration,
+    ) -> Self {
+        Self::new(exchange, Text::Commands { probe, command }, Retry::Never, until)
+    }
+
+    fn new(exchange: &'e mut Exchange, text: Text, retry: Retry, until: Duration) -> Self {
+        exchange.ignore_earlier();
+        exchange.served();
+        let (old, probed, result, late) = (OldConnection::None, None, None, None);
+        Self { exchange, text, retry, until, old, probed, result, late, in_doubt: false }
+    }
+
+    /// Replaces a connection that is already open by a fresh one at `until`.
+    pub(super) fn distrust_old_connection(&mut self, until: Duration) {
+        if !self.exchange.is_closed() {
+            self.old = OldConnection::Open { until };
+        }
+    }
+
+    /// The reply that came late on the old connection. A server that is only slow answers there
+    /// first.
+    pub(super) fn late_reply(&mut self) -> Option<Reply> {
+        self.late.take()
+    }
+
+    /// Whether the server may have carried out the question unseen, before the one that it
+    /// answered.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt || matches!(self.old, OldConnection::Aside { .. })
+    }
+
+    /// The answer of the probe and that of the question.
+    pub(in crate::store::redis) fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
+        match self.result {
+            Some(result) => result.map(|answer| (self.probed, answer)),
+            None => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+        }
+    }
+
+    /// When the current connection is given up.
+    fn deadline(&self) -> Duration {
+        if let OldConnection::Open { until } = self.old { until.min(self.until) } else { self.until }
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.exchange.in_flight().any(|asked| asked == Asked::Question)
+    }
+
+    fn ask(&mut self, now: Duration) {
+        match &self.text {
+            Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
+            Text::Commands { probe, command } => {
+                if let Some(probe) = probe {
+                    self.exchange.command(Asked::Probe, probe.clone(), now);
+                }
+                self.exchange.command(Asked::Question, command.clone(), now);
+            }
+        }
+    }
+
+    fn on_outcome(&mut self, outcome: Outcome, now: Duration) -> Result<(), Failure> {
+        match outcome {
+            Outcome::Reply { reply, .. } => self.end(Ok(Answer::Reply(reply))),
+            Outcome::Value { asked: Asked::Probe, value, .. } => self.probed = Some(value),
+            Outcome::Value { value, .. } => self.end(Ok(Answer::Value(value))),
+            Outcome::TryAgain { asked, call } => self.exchange.delay(asked, call, now),
+            Outcome::Redirect { redirect, .. } => {
+                self.old = OldConnection::None;
+                self.exchange.follow(redirect)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_failure(&mut self, failure: Failure, is_timeout: bool, now: Duration) {
+        let leave = match self.old {
+            OldConnection::Open { .. } if is_timeout => {
+                let earlier = self.exchange.in_flight().filter(|asked| *asked == Asked::Ignored).count();
+                self.old = OldConnection::Aside { earlier };
+                Action::SetAside
+            }
+            _ => {
+                self.in_doubt |= self.exchange.is_open() && self.is_in_flight();
+                if let OldConnection::Open { .. } = self.old {
+                    self.old = OldConnection::None;
+                }
+                Action::Close
+            }
+        };
+        if self.until <= now || !self.exchange.retries(self.retry, &failure) {
+            let failure = self.exchange.give_up(failure);
+            self.end(Err(failure));
+        } else {
+            self.exchange.reconnect(failure, now.saturating_add(RETRY_AFTER), leave);
+        }
+    }
+
+    fn end(&mut self, result: Result<Answer, Failure>) {
+        self.result = Some(result);
+        if let OldConnection::Aside { .. } = self.old {
+            self.exchange.act(Action::ReadAside);
+        }
+    }
+}
+
+impl Conversation for Question<'_> {
+    fn on(&mut self, event: Event, now: Duration) {
+        match (event, self.old) {
+            (Event::Aside(reply), OldConnection::Aside { earlier: 0 }) => {
+                // The script changed nothing if it failed.
+                self.late = reply.ok().and_then(|value| Reply::read(value).ok());
+                self.old = OldConnection::None;
+            }
+            (Event::Aside(_), OldConnection::Aside { earlier }) => {
+                self.old = OldConnection::Aside { earlier: earlier - 1 };
+            }
+            _ if self.is_over() => {}
+            (Event::Connecting(node), _) => self.exchange.on_connecting(node),
+            (Event::Reply(reply), _) => {
+                let outcome = self.exchange.on_reply(reply, now);
+                let done = outcome.and_then(|outcome| outcome.map_or(Ok(()), |outcome| self.on_outcome(outcome, now)));
+                if let Err(failure) = done {
+                    self.on_failure(failure, false, now);
+                }
+            }
+            (Event::Failed(failure), _) => self.on_failure(failure, false, now),
+            (Event::TimedOut(failure), _) => self.on_failure(failure, true, now),
+            (Event::Message | Event::SubscribeFailed(_) | Event::Aside(_), _) => {}
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.is_over() {
+            return;
+        }
+        if self.deadline() <= now {
+            return self.exchange.act(Action::ReportTimeout);
+        }
+        self.exchange.open(now);
+        if self.exchange.is_delayed() {
+            self.exchange.resume(now);
+        } else if !self.exchange.is_closed() && !self.is_in_flight() {
+            self.ask(now);
+        }
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.exchange.next_action()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.exchange.timeout().into_iter().chain([self.deadline()]).min()
+    }
+
+    fn is_over(&self) -> bool {
+        self.result.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! The release: how long it waits, over which connections, and what it found.
+
+use std::time::Duration;
+
+use super::exchange::Exchange;
+use super::question::{Answer, Question};
+use super::retry::Retry;
+use crate::store::redis::codec::{Call, Reply};
+use crate::store::redis::failure::Failure;
+use crate::store::{Grant, Released};
+
+/// How long a release waits for a server where nothing is held, most likely, and for an answer over
+/// a connection that was open before.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A release under way.
+pub(in crate::store::redis) struct Release<'e> {
+    /// The call of the script, for the transport to carry out.
+    pub(in crate::store::redis) question: Question<'e>,
+    held: Option<Grant>,
+    began: Duration,
+}
+
+impl<'e> Release<'e> {
+    /// Begins to release at `now`.
+    ///
+    /// When nothing is held, the release waits at most [`GOODBYE_LIMIT`]: a waiter without a
+    /// connection is passed over anyway. It does wait, since a server that finds the connection
+    /// closed when it answers the request may not read the release behind it.
+    pub(super) fn new(
+        exchange: &'e mut Exchange,
+        call: Call,
+        held: Option<Grant>,
+        connect_timeout: Duration,
+        now: Duration,
+    ) -> Self {
+        let left = deadline(held.as_ref()).saturating_sub(now);
+        let limit = left.max(GOODBYE_LIMIT).min(connect_timeout);
+        // A fresh connection has all of the time, however long the old one was silent.
+        let old_until = now.saturating_add(GOODBYE_LIMIT.min(connect_timeout));
+        let until = if exchange.is_closed() { now } else { old_until }.saturating_add(limit);
+        let mut question = Question::call(exchange, call, Retry::WhileDown, until);
+        question.distrust_old_connection(old_until);
+        Self { question, held, began: now }
+    }
+
+    /// What the release came to, once the conversation is over at `now`.
+    ///
+    /// # Errors
+    /// The server can't be used, and the lock is held until its lease ends.
+    pub(in crate::store::redis) fn result(mut self, now: Duration) -> Result<Released, Failure> {
+        let late = self.question.late_reply();
+        let in_doubt = self.question.is_in_doubt();
+        let reply = self.question.into_result().map(|(_, answer)| answer);
+        let deadline = deadline(self.held.as_ref());
+        match told(reply, late) {
+            Ok(reply) => Ok(judge(&reply, self.held.as_ref(), in_doubt, now < deadline)),
+            Err(_) if deadline <= self.began => Ok(Released::Done),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn deadline(held: Option<&Grant>) -> Duration {
+    held.and_then(|grant| grant.deadline).unwrap_or_default()
+}
+
+/// The reply that counts. A release that was sent before, over the old connection, tells what it
+/// found where the later one found nothing or failed.
+fn told(reply: Result<Answer, Failure>, late: Option<Reply>) -> Result<Answer, Failure> {
+    match (reply, late.filter(|late| !matches!(late, Reply::Need(_)))) {
+        (Err(_) | Ok(Answer::Reply(Reply::Unknown)), Some(late)) => Ok(Answer::Reply(late)),
+        (reply, _) => reply,
+    }
+}
+
+fn judge(reply: &Answer, held: Option<&Grant>, in_doubt: bool, is_in_time: bool) -> Released {
+    let is_lost = match (reply, held) {
+        // An earlier release may have been carried out unseen, and after the deadline the lease
+        // may have ended as it should.
+        (Answer::Reply(Reply::Unknown), Some(_)) => is_in_time && !in_doubt,
+        // The server returned to an earlier state, from which the session waits or was granted
+        // anew.
+        (Answer::Reply(Reply::Released(tokens)), Some(grant)) => *tokens != grant.tokens,
+        _ => false,
+    };
+    if is_lost { Released::Lost } else { Released::Done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::failure::ErrorKind;
+
+    fn reply(reply: Reply) -> Result<Answer, Failure> {
+        Ok(Answer::Reply(reply))
+    }
+
+    #[test]
+    fn unknown_session_means_loss_unless_another_release_may_have_run() {
+        let grant = Grant { tokens: vec![7], deadline: Some(Duration::from_secs(1)) };
+        let unknown = Answer::Reply(Reply::Unknown);
+        for (held, in_doubt, is_in_time, expected) in [
+            (Some(&grant), false, true, Released::Lost),
+            (Some(&grant), true, true, Released::Done),
+            (Some(&grant), false, false, Released::Done),
+            (Some(&grant), true, false, Released::Done),
+            (None, false, true, Released::Done),
+        ] {
+            assert_eq!(judge(&unknown, held, in_doubt, is_in_time), expected, "{held:?} {in_doubt} {is_in_time}");
+        }
+    }
+
+    #[test]
+    fn other_tokens_than_those_held_mean_loss() {
+        let grant = Grant { tokens: vec![7], deadline: Some(Duration::from_secs(1)) };
+        for (tokens, held, expected) in [
+            (vec![7], Some(&grant), Released::Done),
+            (vec![8], Some(&grant), Released::Lost),
+            (vec![0], Some(&grant), Released::Lost),
+            (vec![0], None, Released::Done),
+        ] {
+            let released = Answer::Reply(Reply::Released(tokens));
+            for in_doubt in [false, true] {
+                assert_eq!(judge(&released, held, in_doubt, true), expected, "{released:?} {in_doubt}");
+            }
+        }
+    }
+
+    #[test]
+    fn late_reply_counts_where_the_later_release_found_nothing_or_failed() {
+        let failure = ErrorKind::Refused.of("h");
+        let (held, other) = (Reply::Released(vec![7]), Reply::Released(vec![8]));
+        for (first, late, expected) in [
+            (reply(Reply::Unknown), Some(held.clone()), reply(held.clone())),
+            (Err(failure.clone()), Some(held.clone()), reply(held.clone())),
+            (reply(other.clone()), Some(held.clone()), reply(other)),
+            (reply(Reply::Unknown), Some(Reply::Need(Vec::new())), reply(Reply::Unknown)),
+            (Err(failure.clone()), Some(Reply::Need(Vec::new())), Err(failure.clone())),
+            (reply(Reply::Unknown), None, reply(Reply::Unknown)),
+            (Err(failure.clone()), None, Err(failure)),
+        ] {
+            assert_eq!(told(first, late), expected);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which failures are worth another try.
+
+use crate::store::redis::failure::ErrorKind;
+use crate::store::redis::target::Kind;
+
+/// How persistently an exchange retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum Retry {
+    /// Not at all.
+    Never,
+    /// While the failure may pass and does not suggest that the URL names the wrong server.
+    WhileUp,
+    /// While the failure may pass: this server has answered before, so it is the right one.
+    WhileDown,
+    /// After every failure: the lease of a holder decides when to stop.
+    Always,
+}
+
+impl Retry {
+    /// Whether to retry after a failure at a store of this kind.
+    pub(super) fn covers(self, failure: &ErrorKind, store: &Kind) -> bool {
+        match self {
+            Self::Never => false,
+            Self::WhileUp => failure.is_transient() && !suggests_wrong_server(failure, store),
+            Self::WhileDown => failure.is_transient(),
+            Self::Always => true,
+        }
+    }
+}
+
+/// Whether the failure suggests that the URL names the wrong server. Where the URL leads to several
+/// servers, another one may be right.
+pub(super) fn suggests_wrong_server(failure: &ErrorKind, store: &Kind) -> bool {
+    let suggests = matches!(
+        failure,
+        ErrorKind::Refused
+            | ErrorKind::NoSocket
+            | ErrorKind::Unresolved(_)
+            | ErrorKind::Unreachable(_)
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfMemory
+    );
+    suggests && *store == Kind::Single
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::failure::Stage;
+
+    /// The columns are WhileUp at a single server, WhileUp at several, and WhileDown at either.
+    #[test]
+    fn retries_depend_on_failure_persistence_and_store() {
+        use ErrorKind::*;
+        let text = String::new;
+        let (single, cluster) = (Kind::Single, Kind::Cluster);
+        let sentinel = Kind::Sentinel { master: text() };
+        for (failure, expected) in [
+            (Refused, [false, true, true]),
+            (NoSocket, [false, true, true]),
+            (Unresolved(text()), [false, true, true]),
+            (Unreachable(text()), [false, true, true]),
+            (ReadOnly, [false, true, true]),
+            (OutOfMemory, [false, true, true]),
+            (TimedOut(Stage::Used), [true, true, true]),
+            (Closed(Stage::Used), [true, true, true]),
+            (ConnectionFailed(text()), [true, true, true]),
+            (Loading, [true, true, true]),
+            (ClusterDown, [true, true, true]),
+            (Migrating, [true, true, true]),
+            (Busy, [true, true, true]),
+            (MasterDown, [true, true, true]),
+            (CannotSave, [true, true, true]),
+            (TooFewReplicas, [true, true, true]),
+            (TooManyClients, [true, true, true]),
+            (NotTheMaster, [true, true, true]),
+            (NotAllowed, [false, false, false]),
+            (NoPassword, [false, false, false]),
+            (TooOld, [false, false, false]),
+            (UnexpectedReply, [false, false, false]),
+            (ForeignValue(text()), [false, false, false]),
+            (Other(text()), [false, false, false]),
+        ] {
+            for store in [&sentinel, &cluster] {
+                assert_eq!(Retry::WhileUp.covers(&failure, store), expected[1], "{failure:?} {store:?}");
+            }
+            assert_eq!(Retry::WhileUp.covers(&failure, &single), expected[0], "{failure:?}");
+            for store in [&single, &sentinel, &cluster] {
+                assert_eq!(Retry::WhileDown.covers(&failure, store), expected[2], "{failure:?} {store:?}");
+                assert!(Retry::Always.covers(&failure, store), "{failure:?} {store:?}");
+                assert!(!Retry::Never.covers(&failure, store), "{failure:?} {store:?}");
+            }
+        }
+    }
+}

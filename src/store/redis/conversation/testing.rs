@@ -1,0 +1,153 @@
+//! What the tests of the conversations are made of: replies to take in, and actions as text.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, Value};
+
+use super::exchange::Exchange;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::store::redis::codec::{Setting, Wake};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::interface::{Action, Conversation, Event, Seek};
+use crate::store::redis::keys::Keyspace;
+use crate::store::redis::scripts;
+use crate::store::redis::target::{Node, Target};
+
+/// Makes an event, since an event can't be copied.
+pub(super) type Make = fn() -> Event;
+
+pub(super) const START: Duration = Duration::from_secs(1_000);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TTL: Duration = Duration::from_secs(30);
+
+pub(super) const SINGLE: &str = "redis://h:1";
+pub(super) const CLUSTER: &str = "redis+cluster://h:1";
+
+pub(super) fn exchange(url: &str) -> Exchange {
+    let target = Arc::new(Target::parse(url).unwrap().unwrap());
+    Exchange::new(target, Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None })
+}
+
+pub(super) fn node(port: u16) -> Node {
+    Node::Tcp { host: "h".to_owned(), port }
+}
+
+pub(super) fn resource(name: &str) -> Resource {
+    Resource::new(name).unwrap()
+}
+
+pub(super) fn terms() -> Terms {
+    Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 }
+}
+
+/// A request for two resources.
+pub(super) fn request() -> Request {
+    let claim = |name| Claim { resource: resource(name), mode: Mode::Write, span: Span::Whole, slots: None };
+    Request {
+        session: SessionId([1; 16]),
+        ancestors: Vec::new(),
+        claims: vec![claim("{t}a"), claim("{t}b")],
+        wait: true,
+        terms: Some(terms()),
+        process: Process::default(),
+    }
+}
+
+pub(super) fn reply(words: &[&str]) -> Event {
+    let value = |word: &&str| match word.parse() {
+        Ok(number) => Value::Int(number),
+        Err(_) => Value::BulkString(word.as_bytes().to_vec()),
+    };
+    Event::Reply(Ok(Value::Array(words.iter().map(value).collect())))
+}
+
+pub(super) fn granted() -> Event {
+    reply(&["granted", "30000000", "7", "8"])
+}
+
+pub(super) fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
+        Ok(Value::ServerError(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn error_reply(text: &str) -> Event {
+    Event::Reply(Err(error(text)))
+}
+
+pub(super) fn failure(kind: ErrorKind) -> Failure {
+    kind.of("redis://h:1")
+}
+
+pub(super) fn failed(kind: ErrorKind) -> Event {
+    Event::Failed(failure(kind))
+}
+
+pub(super) fn timed_out() -> Event {
+    Event::TimedOut(failure(ErrorKind::TimedOut(Stage::Used)))
+}
+
+/// Takes in an event, and gives what follows from it and from the time.
+pub(super) fn after(conversation: &mut impl Conversation, event: Event, now: Duration) -> String {
+    conversation.on(event, now);
+    at(conversation, now)
+}
+
+/// The actions that are due at an instant.
+pub(super) fn at(conversation: &mut impl Conversation, now: Duration) -> String {
+    let mut actions = drain(|| conversation.next_action());
+    conversation.tick(now);
+    actions.extend(drain(|| conversation.next_action()));
+    actions.join(", ")
+}
+
+pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
+    std::iter::from_fn(next).map(|action| described(&action)).collect()
+}
+
+fn described(action: &Action) -> String {
+    match action {
+        Action::Open(Seek::Start(attempt)) => format!("open {attempt}"),
+        Action::Open(Seek::Redirect(redirect)) if redirect.asking => format!("open {} asking", redirect.node),
+        Action::Open(Seek::Redirect(redirect)) => format!("open {}", redirect.node),
+        Action::Close => "close".to_owned(),
+        Action::Send(command) => sent(command),
+        Action::Subscribe(_) => "subscribe".to_owned(),
+        Action::ReportTimeout => "report timeout".to_owned(),
+        Action::SetAside => "set aside".to_owned(),
+        Action::ReadAside => "read aside".to_owned(),
+    }
+}
+
+/// The name of the script or command, with `source` for a script that is sent whole.
+fn sent(command: &Cmd) -> String {
+    let words = |command: &Cmd| -> Vec<Vec<u8>> {
+        let arguments = command.args_iter().map(|argument| match argument {
+            redis::Arg::Simple(bytes) => bytes.to_vec(),
+            _ => Vec::new(),
+        });
+        arguments.take(2).collect()
+    };
+    let begin = words(command);
+    let known = [
+        ("acquire", &scripts::ACQUIRE),
+        ("renew", &scripts::RENEW),
+        ("renew alone", &scripts::RENEW_ALONE),
+        ("release", &scripts::RELEASE),
+        ("inspect", &scripts::INSPECT),
+    ];
+    for (name, script) in known {
+        if begin == words(&script.evalsha(&[], &[])) {
+            return name.to_owned();
+        }
+        if begin == words(&script.eval(&[], &[])) {
+            return format!("{name} source");
+        }
+    }
+    String::from_utf8_lossy(&begin[0]).into_owned()
+}

@@ -1,0 +1,84 @@
+//! The interface between the two parts of this store: a [`Conversation`] decides, the transport acts.
+//!
+//! A conversation has no clock and no socket. It takes in each [`Event`] with the instant at which
+//! the event arrived, and hands out an [`Action`] for everything that has to happen.
+
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, Value};
+
+use super::failure::Failure;
+use super::target::Node;
+
+/// Decides what happens on a connection. All instants are on the clock of the transport.
+pub(super) trait Conversation {
+    /// Takes in an event that arrived at `now`.
+    fn on(&mut self, event: Event, now: Duration);
+
+    /// Takes in that the time is `now` and that no event is left.
+    fn tick(&mut self, now: Duration);
+
+    /// Hands out the next action, which the transport carries out before the next event.
+    fn next_action(&mut self) -> Option<Action>;
+
+    /// The instant at which [`tick`](Self::tick) is due even if no event arrives.
+    fn timeout(&self) -> Option<Duration>;
+
+    /// Whether the result is known, so that no further event matters.
+    fn is_over(&self) -> bool;
+}
+
+/// What the transport has to do.
+pub(super) enum Action {
+    /// Find a server and connect to it. [`Event::Connecting`] or [`Event::Failed`] follows.
+    Open(Seek),
+    /// Close the connection; nothing more arrives on it.
+    Close,
+    /// Send a command. Its reply arrives in the order of the commands.
+    Send(Cmd),
+    /// Subscribe to a channel. Only a failure is reported.
+    Subscribe(String),
+    /// Report with [`Event::TimedOut`] what the connection was waiting for.
+    ReportTimeout,
+    /// Close the connection to new commands and keep it for [`ReadAside`](Self::ReadAside).
+    SetAside,
+    /// Report as [`Event::Aside`] each reply that has arrived on the connection set aside.
+    ReadAside,
+}
+
+/// What the transport reports.
+pub(super) enum Event {
+    /// The address of the server is known, and commands leave for this node from now on.
+    Connecting(Node),
+    /// The reply to the oldest command without one.
+    Reply(Result<Value, ServerError>),
+    /// The same on the connection set aside.
+    Aside(Result<Value, ServerError>),
+    /// Somebody published in the channel.
+    Message,
+    /// The server refused the subscription.
+    SubscribeFailed(ServerError),
+    /// The connection failed.
+    Failed(Failure),
+    /// The answer to [`Action::ReportTimeout`].
+    TimedOut(Failure),
+}
+
+/// Which server to find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seek {
+    /// The server of the URL, or any node of the Cluster. Each attempt begins with another Sentinel
+    /// or node, so that a useless one is left behind.
+    Start(usize),
+    /// The node that a redirect names.
+    Redirect(Redirect),
+}
+
+/// Where in a Cluster the resources are, as MOVED and ASK tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    /// The node.
+    pub(super) node: Node,
+    /// Whether the slot still migrates, so that each command needs ASKING before it.
+    pub(super) asking: bool,
+}

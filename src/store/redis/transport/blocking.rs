@@ -1,0 +1,69 @@
+//! Waits for what the rest of the transport leaves to a poll loop.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::link::{Incoming, Link};
+use super::now;
+use super::route::Route;
+use crate::store::redis::failure::Failure;
+use crate::store::redis::interface::Conversation;
+
+/// Drives a conversation until it is over.
+pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Conversation) {
+    loop {
+        route.drive(conversation, now());
+        if conversation.is_over() {
+            return;
+        }
+        wait(route.descriptor(), conversation.timeout());
+    }
+}
+
+/// Asks one question on a link where nothing else was said, and waits for the reply.
+pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Duration) -> Result<Result<Value, ServerError>, Failure> {
+    link.send(question);
+    loop {
+        match link.advance()? {
+            Some(Incoming::Reply(reply)) => return Ok(reply),
+            Some(Incoming::Push(_)) => {}
+            None => wait_for(link, deadline)?,
+        }
+    }
+}
+
+/// Waits until the server has accepted the login.
+pub(super) fn log_in(link: &mut Link, deadline: Duration) -> Result<(), Failure> {
+    loop {
+        match link.advance()? {
+            None if link.is_logged_in() => return Ok(()),
+            None => wait_for(link, deadline)?,
+            Some(_) => {}
+        }
+    }
+}
+
+/// Waits until a link has something to do.
+pub(super) fn wait_for(link: &Link, deadline: Duration) -> Result<(), Failure> {
+    if deadline <= now() {
+        return Err(link.timeout_failure());
+    }
+    wait(Some(link.descriptor()), Some(deadline));
+    Ok(())
+}
+
+/// Waits until a descriptor is ready, or until an instant. It may return early: a signal ends the
+/// wait, and an error shows when the connection goes on.
+fn wait(descriptor: Option<(BorrowedFd<'_>, PollFlags)>, until: Option<Duration>) {
+    let mut polled: Vec<_> =
+        descriptor.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
+    // A time that the kernel can't express is longer than anybody waits.
+    let timeout = until.and_then(|until| Timespec::try_from(until.saturating_sub(now())).ok());
+    let _ = poll(&mut polled, timeout.as_ref());
+}
+
+#[cfg(test)]
+mod tests;

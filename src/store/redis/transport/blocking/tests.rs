@@ -1,0 +1,62 @@
+//! Blocking runs without a server: all that happens is the passing of time.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::store::redis::interface::{Action, Event, Seek};
+use crate::store::redis::target::Target;
+
+/// Opens one connection that nothing answers, and is over at an instant or with a failure.
+struct Waiting {
+    open: bool,
+    until: Duration,
+    is_over: bool,
+    has_failed: bool,
+}
+
+impl Conversation for Waiting {
+    fn on(&mut self, event: Event, _now: Duration) {
+        if let Event::Failed(_) = event {
+            (self.is_over, self.has_failed) = (true, true);
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        self.is_over |= self.until <= now;
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        std::mem::take(&mut self.open).then_some(Action::Open(Seek::Start(0)))
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(self.until)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+fn run_until(url: &str, open: bool, wait: Duration) -> Waiting {
+    let target = Target::parse(url).unwrap().unwrap();
+    let mut route = Route::new(Arc::new(target), Duration::from_secs(60), 1 << 20);
+    let mut conversation = Waiting { open, until: now() + wait, is_over: false, has_failed: false };
+    run(&mut route, &mut conversation);
+    conversation
+}
+
+#[test]
+fn run_returns_at_the_timeout_of_a_conversation_without_a_connection() {
+    let began = now();
+    let wait = Duration::from_millis(20);
+    assert!(!run_until("redis://127.0.0.1", false, wait).has_failed);
+    assert!(began + wait <= now());
+}
+
+#[test]
+fn run_reports_a_connection_that_fails_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("redis+unix://{}/nothing", dir.path().display());
+    assert!(run_until(&url, true, Duration::from_secs(60)).has_failed);
+}

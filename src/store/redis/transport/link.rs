@@ -1,0 +1,315 @@
+//! One connection that speaks the wire protocol: commands go out, replies and pushes come in.
+//! Nothing blocks; the poll loop waits.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use redis::{Cmd, Parser, PushKind, ServerError, Value};
+use rustix::event::PollFlags;
+
+use super::stream::{Received, Stream};
+use super::tls;
+use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::target::{Kind, Login, Node, Target};
+
+/// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
+
+/// The largest reply or push in bytes, unless [`Link::raise_reply_max`] allows more.
+const REPLY_MAX: usize = 1 << 20;
+
+/// The address of a server.
+pub(super) struct Address {
+    /// The node as the URL or a redirect names it.
+    pub(super) node: Node,
+    /// The addresses of its host, which are tried in turn.
+    pub(super) sockets: Vec<SocketAddr>,
+    /// The connection that the search has opened to it, if any.
+    pub(super) open: Option<Box<Link>>,
+}
+
+/// A connection to a server.
+pub(super) struct Link {
+    server: String,
+    stream: Stream,
+    parser: Parser,
+    inbox: Inbox,
+    /// The login steps whose replies are still to come. Nobody else sees these.
+    login: VecDeque<Step>,
+    /// Whether the server has answered.
+    is_used: bool,
+    /// Whether `advance` has read since it last gave `None`.
+    has_read: bool,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Incoming {
+    /// The reply to the oldest command without one.
+    Reply(Result<Value, ServerError>),
+    /// A push.
+    Push(Push),
+}
+
+/// A message that no command asked for, or the confirmation of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Push {
+    /// Somebody published in the channel.
+    Message { channel: Vec<u8> },
+    /// The subscription is confirmed; there is no other reply.
+    Subscribed { channel: Vec<u8> },
+    /// The subscription has ended: in a Cluster because the slot has moved.
+    Unsubscribed { channel: Vec<u8> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Auth,
+    Select,
+    /// A command that only a node of a Cluster accepts.
+    IsCluster,
+    /// The name of this client in the lists of the server.
+    Name,
+}
+
+/// The bytes that are received and not yet parsed.
+///
+/// The parser keeps the bytes of an incomplete value and resumes where it stopped. So a value in
+/// many pieces costs no more than one in a single piece.
+struct Inbox {
+    bytes: Vec<u8>,
+    taken: usize,
+    /// Whether the parser has taken all bytes.
+    ran_dry: bool,
+    first: Option<u8>,
+    /// How many bytes the parser has taken since the last complete value.
+    of_value: usize,
+    /// The limit for these.
+    value_max: usize,
+}
+
+impl Link {
+    /// Begins to connect and queues the login. The first write follows as soon as the kernel
+    /// allows.
+    pub(super) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
+        if let Some(link) = address.open {
+            return Ok(*link);
+        }
+        let mut link = Self::begin(target, &address)?;
+        link.log_in(&target.login);
+        if let Some(name) = &target.client_name {
+            link.first(Step::Name, redis::cmd("CLIENT").arg("SETNAME").arg(name));
+        }
+        if target.db != 0 {
+            link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
+        }
+        if target.kind == Kind::Cluster {
+            // Valkey answers other commands about slots without a Cluster too.
+            link.first(Step::IsCluster, redis::cmd("CLUSTER").arg("MYID"));
+        }
+        Ok(link)
+    }
+
+    /// Begins to connect to a Sentinel.
+    pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
+        let mut link = Self::begin(target, address)?;
+        link.log_in(&target.sentinel_login);
+        Ok(link)
+    }
+
+    fn begin(target: &Target, address: &Address) -> Result<Self, Failure> {
+        let server = target.shown_node(&address.node);
+        let stream =
+            tls::client(target, &address.node).and_then(|tls| Stream::open(&address.node, &address.sockets, tls));
+        Ok(Self {
+            stream: stream.map_err(|kind| kind.of(&server))?,
+            server,
+            parser: Parser::new(),
+            inbox: Inbox {
+                bytes: Vec::new(),
+                taken: 0,
+                ran_dry: false,
+                first: None,
+                of_value: 0,
+                value_max: REPLY_MAX,
+            },
+            login: VecDeque::new(),
+            is_used: false,
+            has_read: false,
+        })
+    }
+
+    fn log_in(&mut self, login: &Login) {
+        let Some(password) = &login.password else { return };
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = &login.username {
+            auth.arg(username);
+        }
+        self.first(Step::Auth, auth.arg(password.reveal()));
+    }
+
+    fn first(&mut self, step: Step, command: &Cmd) {
+        self.login.push_back(step);
+        self.queue(command);
+    }
+
+    fn queue(&mut self, command: &Cmd) {
+        command.write_packed_command(self.stream.outgoing());
+    }
+
+    /// Allows replies of up to `bytes`, if this is more than [`REPLY_MAX`].
+    pub(super) fn raise_reply_max(&mut self, bytes: usize) {
+        self.inbox.value_max = self.inbox.value_max.max(bytes);
+    }
+
+    /// The server as messages name it.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The descriptor and the events to poll for. An error or a hang-up counts too.
+    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+        self.stream.descriptor()
+    }
+
+    /// Queues a command. [`advance`](Self::advance) sends all queued commands in one write.
+    pub(super) fn send(&mut self, command: &Cmd) {
+        self.queue(command);
+    }
+
+    /// Writes and reads what is possible without waiting, and gives the next reply or push. `None`
+    /// means: poll the descriptor, which may be ready already.
+    ///
+    /// Between two `None`s the link reads once, and each read is bounded. So a peer that never
+    /// stops sending leaves the caller time for its signals and timers. Before `None`, the link
+    /// hands out everything that it has read.
+    pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
+        let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
+        loop {
+            while let Some(value) = self.parse()? {
+                if let Some(incoming) = self.sort(value)? {
+                    return Ok(Some(incoming));
+                }
+            }
+            // A command that was just written has no reply yet, and pushes keep the descriptor
+            // ready.
+            if std::mem::take(&mut self.has_read) || wrote {
+                return Ok(None);
+            }
+            match self.stream.read(&mut self.inbox.bytes).map_err(|kind| self.failure(kind))? {
+                Received::Bytes => self.has_read = true,
+                Received::Nothing => return Ok(None),
+                Received::End => return Err(self.failure(ErrorKind::Closed(self.stage()))),
+            }
+        }
+    }
+
+    fn parse(&mut self) -> Result<Option<Value>, Failure> {
+        self.inbox.ran_dry = false;
+        match self.parser.parse_value(&mut self.inbox) {
+            Ok(value) => {
+                self.inbox.of_value = 0;
+                Ok(Some(value))
+            }
+            Err(_) if self.inbox.is_over() => Err(self.failure(ErrorKind::ReplyTooLong)),
+            Err(_) if self.inbox.ran_dry => Ok(None),
+            Err(_) if self.inbox.first.is_some_and(|first| TLS_RECORDS.contains(&first)) => {
+                Err(self.failure(ErrorKind::IsTls))
+            }
+            Err(_) => Err(self.failure(ErrorKind::NotRedis)),
+        }
+    }
+
+    /// Takes the replies to the login out.
+    fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Failure> {
+        self.is_used = true;
+        let reply = match value {
+            Value::Push { kind, data } => return Ok(push(&kind, data).map(Incoming::Push)),
+            Value::ServerError(error) => Err(error),
+            value => Ok(value),
+        };
+        match (self.login.pop_front(), reply) {
+            (None, reply) => Ok(Some(Incoming::Reply(reply))),
+            (Some(_), Ok(_)) => Ok(None),
+            (Some(step), Err(error)) => match step.failed(&error) {
+                Some(kind) => Err(self.failure(kind)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Whether the server has accepted the login.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.login.is_empty()
+    }
+
+    /// The failure when no reply came in time.
+    pub(super) fn timeout_failure(&self) -> Failure {
+        self.failure(ErrorKind::TimedOut(self.stage()))
+    }
+
+    fn stage(&self) -> Stage {
+        if self.is_used { Stage::Used } else { self.stream.stage() }
+    }
+
+    fn failure(&self, kind: ErrorKind) -> Failure {
+        kind.of(&self.server)
+    }
+}
+
+impl Step {
+    /// The failure that an error reply to this step means, if any.
+    fn failed(self, error: &ServerError) -> Option<ErrorKind> {
+        match (self, ErrorKind::from_reply(error)) {
+            // The server may have repeated the password.
+            (Self::Auth, ErrorKind::Other(_)) => Some(ErrorKind::LoginFailed),
+            // Without the right to ask, the next command tells.
+            (Self::IsCluster, ErrorKind::NoRight(Right::Command(_))) => None,
+            // Other errors are about every client, such as too many of them.
+            (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
+            (_, kind) => Some(kind),
+        }
+    }
+}
+
+fn push(kind: &PushKind, data: Vec<Value>) -> Option<Push> {
+    let Some(Value::BulkString(channel)) = data.into_iter().next() else { return None };
+    match kind {
+        PushKind::Message | PushKind::SMessage => Some(Push::Message { channel }),
+        PushKind::Subscribe | PushKind::SSubscribe => Some(Push::Subscribed { channel }),
+        PushKind::Unsubscribe | PushKind::SUnsubscribe => Some(Push::Unsubscribed { channel }),
+        _ => None,
+    }
+}
+
+impl Inbox {
+    /// Whether the value that is being parsed exceeds the limit.
+    fn is_over(&self) -> bool {
+        self.of_value > self.value_max
+    }
+}
+
+impl Read for Inbox {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_over() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let rest = &self.bytes[self.taken..];
+        if rest.is_empty() {
+            self.bytes.clear();
+            self.taken = 0;
+            self.ran_dry = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.first.get_or_insert(rest[0]);
+        self.taken += count;
+        self.of_value += count;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;

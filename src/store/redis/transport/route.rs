@@ -1,0 +1,248 @@
+//! One connection to a server, from finding its address to its replies.
+//!
+//! Nothing here blocks, and nothing is sent twice: what was sent on a connection that broke is
+//! lost, and its [`Conversation`] decides what to send again.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ServerError, Value};
+use rustix::event::PollFlags;
+
+use super::link::{Address, Incoming, Link, Push};
+use super::locate::{Located, Lookup, locate};
+use super::now;
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::interface::{Action, Conversation, Event, Seek};
+use crate::store::redis::target::{Kind, Node, Target};
+
+/// A connection to one server, and perhaps an older one set aside.
+pub(in crate::store::redis) struct Route {
+    target: Arc<Target>,
+    /// How long finding the server may take.
+    limit: Duration,
+    /// The largest reply in bytes.
+    reply_max: usize,
+    connection: Connection,
+    aside: Connection,
+}
+
+/// A connection with what it still has to receive.
+#[derive(Default)]
+struct Connection {
+    state: State,
+    /// The node that is asked, or was asked last.
+    node: Option<Node>,
+    /// Whether each command needs ASKING before it.
+    asking: bool,
+    /// The commands that wait for the address of the server.
+    outbox: Vec<Cmd>,
+    expected: VecDeque<Expected>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Closed,
+    Locating(Lookup),
+    Open(Box<Link>),
+}
+
+/// What the next reply belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// A command of the conversation.
+    Command,
+    /// A command that the route added.
+    Added,
+    /// A subscription: a push confirms it, and only its failure is a reply.
+    Subscription,
+}
+
+impl Route {
+    pub(in crate::store::redis) fn new(target: Arc<Target>, limit: Duration, reply_max: usize) -> Self {
+        Self { target, limit, reply_max, connection: Connection::default(), aside: Connection::default() }
+    }
+
+    /// A route to the same server that has no connection yet.
+    pub(in crate::store::redis) fn another(&self, reply_max: usize) -> Self {
+        Self::new(Arc::clone(&self.target), self.limit, reply_max)
+    }
+
+    /// The descriptor to poll, if there is one.
+    pub(in crate::store::redis) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.connection.state {
+            State::Closed => None,
+            State::Locating(lookup) => Some(lookup.descriptor()),
+            State::Open(link) => Some(link.descriptor()),
+        }
+    }
+
+    /// Carries out what the conversation decides, and reports what arrives, until that would block
+    /// or the conversation is over.
+    pub(in crate::store::redis) fn drive(&mut self, conversation: &mut impl Conversation, now: Duration) {
+        loop {
+            while let Some(action) = conversation.next_action() {
+                self.perform(action, conversation, now);
+            }
+            if conversation.is_over() {
+                return;
+            }
+            match self.advance() {
+                Ok(Some(event)) => conversation.on(event, now),
+                Err(failure) => conversation.on(Event::Failed(failure), now),
+                Ok(None) => {
+                    conversation.tick(now);
+                    match conversation.next_action() {
+                        Some(action) => self.perform(action, conversation, now),
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Duration) {
+        match action {
+            Action::Open(seek) => match self.open(seek) {
+                Ok(Some(event)) => conversation.on(event, now),
+                Ok(None) => {}
+                Err(failure) => conversation.on(Event::Failed(failure), now),
+            },
+            Action::Close => self.connection.close(),
+            Action::Send(command) => {
+                self.connection.announce();
+                self.connection.send(command, Expected::Command);
+            }
+            Action::Subscribe(channel) => self.subscribe(&channel),
+            Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
+            Action::SetAside => self.aside = std::mem::take(&mut self.connection),
+            Action::ReadAside => {
+                // A link reads once between two `None`s, so the second round finds what is left.
+                for _ in 0..2 {
+                    while let Ok(Some(event)) = self.aside.advance(&self.target, self.reply_max) {
+                        if let Event::Reply(reply) = event {
+                            conversation.on(Event::Aside(reply), now);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, seek: Seek) -> Result<Option<Event>, Failure> {
+        self.connection.asking = matches!(&seek, Seek::Redirect(redirect) if redirect.asking);
+        // The lookup gives up first, since it knows best why it fails.
+        match locate(&self.target, seek, now().saturating_add(self.limit / 10 * 9))? {
+            Located::Ready(address) => self.connection.connect(&self.target, address, self.reply_max).map(Some),
+            Located::Pending(lookup) => {
+                self.connection.state = State::Locating(lookup);
+                Ok(None)
+            }
+        }
+    }
+
+    fn subscribe(&mut self, channel: &str) {
+        // RESP3 lets messages arrive between replies.
+        let mut hello = redis::cmd("HELLO");
+        hello.arg(3);
+        self.connection.send(hello, Expected::Added);
+        self.connection.announce();
+        let is_cluster = self.target.kind == Kind::Cluster;
+        let mut subscribe = redis::cmd(if is_cluster { "SSUBSCRIBE" } else { "SUBSCRIBE" });
+        subscribe.arg(channel);
+        self.connection.send(subscribe, Expected::Subscription);
+    }
+
+    fn advance(&mut self) -> Result<Option<Event>, Failure> {
+        self.connection.advance(&self.target, self.reply_max)
+    }
+
+    /// The failure when nothing arrived in time.
+    fn timeout_failure(&self) -> Failure {
+        match &self.connection.state {
+            State::Open(link) => link.timeout_failure(),
+            State::Locating(lookup) => lookup.timeout_failure(),
+            State::Closed => {
+                let node = self.connection.node.as_ref().unwrap_or(&self.target.nodes[0]);
+                ErrorKind::TimedOut(Stage::Connecting).of(&self.target.shown_node(node))
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn connect(&mut self, target: &Target, address: Address, reply_max: usize) -> Result<Event, Failure> {
+        let node = address.node.clone();
+        self.node = Some(node.clone());
+        let mut link = Link::open(target, address)?;
+        link.raise_reply_max(reply_max);
+        self.outbox.drain(..).for_each(|command| link.send(&command));
+        self.state = State::Open(Box::new(link));
+        Ok(Event::Connecting(node))
+    }
+
+    fn close(&mut self) {
+        self.state = State::Closed;
+        self.outbox.clear();
+        self.expected.clear();
+    }
+
+    fn announce(&mut self) {
+        if self.asking {
+            self.send(redis::cmd("ASKING"), Expected::Added);
+        }
+    }
+
+    fn send(&mut self, command: Cmd, expected: Expected) {
+        self.expected.push_back(expected);
+        match &mut self.state {
+            State::Open(link) => link.send(&command),
+            State::Closed | State::Locating(_) => self.outbox.push(command),
+        }
+    }
+
+    /// Does what is possible without waiting, and gives the next thing that arrived.
+    fn advance(&mut self, target: &Target, reply_max: usize) -> Result<Option<Event>, Failure> {
+        loop {
+            let link = match &mut self.state {
+                State::Closed => return Ok(None),
+                State::Locating(lookup) => match lookup.result() {
+                    None => return Ok(None),
+                    Some(address) => return self.connect(target, address?, reply_max).map(Some),
+                },
+                State::Open(link) => link,
+            };
+            match link.advance()? {
+                None => return Ok(None),
+                Some(Incoming::Push(Push::Message { .. })) => return Ok(Some(Event::Message)),
+                Some(Incoming::Push(Push::Subscribed { .. })) => {
+                    self.expected.pop_front();
+                }
+                // The slot has moved, and its publishers with it.
+                Some(Incoming::Push(Push::Unsubscribed { .. })) => {
+                    return Err(ErrorKind::Closed(Stage::Used).of(link.server()));
+                }
+                Some(Incoming::Reply(reply)) => {
+                    if let Some(event) = sort(self.expected.pop_front(), reply, link.server())? {
+                        return Ok(Some(event));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn sort(expected: Option<Expected>, reply: Result<Value, ServerError>, server: &str) -> Result<Option<Event>, Failure> {
+    match (expected, reply) {
+        (Some(Expected::Subscription), Err(error)) => Ok(Some(Event::SubscribeFailed(error))),
+        (Some(Expected::Added), Err(error)) => Err(ErrorKind::from_reply(&error).of(server)),
+        (Some(Expected::Added | Expected::Subscription), Ok(_)) => Ok(None),
+        (_, reply) => Ok(Some(Event::Reply(reply))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

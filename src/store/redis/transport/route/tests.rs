@@ -1,0 +1,167 @@
+//! A route against a server that the tests play themselves.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::redis::interface::Redirect;
+use crate::store::redis::transport::blocking;
+
+/// Hands out its actions, and takes in events until there are `expected`.
+struct Scripted {
+    actions: VecDeque<Action>,
+    events: Vec<Event>,
+    expected: usize,
+}
+
+impl Conversation for Scripted {
+    fn on(&mut self, event: Event, _now: Duration) {
+        self.events.push(event);
+    }
+
+    fn tick(&mut self, _now: Duration) {}
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        self.events.len() >= self.expected
+    }
+}
+
+struct Server {
+    /// Holds the socket.
+    _dir: TempDir,
+    listener: UnixListener,
+    route: Route,
+}
+
+impl Server {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let target = Target::parse(&format!("redis+unix://{}", path.display())).unwrap().unwrap();
+        let route = Route::new(Arc::new(target), Duration::from_secs(60), 1 << 20);
+        Self { _dir: dir, listener, route }
+    }
+
+    /// Carries out the actions until so many events have arrived.
+    fn run<const N: usize>(&mut self, actions: [Action; N], expected: usize) -> Vec<Event> {
+        let mut scripted = Scripted { actions: actions.into(), events: Vec::new(), expected };
+        blocking::run(&mut self.route, &mut scripted);
+        scripted.events
+    }
+
+    /// Opens a connection; each command needs ASKING if `asking`.
+    fn connect(&mut self, asking: bool) -> UnixStream {
+        let node = self.route.target.nodes[0].clone();
+        let seek = if asking { Seek::Redirect(Redirect { node, asking }) } else { Seek::Start(0) };
+        let events = self.run([Action::Open(seek)], 1);
+        assert!(matches!(events[..], [Event::Connecting(_)]));
+        self.listener.accept().unwrap().0
+    }
+}
+
+fn ping() -> Action {
+    Action::Send(redis::cmd("PING"))
+}
+
+fn read(stream: &mut UnixStream, commands: &[&[&str]]) {
+    let mut expected = String::new();
+    for command in commands {
+        expected += &format!("*{}\r\n", command.len());
+        command.iter().for_each(|word| expected += &format!("${}\r\n{word}\r\n", word.len()));
+    }
+    let mut bytes = vec![0; expected.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+}
+
+#[test]
+fn asking_goes_before_each_command_and_its_reply_is_not_reported() {
+    let mut server = Server::new();
+    let mut stream = server.connect(true);
+    stream.write_all(b"+OK\r\n+ONE\r\n+OK\r\n+TWO\r\n").unwrap();
+    let events = server.run([ping(), ping()], 2);
+    read(&mut stream, &[&["ASKING"], &["PING"], &["ASKING"], &["PING"]]);
+    let texts: Vec<_> = events.iter().map(|event| matches!(event, Event::Reply(Ok(_)))).collect();
+    assert_eq!(texts, [true, true]);
+}
+
+#[test]
+fn subscription_reports_only_its_messages_and_its_failure() {
+    let mut server = Server::new();
+    let mut stream = server.connect(false);
+    let confirmed = b"%0\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n>3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n";
+    stream.write_all(confirmed).unwrap();
+    let events = server.run([Action::Subscribe("c".to_owned())], 1);
+    read(&mut stream, &[&["HELLO", "3"], &["SUBSCRIBE", "c"]]);
+    assert!(matches!(events[..], [Event::Message]));
+    stream.write_all(b"%0\r\n-NOPERM no\r\n+PONG\r\n").unwrap();
+    let events = server.run([Action::Subscribe("c".to_owned()), ping()], 2);
+    assert!(matches!(events[..], [Event::SubscribeFailed(_), Event::Reply(Ok(_))]));
+}
+
+#[test]
+fn lost_subscription_and_failed_addition_are_failures() {
+    for sent in [&b"%0\r\n>3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"[..], b"-ERR unknown command 'HELLO'\r\n"] {
+        let mut server = Server::new();
+        let mut stream = server.connect(false);
+        stream.write_all(sent).unwrap();
+        let events = server.run([Action::Subscribe("c".to_owned())], 1);
+        assert!(matches!(events[..], [Event::Failed(_)]));
+    }
+}
+
+#[test]
+fn connection_set_aside_still_tells_its_replies() {
+    let mut server = Server::new();
+    let mut old = server.connect(false);
+    server.run([ping()], 0);
+    server.run([Action::SetAside], 0);
+    assert!(server.route.descriptor().is_none());
+    let mut new = server.connect(false);
+    new.write_all(b"+NEW\r\n").unwrap();
+    let events = server.run([ping()], 1);
+    assert!(matches!(events[..], [Event::Reply(Ok(_))]));
+    old.write_all(b"+OLD\r\n").unwrap();
+    let events = server.run([Action::ReadAside], 1);
+    assert!(matches!(events[..], [Event::Aside(Ok(_))]));
+}
+
+#[test]
+fn closed_connection_drops_what_was_to_be_sent() {
+    let mut server = Server::new();
+    let mut first = server.connect(false);
+    server.run([ping(), Action::Close], 0);
+    let mut bytes = Vec::new();
+    first.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"");
+    let mut second = server.connect(false);
+    second.write_all(b"+PONG\r\n").unwrap();
+    assert_eq!(server.run([ping()], 1).len(), 1);
+    read(&mut second, &[&["PING"]]);
+}
+
+#[test]
+fn timeout_names_the_stage_of_the_connection() {
+    let mut server = Server::new();
+    let stage = |events: Vec<Event>| match &events[..] {
+        [Event::TimedOut(failure)] => failure.kind().clone(),
+        _ => panic!("a timeout is reported"),
+    };
+    let report = || [Action::ReportTimeout];
+    assert_eq!(stage(server.run(report(), 1)), ErrorKind::TimedOut(Stage::Connecting));
+    let mut stream = server.connect(false);
+    stream.write_all(b"+PONG\r\n").unwrap();
+    server.run([ping()], 1);
+    assert_eq!(stage(server.run(report(), 1)), ErrorKind::TimedOut(Stage::Used));
+}
