@@ -11,6 +11,7 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
+//! | [`clock`] | the clock of the holder's machine |
 //! | [`exit`] | the exit codes |
 //! | `words` | formats and sanitises text |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
@@ -24,6 +25,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod cli;
+pub mod clock;
 pub mod exit;
 pub mod lock;
 pub mod store;

@@ -1,13 +1,14 @@
 //! The arithmetic of leases: until when a holder may rely on its grant, and when it renews.
 //!
-//! Instants are given as the time since the start of one clock of the holder's machine, which runs through suspend. The
-//! store counts a lease from the instant at which it carries out a renewal, the holder from the earlier one at which it
-//! sent that renewal, and it stops a margin early, since two clocks don't run equally fast. So the deadline comes
-//! before the expiry, however late the reply is; when it came is nothing that is asked here.
+//! All instants are those of the holder's machine. The store counts a lease from the instant at
+//! which it executes a renewal. The holder counts from the earlier instant at which it sent that
+//! renewal, and it stops a margin early because two clocks differ in their rates. So the deadline
+//! precedes the expiry, however late the reply arrives.
 
 use std::time::Duration;
 
 use super::request::{Micros, Terms};
+use crate::clock::Boottime;
 
 /// How long a grant to a waiter lives until that waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);
@@ -50,14 +51,14 @@ impl Lease {
     /// The instant by which the command must be gone, where the last renewal that the store confirmed was sent at
     /// `sent`.
     #[must_use]
-    pub fn deadline(self, sent: Duration) -> Duration {
-        sent.saturating_add(self.ttl - self.margin())
+    pub fn deadline(self, sent: Boottime) -> Boottime {
+        sent + (self.ttl - self.margin())
     }
 
     /// When to renew again, after a renewal that was sent at `sent`.
     #[must_use]
-    pub fn renew_at(self, sent: Duration) -> Duration {
-        sent.saturating_add(self.ttl / 3)
+    pub fn renew_at(self, sent: Boottime) -> Boottime {
+        sent + self.ttl / 3
     }
 
     /// How long the answer to a renewal may take before it is tried over another connection: there is time for two, with what is then
@@ -81,8 +82,8 @@ impl Lease {
 
 /// When a command that needs `grace` to end must be asked to, so that it is gone by the deadline.
 #[must_use]
-pub fn terminate_at(deadline: Duration, grace: Duration) -> Duration {
-    deadline.saturating_sub(grace)
+pub fn terminate_at(deadline: Boottime, grace: Duration) -> Boottime {
+    deadline - grace
 }
 
 fn micros(length: Duration) -> Micros {
@@ -99,6 +100,10 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn at(millis: u64) -> Boottime {
+        Boottime::since_boot(ms(millis))
+    }
+
     #[test]
     fn the_margin_is_two_percent_within_its_limits() {
         for (ttl, margin) in [(100, 10), (500, 50), (1_000, 50), (2_500, 50), (5_000, 100), (30_000, 600)] {
@@ -109,9 +114,9 @@ mod tests {
     #[test]
     fn a_lease_of_thirty_seconds_is_renewed_every_ten() {
         let lease = Lease::new(ms(30_000));
-        assert_eq!(lease.renew_at(ms(1_000)), ms(11_000));
-        assert_eq!(lease.deadline(ms(1_000)), ms(30_400));
-        assert_eq!(terminate_at(ms(30_400), ms(5_000)), ms(25_400));
+        assert_eq!(lease.renew_at(at(1_000)), at(11_000));
+        assert_eq!(lease.deadline(at(1_000)), at(30_400));
+        assert_eq!(terminate_at(at(30_400), ms(5_000)), at(25_400));
     }
 
     #[test]
@@ -142,29 +147,29 @@ mod tests {
         #[test]
         fn the_deadline_comes_before_the_expiry(ttl in ttls(), sent: u32, on_the_way: u32) {
             let lease = Lease::new(ttl);
-            let expiry = ms(sent.into()) + ms(on_the_way.into()) + ttl;
-            prop_assert!(lease.deadline(ms(sent.into())) < expiry);
+            let expiry = at(sent.into()) + ms(on_the_way.into()) + ttl;
+            prop_assert!(lease.deadline(at(sent.into())) < expiry);
         }
 
         /// A fast clock at the store is what the margin is for: up to two in a hundred.
         #[test]
         fn a_store_with_a_clock_two_percent_fast_is_not_earlier(ttl in ttls(), sent: u32) {
-            let deadline = Lease::new(ttl).deadline(ms(sent.into()));
-            prop_assert!(deadline <= ms(sent.into()) + ttl.mul_f64(0.98));
-            prop_assert!(deadline >= ms(sent.into()) + ttl.mul_f64(0.9));
+            let deadline = Lease::new(ttl).deadline(at(sent.into()));
+            prop_assert!(deadline <= at(sent.into()) + ttl.mul_f64(0.98));
+            prop_assert!(deadline >= at(sent.into()) + ttl.mul_f64(0.9));
         }
 
         /// A late reply never extends it: of two renewals the one sent later has the later
         /// deadline, whichever is answered first.
         #[test]
         fn only_the_instant_of_sending_moves_the_deadline(ttl in ttls(), first: u32, later: u32) {
-            let deadline = |sent: u32| Lease::new(ttl).deadline(ms(sent.into()));
+            let deadline = |sent: u32| Lease::new(ttl).deadline(at(sent.into()));
             prop_assert_eq!(first.cmp(&later), deadline(first).cmp(&deadline(later)));
         }
 
         #[test]
         fn nobody_is_asked_to_end_before_the_lease_is_to_be_renewed(ttl in ttls(), sent: u32, part in 0.0..=1.0_f64) {
-            let (lease, sent) = (Lease::new(ttl), ms(sent.into()));
+            let (lease, sent) = (Lease::new(ttl), at(sent.into()));
             let terminate = terminate_at(lease.deadline(sent), (ttl / 3).mul_f64(part).min(ttl / 3));
             prop_assert!(terminate >= lease.renew_at(sent));
             prop_assert!(terminate <= lease.deadline(sent));
@@ -174,7 +179,7 @@ mod tests {
         #[test]
         fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), took in 0_u64..50) {
             let lease = Lease::new(ttl);
-            let mut left = lease.deadline(Duration::ZERO) - lease.renew_at(Duration::ZERO);
+            let mut left = lease.deadline(at(0)) - lease.renew_at(at(0));
             let mut failures = 0;
             while left > Duration::ZERO {
                 failures += 1;

@@ -3,13 +3,12 @@
 //! A store is [`crate::lock::table::LockTable`] in a place that many processes reach. It adds what
 //! the model leaves out: who is alive, waking those who wait, and the time.
 
+use rustix::event::PollFlags;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
-use rustix::event::PollFlags;
-
+use crate::clock::Boottime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::records::Session;
@@ -74,9 +73,9 @@ pub enum Standing {
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
-    /// The instant, as [`Handle::timeout`] gives it, by which the command must be gone unless the
-    /// lease is renewed; each renewal moves it. `None` where a hold lives as long as its process.
-    pub deadline: Option<Duration>,
+    /// The instant by which the command must be gone unless the lease is renewed; each renewal
+    /// moves it. `None` where a hold lives as long as its process.
+    pub deadline: Option<Boottime>,
 }
 
 /// Who holds and who waits for a resource of a request: all of them, or as many as tell why it
@@ -181,9 +180,9 @@ pub trait Handle {
     /// always does.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The instant at which [`Handle::check`] is wanted even if no descriptor is ready, on the clock
-    /// that runs through suspend (`CLOCK_BOOTTIME`). Each check moves it on.
-    fn timeout(&self) -> Option<Duration>;
+    /// The instant at which [`Handle::check`] is wanted even if no descriptor is ready. Each check
+    /// moves it on.
+    fn timeout(&self) -> Option<Boottime>;
 
     /// How the request stands now. It never waits, and does on the way what keeps the request
     /// alive.

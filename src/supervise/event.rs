@@ -3,10 +3,9 @@
 //! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is
 //! [`super::run`]'s.
 
-use std::time::Duration;
-
 use rustix::process::Signal as Kernel;
 
+use crate::clock::Boottime;
 use crate::exit;
 
 /// A signal that rlock receives on behalf of its command.
@@ -152,7 +151,7 @@ pub(crate) enum Event {
     Granted {
         /// When the command must be gone unless the lease is renewed; `None` where there is no
         /// lease.
-        deadline: Option<Duration>,
+        deadline: Option<Boottime>,
     },
     /// The store says: neither granted nor queued, now or ever; the exit code that says why.
     Denied(u8),

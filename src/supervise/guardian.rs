@@ -13,7 +13,7 @@
 //!
 //! A guardian starts as a process that shares rlock's memory and descriptors, because copying them
 //! costs more than everything else that rlock adds to a command's start. While they are shared, the
-//! guardian makes only system calls. When rlock has ended or after [`SHARED_LIMIT`], the guardian
+//! guardian makes only system calls. When rlock has ended or after `SHARED_LIMIT`, the guardian
 //! executes rlock's program again, as [`program`]. It then has memory of its own, and the OOM
 //! killer, which ends all processes that share memory, can end rlock without its guardian.
 //!

@@ -8,6 +8,7 @@ use std::time::Duration;
 use self::running::{LastTime, Running, Starting, Stopping, end_as_lost, leaving};
 use self::waiting::{Wait, giving_up, requesting};
 use super::event::{Action, Event, Group, Sender, Signal};
+use crate::clock::Boottime;
 use crate::lock::lease;
 
 mod running;
@@ -167,8 +168,6 @@ impl Next {
 ///   Nothing is started after a signal between grant and start, or with a lease that may not last.
 /// - When [`next_timeout`](Self::next_timeout) has passed the caller sends [`Event::Tick`]. An
 ///   early one does no harm.
-/// - `now` and the timeouts are instants of one clock that runs through suspend, given as the time
-///   since its start.
 /// - After [`Action::Exit`] or [`Action::ExitBy`] no action follows, whatever happens.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -183,7 +182,7 @@ impl Machine {
     }
 
     /// Takes in what happened at `now` and returns the actions that follow, in order.
-    pub(crate) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+    pub(crate) fn on(&mut self, event: Event, now: Boottime) -> Vec<Action> {
         let settings = &self.settings;
         let next = match &mut self.state {
             State::Requesting => requesting(event, now, settings),
@@ -212,7 +211,7 @@ impl Machine {
     }
 
     /// The instant at which the machine wants [`Event::Tick`], if any.
-    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+    pub(crate) fn next_timeout(&self) -> Option<Boottime> {
         match &self.state {
             State::Waiting(wait) => wait.next_timeout(),
             State::Starting(Starting { deadline }) | State::Running(Running { deadline, .. }) => {
@@ -230,19 +229,19 @@ impl Machine {
 
     /// How long the start of the command may take. The second half of the time until the command
     /// would have to end is left for the renewal.
-    pub(crate) fn start_limit(&self, now: Duration) -> Duration {
+    pub(crate) fn start_limit(&self, now: Boottime) -> Duration {
         let State::Starting(Starting { deadline }) = self.state else { return START_LIMIT };
-        let left = terminate_at(deadline, &self.settings).map(|at| at.saturating_sub(now) / 2);
+        let left = terminate_at(deadline, &self.settings).map(|at| (at - now) / 2);
         left.map_or(START_LIMIT, |left| left.clamp(START_LIMIT_LEAST, START_LIMIT))
     }
 }
 
 /// When to ask the command to end for the sake of a deadline.
-fn terminate_at(deadline: Option<Duration>, settings: &Settings) -> Option<Duration> {
+fn terminate_at(deadline: Option<Boottime>, settings: &Settings) -> Option<Boottime> {
     deadline.map(|deadline| lease::terminate_at(deadline, settings.grace))
 }
 
-fn is_over(instant: Option<Duration>, now: Duration) -> bool {
+fn is_over(instant: Option<Boottime>, now: Boottime) -> bool {
     instant.is_some_and(|instant| instant <= now)
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use super::child::CommandSpec;
 use super::child::{self, Change, Child};
@@ -18,6 +17,7 @@ use super::event::{Action, Consequence, Event, Group};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
 use super::terminal::{StatusLine, group_for_command};
+use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
@@ -171,7 +171,7 @@ where
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let timer = self.machine.next_timeout().into_iter().chain(asking).min();
-        let left = timer.map(|at| at.saturating_sub(now()));
+        let left = timer.map(|at| at - Boottime::now());
         let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
         // A time that the kernel can't express is longer than anybody waits.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
@@ -180,7 +180,7 @@ where
             Err(rustix::io::Errno::INTR) => false,
             Err(error) => return Err(error).context("cannot wait for signals and the store"),
         };
-        Ok(store_spoke || asking.is_some_and(|at| at <= now()))
+        Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 
     /// Tells the machine of the signals that have come; says whether the command is to be looked
@@ -267,7 +267,7 @@ where
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
-        for action in self.machine.on(event, now()) {
+        for action in self.machine.on(event, Boottime::now()) {
             self.perform(action)?;
         }
         Ok(())
@@ -348,7 +348,7 @@ where
         if !self.machine.may_start() {
             return Ok(());
         }
-        let limit = self.machine.start_limit(now());
+        let limit = self.machine.start_limit(Boottime::now());
         match Child::start(&self.command, &environment, self.group, &self.signals, &self.handle.kept(), limit) {
             Ok(child) => {
                 self.child = Some(child);
@@ -428,11 +428,6 @@ fn outcome(consequence: Consequence) -> &'static str {
         Consequence::Stopped => messages::STOPPED,
         Consequence::EndedLate => messages::ENDED_LATE,
     }
-}
-
-/// The time since the start of the machine, suspend included.
-fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::beacon::{self, Beacon};
 use super::gate::Patience;
 use super::{Embedded, Error};
+use crate::clock::Boottime;
 use crate::lock::op::{Op, Reply};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
@@ -41,8 +41,8 @@ pub(super) struct EmbeddedHandle {
     /// The beacons of holders that a line on the terminal may name: the line is to follow them,
     /// though others stand between.
     shown: Vec<OwnedFd>,
-    /// Since when the lock can't be had, on the clock that runs through suspend.
-    stuck_since: Option<Duration>,
+    /// Since when the lock can't be had.
+    stuck_since: Option<Boottime>,
     /// When the lock file was changed last, as seen then: others may be served meanwhile.
     progress: Option<(i64, i64)>,
 }
@@ -98,7 +98,7 @@ impl EmbeddedHandle {
                 // A crowd that is served one by one is no trouble.
                 let progress = self.store.directory.last_change();
                 if self.stuck_since.is_none() || self.progress != progress {
-                    self.stuck_since = Some(now());
+                    self.stuck_since = Some(Boottime::now());
                     self.progress = progress;
                 }
             }
@@ -150,9 +150,9 @@ impl Handle for EmbeddedHandle {
         std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        let trouble = self.stuck_since.map(|since| since.saturating_add(TROUBLE_AFTER));
-        trouble.filter(|at| now() < *at)
+    fn timeout(&self) -> Option<Boottime> {
+        let trouble = self.stuck_since.map(|since| since + TROUBLE_AFTER);
+        trouble.filter(|at| Boottime::now() < *at)
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
@@ -208,12 +208,7 @@ impl Handle for EmbeddedHandle {
     }
 
     fn trouble(&self) -> Option<String> {
-        let is_long = self.stuck_since.is_some_and(|since| now().saturating_sub(since) >= TROUBLE_AFTER);
+        let is_long = self.stuck_since.is_some_and(|since| Boottime::now() - since >= TROUBLE_AFTER);
         is_long.then(|| self.stuck().to_string())
     }
-}
-
-/// The time since the start of the machine, suspend included.
-fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }

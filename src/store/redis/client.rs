@@ -9,8 +9,9 @@ use super::codec::{Call, LISTING_MAX, Reply, Setting};
 use super::conversation::{Answer, Exchange, Question, Retry};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Node, Target};
+use super::transport::blocking;
 use super::transport::route::Route;
-use super::transport::{blocking, now};
+use crate::clock::Boottime;
 
 /// Asks one question at a time, over a connection that stays open between them.
 pub(super) struct Client {
@@ -55,7 +56,7 @@ impl Client {
 
     /// Calls a script, with all the resources that it turns out to touch.
     pub(super) fn call(&mut self, call: Call) -> Result<Reply, Failure> {
-        let until = now().saturating_add(self.limit);
+        let until = Boottime::now() + (self.limit);
         let mut question = Question::call(&mut self.exchange, call, self.retry, until);
         blocking::run(&mut self.route, &mut question);
         match question.into_result()?.1 {
@@ -75,7 +76,7 @@ impl Client {
     }
 
     fn ask(&mut self, probe: Option<Cmd>, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
-        let until = now().saturating_add(self.limit);
+        let until = Boottime::now() + (self.limit);
         let mut question = Question::command(&mut self.exchange, probe, command, until);
         blocking::run(&mut self.route, &mut question);
         match question.into_result()? {

@@ -13,8 +13,9 @@ use super::codec::{Call, LISTING_MAX, REPLY_MAX, Reply, Setting};
 use super::conversation::{Exchange, HoldConversation};
 use super::interface::Conversation;
 use super::target::Target;
+use super::transport::blocking;
 use super::transport::route::Route;
-use super::transport::{blocking, now};
+use crate::clock::Boottime;
 use crate::lock::request::Request;
 use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standing};
 
@@ -44,7 +45,8 @@ impl RedisHold {
             return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
         };
         let exchange = Exchange::new(Arc::clone(&target), setting);
-        let conversation = HoldConversation::new(exchange, request, terms, options.replicas, connect_timeout, now());
+        let conversation =
+            HoldConversation::new(exchange, request, terms, options.replicas, connect_timeout, Boottime::now());
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
@@ -55,19 +57,19 @@ impl Handle for RedisHold {
         self.route.descriptor().into_iter().collect()
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         self.conversation.timeout()
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
-        self.route.drive(&mut self.conversation, now());
+        self.route.drive(&mut self.conversation, Boottime::now());
         self.conversation.standing()
     }
 
     fn release(&mut self) -> Result<Released, Error> {
-        let Some(mut release) = self.conversation.release(now()) else { return Ok(Released::Done) };
+        let Some(mut release) = self.conversation.release(Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        let released = release.result(now());
+        let released = release.result(Boottime::now());
         released.map_err(|failure| self.conversation.with_keys(failure).into())
     }
 

@@ -3,26 +3,25 @@
 //! A conversation has no clock and no socket. It takes in each [`Event`] with the instant at which
 //! the event arrived, and hands out an [`Action`] for everything that has to happen.
 
-use std::time::Duration;
-
 use redis::{Cmd, ServerError, Value};
 
 use super::failure::Failure;
 use super::target::Node;
+use crate::clock::Boottime;
 
-/// Decides what happens on a connection. All instants are on the clock of the transport.
+/// Decides what happens on a connection.
 pub(super) trait Conversation {
     /// Takes in an event that arrived at `now`.
-    fn on(&mut self, event: Event, now: Duration);
+    fn on(&mut self, event: Event, now: Boottime);
 
     /// Takes in that the time is `now` and that no event is left.
-    fn tick(&mut self, now: Duration);
+    fn tick(&mut self, now: Boottime);
 
     /// Hands out the next action, which the transport carries out before the next event.
     fn next_action(&mut self) -> Option<Action>;
 
     /// The instant at which [`tick`](Self::tick) is due even if no event arrives.
-    fn timeout(&self) -> Option<Duration>;
+    fn timeout(&self) -> Option<Boottime>;
 
     /// Whether the result is known, so that no further event matters.
     fn is_over(&self) -> bool;

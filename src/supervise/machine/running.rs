@@ -1,19 +1,18 @@
 //! From the grant to the exit: the command starts, runs, and ends or is ended.
 
-use std::time::Duration;
-
 use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
 use super::{Exit, Next, Settings, State, cancel, is_over, terminate_at};
+use crate::clock::Boottime;
 use crate::exit;
 
 /// The request is granted, and the command is about to run.
 #[derive(Debug)]
 pub(super) struct Starting {
-    pub(super) deadline: Option<Duration>,
+    pub(super) deadline: Option<Boottime>,
 }
 
 impl Starting {
-    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             Event::Started => Next::Enter(State::Running(Running::new(self.deadline)), vec![]),
             Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Exit::Code(code)),
@@ -45,7 +44,7 @@ impl Starting {
 /// The command runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) deadline: Option<Duration>,
+    pub(super) deadline: Option<Boottime>,
     /// The signals that were passed to the command, to recognise a death by one of them.
     passed: Vec<Signal>,
     /// The terminal sent SIGINT.
@@ -57,11 +56,11 @@ pub(super) struct Running {
 }
 
 impl Running {
-    fn new(deadline: Option<Duration>) -> Self {
+    fn new(deadline: Option<Boottime>) -> Self {
         Self { deadline, passed: Vec::new(), is_interrupted: false, stops: false, is_frozen: false }
     }
 
-    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             Event::Granted { deadline } => {
                 self.deadline = deadline;
@@ -106,11 +105,11 @@ impl Running {
     }
 
     /// Ends the command whose grant is lost, as gently as the time allows.
-    fn end(&self, report: Action, now: Duration, settings: &Settings) -> (State, Vec<Action>) {
+    fn end(&self, report: Action, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
         if is_over(self.deadline, now) {
             return (State::Killed, vec![report, Action::Kill]);
         }
-        let last_time = LastTime { grace_over: now.saturating_add(settings.grace), deadline: self.deadline };
+        let last_time = LastTime { grace_over: now + settings.grace, deadline: self.deadline };
         (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
     }
 
@@ -151,13 +150,13 @@ impl Running {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastTime {
     /// When the grace is over.
-    grace_over: Duration,
-    deadline: Option<Duration>,
+    grace_over: Boottime,
+    deadline: Option<Boottime>,
 }
 
 impl LastTime {
     /// The end of the grace, but never after the deadline.
-    pub(super) fn kill_at(self) -> Duration {
+    pub(super) fn kill_at(self) -> Boottime {
         self.deadline.map_or(self.grace_over, |deadline| deadline.min(self.grace_over))
     }
 }
@@ -170,7 +169,7 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             // The grant stays lost, since the command was told to end. But the command gets its
             // whole grace if the old deadline cut it short.
@@ -197,7 +196,7 @@ impl Stopping {
 impl LastTime {
     /// The processes that the lost command started have the rest of its time. Signals are not
     /// passed any more.
-    pub(super) fn on(&mut self, event: Event, now: Duration) -> Next {
+    pub(super) fn on(&mut self, event: Event, now: Boottime) -> Next {
         match event {
             Event::Granted { deadline } => {
                 self.deadline = deadline;

@@ -6,9 +6,11 @@ mod table;
 
 const GRACE: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_secs(60);
-const START: Duration = Duration::from_secs(1_000);
+const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
 /// When the command must be gone, where there is a lease.
-const DEADLINE: Duration = Duration::from_secs(1_030);
+const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
+/// Long after the deadline.
+const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
 fn settings(group: Group) -> Settings {
     Settings { group, grace: GRACE, wait: Some(WAIT), busy_code: 75, notice: true }
@@ -37,11 +39,11 @@ enum Column {
     Done,
 }
 
-fn granted(deadline: Option<Duration>) -> Event {
+fn granted(deadline: Option<Boottime>) -> Event {
     Event::Granted { deadline }
 }
 
-fn machine(column: Column, deadline: Option<Duration>) -> Machine {
+fn machine(column: Column, deadline: Option<Boottime>) -> Machine {
     use Event::{Ended as End, Lost, Queued, Started};
     let granted = granted(deadline);
     let (group, path): (Group, &[Event]) = match column {
@@ -72,7 +74,7 @@ fn machine(column: Column, deadline: Option<Duration>) -> Machine {
 
 /// Lets virtual time pass up to `end`, ticking when the machine asks for it; gives each action with
 /// its instant.
-fn pass_time(machine: &mut Machine, end: Duration) -> Vec<(Duration, Action)> {
+fn pass_time(machine: &mut Machine, end: Boottime) -> Vec<(Duration, Action)> {
     let mut done = Vec::new();
     while let Some(at) = machine.next_timeout().filter(|at| *at <= end) {
         done.extend(machine.on(Event::Tick, at).into_iter().map(|action| (at - START, action)));
@@ -180,7 +182,7 @@ fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
     machine.on(Event::Lost, DEADLINE - GRACE / 2);
     machine.on(Event::Ended(Ended::Signal(15)), DEADLINE - GRACE / 4);
     let killed = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)];
-    assert_eq!(pass_time(&mut machine, DEADLINE * 2), killed.map(|action| (DEADLINE - START, action)));
+    assert_eq!(pass_time(&mut machine, LATE), killed.map(|action| (DEADLINE - START, action)));
 }
 
 /// Renew at ttl/3: a start leaves time for that.
@@ -189,7 +191,7 @@ fn start_may_take_half_of_the_time_that_is_left() {
     let leased = machine(Column::Starting, Some(DEADLINE));
     assert_eq!(leased.start_limit(START), (DEADLINE - GRACE - START) / 2);
     assert_eq!(leased.start_limit(DEADLINE), START_LIMIT_LEAST);
-    assert_eq!(machine(Column::Starting, Some(DEADLINE * 9)).start_limit(START), START_LIMIT);
+    assert_eq!(machine(Column::Starting, Some(LATE)).start_limit(START), START_LIMIT);
     assert_eq!(machine(Column::Starting, None).start_limit(START), START_LIMIT);
 }
 
@@ -275,7 +277,7 @@ fn renewals_keep_the_command_running_and_silence_stops_it_in_time() {
         (deadline - GRACE - START, Action::Terminate),
         (deadline - START, Action::Kill),
     ];
-    assert_eq!(pass_time(&mut machine, deadline * 2), expected);
+    assert_eq!(pass_time(&mut machine, deadline + GRACE), expected);
     assert_eq!(machine.next_timeout(), None, "it is killed once");
     assert_eq!(machine.on(Event::Ended(Ended::Code(0)), deadline).last(), Some(&Action::Exit(76)));
 }
@@ -298,17 +300,17 @@ fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_m
     let now = DEADLINE - GRACE / 10;
     machine.on(Event::Tick, now);
     assert_eq!(machine.next_timeout(), Some(DEADLINE));
-    assert_eq!(machine.on(granted(Some(DEADLINE * 2)), now), []);
-    assert_eq!(pass_time(&mut machine, DEADLINE * 3), [(now + GRACE - START, Action::Kill)]);
+    assert_eq!(machine.on(granted(Some(LATE)), now), []);
+    assert_eq!(pass_time(&mut machine, LATE), [(now + GRACE - START, Action::Kill)]);
     let end = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)];
-    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE * 3), end, "it was killed");
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), LATE), end, "it was killed");
 }
 
 #[test]
 fn renewal_goes_on_while_the_command_winds_down_by_itself() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     machine.on(signal(Signal::Term, Sender::Other), START);
-    machine.on(granted(Some(DEADLINE * 2)), START);
+    machine.on(granted(Some(LATE)), START);
     assert_eq!(pass_time(&mut machine, DEADLINE), []);
     assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE), [Action::Reap, Action::Release]);
     assert_eq!(machine.on(Event::Released, DEADLINE), [Action::Exit(0)]);

@@ -1,12 +1,11 @@
 //! Before the grant: the request is made, queued, or given up.
 
-use std::time::Duration;
-
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
 use super::{Exit, NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use crate::clock::Boottime;
 use crate::exit;
 
-pub(super) fn requesting(event: Event, now: Duration, settings: &Settings) -> Next {
+pub(super) fn requesting(event: Event, now: Boottime, settings: &Settings) -> Next {
     match event {
         Event::Queued | Event::OutOfReach => Next::Pass(State::Waiting(Wait::new(now, settings)), vec![]),
         _ => before_grant(event, settings),
@@ -41,7 +40,7 @@ fn store_failed() -> Next {
 #[derive(Debug)]
 pub(super) struct Wait {
     /// When the wait is over.
-    over_at: Option<Duration>,
+    over_at: Option<Boottime>,
     line: Line,
     reach: Reach,
 }
@@ -50,7 +49,7 @@ pub(super) struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Never,
-    ShownFrom(Duration),
+    ShownFrom(Boottime),
     Shown,
 }
 
@@ -60,27 +59,27 @@ enum Reach {
     Answers,
     /// Nobody knows whether the request is still queued. A warning is due at this instant.
     Lost {
-        warn_at: Duration,
+        warn_at: Boottime,
     },
     LostWithWarning,
 }
 
 impl Wait {
-    pub(super) fn new(now: Duration, settings: &Settings) -> Self {
+    pub(super) fn new(now: Boottime, settings: &Settings) -> Self {
         Self {
-            over_at: settings.wait.map(|wait| now.saturating_add(wait)),
-            line: if settings.notice { Line::ShownFrom(now.saturating_add(NOTICE_AFTER)) } else { Line::Never },
+            over_at: settings.wait.map(|wait| now + wait),
+            line: if settings.notice { Line::ShownFrom(now + NOTICE_AFTER) } else { Line::Never },
             reach: Reach::Answers,
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Duration> {
+    pub(super) fn next_timeout(&self) -> Option<Boottime> {
         let show_at = if let Line::ShownFrom(at) = self.line { Some(at) } else { None };
         let warn_at = if let Reach::Lost { warn_at } = self.reach { Some(warn_at) } else { None };
         self.over_at.into_iter().chain(show_at).chain(warn_at).min()
     }
 
-    pub(super) fn on(&mut self, event: Event, now: Duration, settings: &Settings) -> Next {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         let is_shown = self.line == Line::Shown;
         let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
         let next = match event {
@@ -90,7 +89,7 @@ impl Wait {
             }
             Event::OutOfReach => {
                 if self.reach == Reach::Answers {
-                    self.reach = Reach::Lost { warn_at: now.saturating_add(TROUBLE_AFTER) };
+                    self.reach = Reach::Lost { warn_at: now + TROUBLE_AFTER };
                 }
                 Next::nothing()
             }
@@ -107,7 +106,7 @@ impl Wait {
     }
 
     /// What is due before the wait is over.
-    fn tick(&mut self, now: Duration) -> Vec<Action> {
+    fn tick(&mut self, now: Boottime) -> Vec<Action> {
         match (self.reach, self.line) {
             (Reach::Lost { warn_at }, line) if warn_at <= now => {
                 self.reach = Reach::LostWithWarning;

@@ -31,7 +31,7 @@ struct Fake {
 struct Lease {
     ttl: Duration,
     /// When it wants to renew, and how often it still can.
-    renew_at: Duration,
+    renew_at: Boottime,
     renewals: u32,
 }
 
@@ -53,7 +53,7 @@ impl Fake {
     /// With a grant for `ttl` that it renews so often, each time when a third of it is over.
     fn leased(ttl: Duration, renewals: u32) -> (Self, PipeWriter) {
         let (mut fake, writer) = Self::new(Standing::Asking);
-        fake.lease = Some(Lease { ttl, renew_at: now() + ttl / 3, renewals });
+        fake.lease = Some(Lease { ttl, renew_at: Boottime::now() + ttl / 3, renewals });
         fake.first = Some(fake.renewed().unwrap());
         fake.trouble = Some("the server is\nsilent (os error 110)".to_owned());
         (fake, writer)
@@ -62,8 +62,8 @@ impl Fake {
     /// What a renewal at this instant brings.
     fn renewed(&mut self) -> Option<Standing> {
         let lease = self.lease.as_mut()?;
-        lease.renew_at = now() + lease.ttl / 3;
-        Some(Standing::Granted(Grant { tokens: vec![7, 9], deadline: Some(now() + lease.ttl) }))
+        lease.renew_at = Boottime::now() + lease.ttl / 3;
+        Some(Standing::Granted(Grant { tokens: vec![7, 9], deadline: Some(Boottime::now() + lease.ttl) }))
     }
 }
 
@@ -72,7 +72,7 @@ impl Handle for Fake {
         vec![(self.news.as_fd(), PollFlags::IN)]
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         self.lease.as_ref().filter(|lease| lease.renewals > 0).map(|lease| lease.renew_at)
     }
 
@@ -80,7 +80,8 @@ impl Handle for Fake {
         if let Some(first) = self.first.take() {
             return Ok(first);
         }
-        if let Some(lease) = self.lease.as_mut().filter(|lease| lease.renewals > 0 && lease.renew_at <= now()) {
+        if let Some(lease) = self.lease.as_mut().filter(|lease| lease.renewals > 0 && lease.renew_at <= Boottime::now())
+        {
             lease.renewals -= 1;
             return Ok(self.renewed().unwrap());
         }
@@ -368,14 +369,14 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
     let (ttl, grace) = (Duration::from_secs(2), Duration::from_millis(500));
     // A command that ignores SIGTERM ends by nothing but SIGKILL.
     for (trap, at_least) in [("trap 'exit 0' TERM", ttl - grace), ("trap '' TERM", ttl)] {
-        let start = now();
+        let start = Boottime::now();
         let (mut hold, _news) = Fake::leased(ttl, 0);
         let script = format!("{trap}; while :; do sleep 0.01; done");
         let options = Options { grace, ..OPTIONS };
         let (code, messages) = supervised(&mut hold, &script, options, Signals::install().unwrap());
         let said = format!("{OVERDUE} is stopped\n");
         assert_eq!((code.unwrap(), messages, hold.releases), (76, said, 1), "{trap}");
-        assert!(now() >= start + at_least, "{trap}");
+        assert!(Boottime::now() >= start + at_least, "{trap}");
     }
 }
 
@@ -428,13 +429,13 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
 #[test]
 fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
     let _one = one_test_at_a_time();
-    let start = now();
+    let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(Duration::from_millis(300), u32::MAX);
     hold.first = Some(Standing::Waiting);
     let options = Options { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..OPTIONS };
     let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
-    assert!(now() < start + Duration::from_secs(60));
+    assert!(Boottime::now() < start + Duration::from_secs(60));
 }
 
 #[test]
@@ -446,11 +447,11 @@ fn a_renewal_moves_the_deadline() {
     let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", options, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
 
-    let start = now();
+    let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(ttl, 2);
     let (code, messages) = supervised(&mut hold, "exec sleep 1000", options, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages), (76, format!("{OVERDUE} is stopped\n")));
-    assert!(now() >= start + ttl / 3 * 2 + ttl - grace);
+    assert!(Boottime::now() >= start + ttl / 3 * 2 + ttl - grace);
 }
 
 #[test]

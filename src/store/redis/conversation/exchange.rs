@@ -12,6 +12,7 @@ use redis::{Cmd, ServerError, Value};
 use super::negotiation::Command;
 use super::retry::Retry;
 use super::verdict::Verdict;
+use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, NEEDED_MAX, Reply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
@@ -45,7 +46,7 @@ pub(in crate::store::redis) struct Exchange {
 enum Connection {
     Closed {
         /// When to open the next one; `None` is at once.
-        retry_at: Option<Duration>,
+        retry_at: Option<Boottime>,
     },
     /// Nothing has left yet.
     Locating,
@@ -74,12 +75,12 @@ struct Sent {
     call: Option<Call>,
     /// Whether the script was sent by its source, not by its name.
     is_source: bool,
-    at: Duration,
+    at: Boottime,
 }
 
 /// A script call that is sent again after TRYAGAIN.
 struct Delayed {
-    at: Duration,
+    at: Boottime,
     asked: Asked,
     call: Call,
 }
@@ -95,9 +96,9 @@ struct Outage {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A script has answered a call that was sent at `sent`.
-    Reply { asked: Asked, reply: Reply, sent: Duration },
+    Reply { asked: Asked, reply: Reply, sent: Boottime },
     /// A plain command has its reply.
-    Value { asked: Asked, value: Value, sent: Duration },
+    Value { asked: Asked, value: Value, sent: Boottime },
     /// Another node has the resources.
     Redirect { asked: Asked, redirect: Redirect },
     /// No node has all the keys at the moment.
@@ -170,7 +171,7 @@ impl Exchange {
     }
 
     /// When the oldest command in flight was sent.
-    pub(super) fn oldest_sent(&self) -> Option<Duration> {
+    pub(super) fn oldest_sent(&self) -> Option<Boottime> {
         self.in_flight.front().map(|sent| sent.at)
     }
 
@@ -184,7 +185,7 @@ impl Exchange {
     }
 
     /// When there is something to do even if nothing arrives.
-    pub(super) fn timeout(&self) -> Option<Duration> {
+    pub(super) fn timeout(&self) -> Option<Boottime> {
         let open = match self.connection {
             Connection::Closed { retry_at } => Some(retry_at.unwrap_or_default()),
             Connection::Locating | Connection::Open => None,
@@ -201,7 +202,7 @@ impl Exchange {
     }
 
     /// Opens a connection if there is none and it is time to; tells whether it did.
-    pub(super) fn open(&mut self, now: Duration) -> bool {
+    pub(super) fn open(&mut self, now: Boottime) -> bool {
         let is_due = match self.connection {
             Connection::Closed { retry_at } => retry_at.is_none_or(|at| at <= now),
             Connection::Locating | Connection::Open => false,
@@ -220,18 +221,18 @@ impl Exchange {
     }
 
     /// Calls a script.
-    pub(super) fn call(&mut self, asked: Asked, call: Call, now: Duration) {
+    pub(super) fn call(&mut self, asked: Asked, call: Call, now: Boottime) {
         self.send_call(asked, call, false, now);
     }
 
-    fn send_call(&mut self, asked: Asked, call: Call, is_source: bool, now: Duration) {
+    fn send_call(&mut self, asked: Asked, call: Call, is_source: bool, now: Boottime) {
         let command = if is_source { call.eval(&self.setting) } else { call.evalsha(&self.setting) };
         self.act(Action::Send(command));
         self.in_flight.push_back(Sent { asked, call: Some(call), is_source, at: now });
     }
 
     /// Sends a plain command.
-    pub(super) fn command(&mut self, asked: Asked, command: Cmd, now: Duration) {
+    pub(super) fn command(&mut self, asked: Asked, command: Cmd, now: Boottime) {
         self.act(Action::Send(command));
         self.in_flight.push_back(Sent { asked, call: None, is_source: false, at: now });
     }
@@ -243,7 +244,7 @@ impl Exchange {
     pub(super) fn on_reply(
         &mut self,
         reply: Result<Value, ServerError>,
-        now: Duration,
+        now: Boottime,
     ) -> Result<Option<Outcome>, Failure> {
         let Some(Sent { asked, call, is_source, at: sent }) = self.in_flight.pop_front() else {
             return Err(self.failure(ErrorKind::NotRedis));
@@ -276,7 +277,7 @@ impl Exchange {
         call: Option<Call>,
         is_source: bool,
         error: &ServerError,
-        now: Duration,
+        now: Boottime,
     ) -> Result<Option<Outcome>, Failure> {
         match (self.judge(error), call) {
             (Verdict::NoScript, Some(call)) if !is_source => {
@@ -300,14 +301,14 @@ impl Exchange {
     }
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.
-    pub(super) fn delay(&mut self, asked: Asked, call: Call, now: Duration) {
+    pub(super) fn delay(&mut self, asked: Asked, call: Call, now: Boottime) {
         let failures = self.failures();
         self.outage = Some(Outage { failures, failure: self.failure(ErrorKind::Migrating) });
-        self.delayed = Some(Delayed { at: now.saturating_add(TRY_AGAIN_AFTER), asked, call });
+        self.delayed = Some(Delayed { at: now + TRY_AGAIN_AFTER, asked, call });
     }
 
     /// Sends what was delayed, if it is time to; tells whether it did.
-    pub(super) fn resume(&mut self, now: Duration) -> bool {
+    pub(super) fn resume(&mut self, now: Boottime) -> bool {
         let Some(Delayed { asked, call, .. }) = self.delayed.take_if(|delayed| delayed.at <= now) else {
             return false;
         };
@@ -336,7 +337,7 @@ impl Exchange {
 
     /// Leaves a connection that failed, by `Close` or `SetAside`, and opens another one at
     /// `retry_at`.
-    pub(super) fn reconnect(&mut self, failure: Failure, retry_at: Duration, leave: Action) {
+    pub(super) fn reconnect(&mut self, failure: Failure, retry_at: Boottime, leave: Action) {
         let failures = self.failures().saturating_add(1);
         self.outage = Some(Outage { failures, failure: self.worst(failure) });
         self.attempt = self.attempt.wrapping_add(1);
@@ -362,7 +363,7 @@ impl Exchange {
         failure.prefer(self.outage().cloned())
     }
 
-    fn leave(&mut self, retry_at: Option<Duration>, action: Action) {
+    fn leave(&mut self, retry_at: Option<Boottime>, action: Action) {
         self.connection = Connection::Closed { retry_at };
         self.in_flight.clear();
         self.delayed = None;

@@ -13,6 +13,7 @@ use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
 use super::retry::{Retry, suggests_wrong_server};
 use super::verdict::Verdict;
+use crate::clock::Boottime;
 use crate::lock::request::{Request, Terms};
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{self, Call, Reply};
@@ -42,9 +43,9 @@ impl HoldConversation {
         terms: Terms,
         replicas: u32,
         connect_timeout: Duration,
-        now: Duration,
+        now: Boottime,
     ) -> Self {
-        let until = now.saturating_add(connect_timeout);
+        let until = now + connect_timeout;
         Self {
             exchange,
             negotiation: Negotiation::new(terms, request.claims.len(), replicas, until),
@@ -97,7 +98,7 @@ impl HoldConversation {
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
     /// where it can't keep anything.
-    pub(in crate::store::redis) fn release(&mut self, now: Duration) -> Option<Release<'_>> {
+    pub(in crate::store::redis) fn release(&mut self, now: Boottime) -> Option<Release<'_>> {
         if !self.negotiation.may_be_kept(self.exchange.is_open()) {
             return None;
         }
@@ -111,11 +112,11 @@ impl HoldConversation {
         failure.with_keys(|| self.exchange.setting().keyspace.shown(&self.resources))
     }
 
-    fn send_all(&mut self, commands: Vec<Command>, now: Duration) {
+    fn send_all(&mut self, commands: Vec<Command>, now: Boottime) {
         commands.into_iter().for_each(|command| self.send(command, now));
     }
 
-    fn send(&mut self, command: Command, now: Duration) {
+    fn send(&mut self, command: Command, now: Boottime) {
         let session = self.request.session;
         let asked = Asked::Negotiation(command);
         let is_renewal = |asked| matches!(asked, Asked::Negotiation(Command::Renew { .. }));
@@ -142,7 +143,7 @@ impl HoldConversation {
         }
     }
 
-    fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Duration) -> Result<(), Failure> {
+    fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Boottime) -> Result<(), Failure> {
         let Some(outcome) = self.exchange.on_reply(reply, now)? else { return Ok(()) };
         match outcome {
             Outcome::Reply { asked: Asked::Part(resource), reply, .. } => self.on_part(resource, reply, now),
@@ -176,8 +177,8 @@ impl HoldConversation {
         &mut self,
         command: Command,
         answer: Option<Answer>,
-        sent: Duration,
-        now: Duration,
+        sent: Boottime,
+        now: Boottime,
     ) -> Result<(), Failure> {
         self.exchange.served();
         self.piecemeal = None;
@@ -192,7 +193,7 @@ impl HoldConversation {
 
     /// Renews the resources one by one: until all keys are on one node, no script gets them
     /// together.
-    fn renew_piecemeal(&mut self, now: Duration) {
+    fn renew_piecemeal(&mut self, now: Boottime) {
         let piecemeal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.resources.len(), now));
         for resource in piecemeal.left() {
             let name = self.resources[resource].clone();
@@ -202,7 +203,7 @@ impl HoldConversation {
     }
 
     /// A node has replied about a key that it may or may not have.
-    fn on_part(&mut self, resource: usize, reply: Reply, now: Duration) -> Result<(), Failure> {
+    fn on_part(&mut self, resource: usize, reply: Reply, now: Boottime) -> Result<(), Failure> {
         match (reply, &mut self.piecemeal) {
             (Reply::Renewed(lease), Some(piecemeal)) => piecemeal.renewed(resource, Duration::from_micros(lease)),
             (Reply::Renewed(_) | Reply::Unknown, _) => {}
@@ -211,7 +212,7 @@ impl HoldConversation {
         self.on_part_done(now)
     }
 
-    fn on_part_done(&mut self, now: Duration) -> Result<(), Failure> {
+    fn on_part_done(&mut self, now: Boottime) -> Result<(), Failure> {
         if self.exchange.in_flight().any(|asked| matches!(asked, Asked::Part(_))) {
             return Ok(());
         }
@@ -238,19 +239,19 @@ impl HoldConversation {
         }
     }
 
-    fn on_failure(&mut self, failure: Failure, now: Duration) {
+    fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let failure = self.with_keys(failure);
         let (retry, until) = match self.negotiation.state() {
-            State::Asking { until, .. } => (Retry::WhileUp, *until),
-            State::Held { .. } => (Retry::Always, Duration::MAX),
-            _ => (Retry::WhileDown, Duration::MAX),
+            State::Asking { until, .. } => (Retry::WhileUp, Some(*until)),
+            State::Held { .. } => (Retry::Always, None),
+            _ => (Retry::WhileDown, None),
         };
         let is_sent = self.exchange.is_open();
         let is_final = !self.exchange.retries(retry, &failure);
-        if !is_final && now < until {
+        if !is_final && until.is_none_or(|until| now < until) {
             let pause = self.negotiation.retry_after(self.exchange.failures().saturating_add(1));
             self.negotiation.on_disconnect(is_sent);
-            self.exchange.reconnect(failure, now.saturating_add(pause), Action::Close);
+            self.exchange.reconnect(failure, now + pause, Action::Close);
             return;
         }
         // A server that refuses the login may still have carried out the request behind it.
@@ -261,17 +262,17 @@ impl HoldConversation {
     }
 
     /// When the server has been silent for too long.
-    fn limit(&self) -> Option<Duration> {
+    fn limit(&self) -> Option<Boottime> {
         if let State::Asking { until, .. } = self.negotiation.state() {
             return Some(*until);
         }
         let timeout = self.negotiation.reply_timeout(self.connect_timeout);
-        self.exchange.oldest_sent().map(|sent| sent.saturating_add(timeout))
+        self.exchange.oldest_sent().map(|sent| sent + timeout)
     }
 }
 
 impl Conversation for HoldConversation {
-    fn on(&mut self, event: Event, now: Duration) {
+    fn on(&mut self, event: Event, now: Boottime) {
         let result = match event {
             Event::Connecting(node) => {
                 self.exchange.on_connecting(node);
@@ -292,7 +293,7 @@ impl Conversation for HoldConversation {
         }
     }
 
-    fn tick(&mut self, now: Duration) {
+    fn tick(&mut self, now: Boottime) {
         if self.is_over() {
             return;
         }
@@ -313,7 +314,7 @@ impl Conversation for HoldConversation {
         self.exchange.next_action()
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         if self.is_over() {
             return None;
         }

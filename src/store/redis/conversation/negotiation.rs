@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::op::Refusal;
 use crate::lock::request::Terms;
@@ -82,24 +83,24 @@ pub(super) enum State {
     /// The server has not answered yet.
     Asking {
         /// When to give up.
-        until: Duration,
+        until: Boottime,
         /// Whether a connection failed over which the server may have got the request.
         in_doubt: bool,
     },
     /// In the queue.
     Waiting {
         place: u64,
-        due: Duration,
+        due: Boottime,
     },
     /// Granted, but not yet known to enough replicas.
     Replicating {
         grant: Grant,
-        due: Duration,
+        due: Boottime,
     },
     /// Granted.
     Held {
         grant: Grant,
-        due: Duration,
+        due: Boottime,
     },
     /// Granted, but only so many replicas have it.
     TooFewReplicas(u32),
@@ -134,7 +135,7 @@ pub(super) struct Negotiation {
 impl Negotiation {
     /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
     /// not answer.
-    pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Duration) -> Self {
+    pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Boottime) -> Self {
         let ttl = Duration::from_micros(terms.ttl);
         Self {
             ttl,
@@ -185,7 +186,7 @@ impl Negotiation {
     }
 
     /// When the next command is due.
-    pub(super) fn due(&self) -> Option<Duration> {
+    pub(super) fn due(&self) -> Option<Boottime> {
         match self.state {
             State::Waiting { due, .. } | State::Replicating { due, .. } | State::Held { due, .. } => Some(due),
             _ => None,
@@ -245,7 +246,7 @@ impl Negotiation {
     }
 
     /// The commands that are due at `now`, if no answer is awaited.
-    pub(super) fn tick(&mut self, now: Duration) -> Vec<Command> {
+    pub(super) fn tick(&mut self, now: Boottime) -> Vec<Command> {
         match self.state {
             State::Held { due, .. } if due <= now && !self.subscribed => self.subscribe_and_renew(),
             State::Waiting { due, .. } | State::Held { due, .. } if due <= now => vec![self.renew()],
@@ -261,8 +262,8 @@ impl Negotiation {
         &mut self,
         command: Command,
         answer: Answer,
-        sent: Duration,
-        now: Duration,
+        sent: Boottime,
+        now: Boottime,
     ) -> Result<Vec<Command>, Unexpected> {
         if self.is_over() {
             return Ok(vec![]);
@@ -311,7 +312,7 @@ impl Negotiation {
         vec![Command::Subscribe, self.renew()]
     }
 
-    fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Duration, now: Duration) -> Vec<Command> {
+    fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Boottime, now: Boottime) -> Vec<Command> {
         if self.grant().is_some_and(|grant| grant.tokens != tokens) {
             // The server returned to an earlier state and granted anew. Another session may have
             // held the lock in between.
@@ -320,7 +321,7 @@ impl Negotiation {
         self.lease = lease;
         let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)) };
         let renew_at = self.lease.renew_at(sent);
-        let due = if self.subscribed { renew_at } else { renew_at.min(now.saturating_add(SUBSCRIBE_AFTER)) };
+        let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
         if self.replicas == 0 || self.held().is_some() {
             self.state = State::Held { grant, due };
             return vec![];
@@ -329,7 +330,7 @@ impl Negotiation {
         vec![Command::Replicate(self.replicas)]
     }
 
-    fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Duration) -> Vec<Command> {
+    fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Boottime) -> Vec<Command> {
         if self.grant().is_some() {
             // The server returned to an earlier state: it remembers the wait and not the grant.
             return self.end(State::Lost);
@@ -337,7 +338,7 @@ impl Negotiation {
         let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
         let beat = self.heartbeat / 3;
         let pause = next.map_or(beat, |next| beat.min(next.saturating_add(stagger)));
-        self.state = State::Waiting { place, due: now.saturating_add(pause) };
+        self.state = State::Waiting { place, due: now + pause };
         if self.subscribed { vec![] } else { self.subscribe_and_renew() }
     }
 

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 
 /// The progress of such a renewal.
 #[derive(Debug)]
 pub(super) struct Piecemeal {
-    since: Duration,
+    since: Boottime,
     /// The resources that still have to be renewed, by their indices in the request.
     left: Vec<usize>,
     /// The shortest lease that a node stated.
@@ -25,7 +26,7 @@ pub(super) enum Next {
     /// All resources are renewed.
     Renewed {
         /// When the first renewal was sent.
-        since: Duration,
+        since: Boottime,
         /// The shortest lease that a node stated.
         lease: Duration,
     },
@@ -37,7 +38,7 @@ pub(super) enum Next {
 
 impl Piecemeal {
     /// Begins to renew so many resources; the first renewal is sent at `since`.
-    pub(super) fn new(resources: usize, since: Duration) -> Self {
+    pub(super) fn new(resources: usize, since: Boottime) -> Self {
         Self { since, left: (0..resources).collect(), lease: Duration::MAX, redirect: None }
     }
 
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
     use crate::store::redis::target::Node;
 
-    const SINCE: Duration = Duration::from_secs(7);
+    const SINCE: Boottime = Boottime::since_boot(Duration::from_secs(7));
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_secs(3);
 

@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
 use super::retry::Retry;
+use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, Reply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -19,7 +20,7 @@ pub(in crate::store::redis) struct Question<'e> {
     text: Text,
     retry: Retry,
     /// When to give up.
-    until: Duration,
+    until: Boottime,
     old: OldConnection,
     /// The answer of the probe.
     probed: Option<Value>,
@@ -50,14 +51,14 @@ enum OldConnection {
     /// There is none, or it is trusted.
     None,
     /// The question went out on it. A fresh connection replaces it at `until`.
-    Open { until: Duration },
+    Open { until: Boottime },
     /// A fresh connection has replaced it. After so many replies it may still tell the answer.
     Aside { earlier: usize },
 }
 
 impl<'e> Question<'e> {
     /// Calls a script.
-    pub(in crate::store::redis) fn call(exchange: &'e mut Exchange, call: Call, retry: Retry, until: Duration) -> Self {
+    pub(in crate::store::redis) fn call(exchange: &'e mut Exchange, call: Call, retry: Retry, until: Boottime) -> Self {
         Self::new(exchange, Text::Call(Box::new(call)), retry, until)
     }
 
@@ -66,12 +67,12 @@ impl<'e> Question<'e> {
         exchange: &'e mut Exchange,
         probe: Option<Cmd>,
         command: Cmd,
-        until: Duration,
+        until: Boottime,
     ) -> Self {
         Self::new(exchange, Text::Commands { probe, command }, Retry::Never, until)
     }
 
-    fn new(exchange: &'e mut Exchange, text: Text, retry: Retry, until: Duration) -> Self {
+    fn new(exchange: &'e mut Exchange, text: Text, retry: Retry, until: Boottime) -> Self {
         exchange.ignore_earlier();
         exchange.served();
         let (old, probed, result, late) = (OldConnection::None, None, None, None);
@@ -79,7 +80,7 @@ impl<'e> Question<'e> {
     }
 
     /// Replaces a connection that is already open by a fresh one at `until`.
-    pub(super) fn distrust_old_connection(&mut self, until: Duration) {
+    pub(super) fn distrust_old_connection(&mut self, until: Boottime) {
         if !self.exchange.is_closed() {
             self.old = OldConnection::Open { until };
         }
@@ -106,7 +107,7 @@ impl<'e> Question<'e> {
     }
 
     /// When the current connection is given up.
-    fn deadline(&self) -> Duration {
+    fn deadline(&self) -> Boottime {
         if let OldConnection::Open { until } = self.old { until.min(self.until) } else { self.until }
     }
 
@@ -114,7 +115,7 @@ impl<'e> Question<'e> {
         self.exchange.in_flight().any(|asked| asked == Asked::Question)
     }
 
-    fn ask(&mut self, now: Duration) {
+    fn ask(&mut self, now: Boottime) {
         match &self.text {
             Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
             Text::Commands { probe, command } => {
@@ -126,7 +127,7 @@ impl<'e> Question<'e> {
         }
     }
 
-    fn on_outcome(&mut self, outcome: Outcome, now: Duration) -> Result<(), Failure> {
+    fn on_outcome(&mut self, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
         match outcome {
             Outcome::Reply { reply, .. } => self.end(Ok(Answer::Reply(reply))),
             Outcome::Value { asked: Asked::Probe, value, .. } => self.probed = Some(value),
@@ -140,7 +141,7 @@ impl<'e> Question<'e> {
         Ok(())
     }
 
-    fn on_failure(&mut self, failure: Failure, is_timeout: bool, now: Duration) {
+    fn on_failure(&mut self, failure: Failure, is_timeout: bool, now: Boottime) {
         let leave = match self.old {
             OldConnection::Open { .. } if is_timeout => {
                 let earlier = self.exchange.in_flight().filter(|asked| *asked == Asked::Ignored).count();
@@ -159,7 +160,7 @@ impl<'e> Question<'e> {
             let failure = self.exchange.give_up(failure);
             self.end(Err(failure));
         } else {
-            self.exchange.reconnect(failure, now.saturating_add(RETRY_AFTER), leave);
+            self.exchange.reconnect(failure, now + RETRY_AFTER, leave);
         }
     }
 
@@ -172,7 +173,7 @@ impl<'e> Question<'e> {
 }
 
 impl Conversation for Question<'_> {
-    fn on(&mut self, event: Event, now: Duration) {
+    fn on(&mut self, event: Event, now: Boottime) {
         match (event, self.old) {
             (Event::Aside(reply), OldConnection::Aside { earlier: 0 }) => {
                 // The script changed nothing if it failed.
@@ -197,7 +198,7 @@ impl Conversation for Question<'_> {
         }
     }
 
-    fn tick(&mut self, now: Duration) {
+    fn tick(&mut self, now: Boottime) {
         if self.is_over() {
             return;
         }
@@ -216,7 +217,7 @@ impl Conversation for Question<'_> {
         self.exchange.next_action()
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         self.exchange.timeout().into_iter().chain([self.deadline()]).min()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::exchange::Exchange;
 use super::question::{Answer, Question};
 use super::retry::Retry;
+use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, Reply};
 use crate::store::redis::failure::Failure;
 use crate::store::{Grant, Released};
@@ -18,7 +19,7 @@ pub(in crate::store::redis) struct Release<'e> {
     /// The call of the script, for the transport to carry out.
     pub(in crate::store::redis) question: Question<'e>,
     held: Option<Grant>,
-    began: Duration,
+    began: Boottime,
 }
 
 impl<'e> Release<'e> {
@@ -32,13 +33,13 @@ impl<'e> Release<'e> {
         call: Call,
         held: Option<Grant>,
         connect_timeout: Duration,
-        now: Duration,
+        now: Boottime,
     ) -> Self {
-        let left = deadline(held.as_ref()).saturating_sub(now);
+        let left = deadline(held.as_ref()) - now;
         let limit = left.max(GOODBYE_LIMIT).min(connect_timeout);
         // A fresh connection has all of the time, however long the old one was silent.
-        let old_until = now.saturating_add(GOODBYE_LIMIT.min(connect_timeout));
-        let until = if exchange.is_closed() { now } else { old_until }.saturating_add(limit);
+        let old_until = now + GOODBYE_LIMIT.min(connect_timeout);
+        let until = if exchange.is_closed() { now } else { old_until } + limit;
         let mut question = Question::call(exchange, call, Retry::WhileDown, until);
         question.distrust_old_connection(old_until);
         Self { question, held, began: now }
@@ -48,7 +49,7 @@ impl<'e> Release<'e> {
     ///
     /// # Errors
     /// The server can't be used, and the lock is held until its lease ends.
-    pub(in crate::store::redis) fn result(mut self, now: Duration) -> Result<Released, Failure> {
+    pub(in crate::store::redis) fn result(mut self, now: Boottime) -> Result<Released, Failure> {
         let late = self.question.late_reply();
         let in_doubt = self.question.is_in_doubt();
         let reply = self.question.into_result().map(|(_, answer)| answer);
@@ -61,7 +62,7 @@ impl<'e> Release<'e> {
     }
 }
 
-fn deadline(held: Option<&Grant>) -> Duration {
+fn deadline(held: Option<&Grant>) -> Boottime {
     held.and_then(|grant| grant.deadline).unwrap_or_default()
 }
 
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn unknown_session_means_loss_unless_another_release_may_have_run() {
-        let grant = Grant { tokens: vec![7], deadline: Some(Duration::from_secs(1)) };
+        let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
         let unknown = Answer::Reply(Reply::Unknown);
         for (held, in_doubt, is_in_time, expected) in [
             (Some(&grant), false, true, Released::Lost),
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn other_tokens_than_those_held_mean_loss() {
-        let grant = Grant { tokens: vec![7], deadline: Some(Duration::from_secs(1)) };
+        let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
         for (tokens, held, expected) in [
             (vec![7], Some(&grant), Released::Done),
             (vec![8], Some(&grant), Released::Lost),

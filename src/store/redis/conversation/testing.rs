@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, Value};
 
 use super::exchange::Exchange;
+use crate::clock::Boottime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
@@ -20,7 +21,7 @@ use crate::store::redis::target::{Node, Target};
 /// Makes an event, since an event can't be copied.
 pub(super) type Make = fn() -> Event;
 
-pub(super) const START: Duration = Duration::from_secs(1_000);
+pub(super) const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const TTL: Duration = Duration::from_secs(30);
 
@@ -93,13 +94,13 @@ pub(super) fn timed_out() -> Event {
 }
 
 /// Takes in an event, and gives what follows from it and from the time.
-pub(super) fn after(conversation: &mut impl Conversation, event: Event, now: Duration) -> String {
+pub(super) fn after(conversation: &mut impl Conversation, event: Event, now: Boottime) -> String {
     conversation.on(event, now);
     at(conversation, now)
 }
 
 /// The actions that are due at an instant.
-pub(super) fn at(conversation: &mut impl Conversation, now: Duration) -> String {
+pub(super) fn at(conversation: &mut impl Conversation, now: Boottime) -> String {
     let mut actions = drain(|| conversation.next_action());
     conversation.tick(now);
     actions.extend(drain(|| conversation.next_action()));

@@ -1,21 +1,20 @@
 //! Waits for what the rest of the transport leaves to a poll loop.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use redis::{Cmd, ServerError, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link::{Incoming, Link};
-use super::now;
 use super::route::Route;
+use crate::clock::Boottime;
 use crate::store::redis::failure::Failure;
 use crate::store::redis::interface::Conversation;
 
 /// Drives a conversation until it is over.
 pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Conversation) {
     loop {
-        route.drive(conversation, now());
+        route.drive(conversation, Boottime::now());
         if conversation.is_over() {
             return;
         }
@@ -24,7 +23,7 @@ pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Co
 }
 
 /// Asks one question on a link where nothing else was said, and waits for the reply.
-pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Duration) -> Result<Result<Value, ServerError>, Failure> {
+pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Boottime) -> Result<Result<Value, ServerError>, Failure> {
     link.send(question);
     loop {
         match link.advance()? {
@@ -36,7 +35,7 @@ pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Duration) -> Result
 }
 
 /// Waits until the server has accepted the login.
-pub(super) fn log_in(link: &mut Link, deadline: Duration) -> Result<(), Failure> {
+pub(super) fn log_in(link: &mut Link, deadline: Boottime) -> Result<(), Failure> {
     loop {
         match link.advance()? {
             None if link.is_logged_in() => return Ok(()),
@@ -47,8 +46,8 @@ pub(super) fn log_in(link: &mut Link, deadline: Duration) -> Result<(), Failure>
 }
 
 /// Waits until a link has something to do.
-pub(super) fn wait_for(link: &Link, deadline: Duration) -> Result<(), Failure> {
-    if deadline <= now() {
+pub(super) fn wait_for(link: &Link, deadline: Boottime) -> Result<(), Failure> {
+    if deadline <= Boottime::now() {
         return Err(link.timeout_failure());
     }
     wait(Some(link.descriptor()), Some(deadline));
@@ -57,11 +56,11 @@ pub(super) fn wait_for(link: &Link, deadline: Duration) -> Result<(), Failure> {
 
 /// Waits until a descriptor is ready, or until an instant. It may return early: a signal ends the
 /// wait, and an error shows when the connection goes on.
-fn wait(descriptor: Option<(BorrowedFd<'_>, PollFlags)>, until: Option<Duration>) {
+fn wait(descriptor: Option<(BorrowedFd<'_>, PollFlags)>, until: Option<Boottime>) {
     let mut polled: Vec<_> =
         descriptor.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
     // A time that the kernel can't express is longer than anybody waits.
-    let timeout = until.and_then(|until| Timespec::try_from(until.saturating_sub(now())).ok());
+    let timeout = until.and_then(|until| Timespec::try_from(until - Boottime::now()).ok());
     let _ = poll(&mut polled, timeout.as_ref());
 }
 

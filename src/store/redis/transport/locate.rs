@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
-use std::time::Duration;
 
 use redis::{ServerError, Value};
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::blocking;
 use super::link::{Address, Link};
-use super::{blocking, now};
+use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
@@ -51,7 +51,7 @@ pub(super) struct Lookup {
 
 /// Begins to look for a server. A lookup of several steps ends at `deadline`. Each step has its
 /// share of the time that is left, so that a silent server does not keep the next from being asked.
-pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Duration) -> Result<Located, Failure> {
+pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Result<Located, Failure> {
     let (node, is_sought) = match seek {
         Seek::Redirect(redirect) => (redirect.node, false),
         // The path of a socket may be on a mount that does not answer, and connect(2) waits for it.
@@ -153,15 +153,15 @@ impl Lookup {
 fn in_turn(
     target: &Target,
     first: &Node,
-    deadline: Duration,
-    find: fn(&Target, &Node, Duration) -> Result<Address, Failure>,
+    deadline: Boottime,
+    find: fn(&Target, &Node, Boottime) -> Result<Address, Failure>,
 ) -> Result<Address, Failure> {
     let start = target.nodes.iter().position(|node| node == first).unwrap_or(0);
     let mut worst: Option<Failure> = None;
     for step in 0..target.nodes.len() {
         let left = u32::try_from(target.nodes.len() - step).unwrap_or(u32::MAX);
-        let began = now();
-        let share = began + deadline.saturating_sub(began) / left;
+        let began = Boottime::now();
+        let share = began + (deadline - began) / left;
         match find(target, &target.nodes[(start + step) % target.nodes.len()], share) {
             Ok(address) => return Ok(address),
             Err(failure) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
@@ -171,7 +171,7 @@ fn in_turn(
     Err(worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
 }
 
-fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
+fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
     let address = resolve(node).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
     blocking::log_in(&mut link, deadline)?;
@@ -179,7 +179,7 @@ fn node_of_cluster(target: &Target, node: &Node, deadline: Duration) -> Result<A
 }
 
 /// The master that the Sentinel at `node` names.
-fn master(target: &Target, node: &Node, deadline: Duration) -> Result<Address, Failure> {
+fn master(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
     let Kind::Sentinel { master } = &target.kind else { unreachable!("only a URL with Sentinels names a master") };
     let sentinel = target.shown_node(node);
     let address = resolve(node).map_err(|kind| kind.of(&sentinel))?;

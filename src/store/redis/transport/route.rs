@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 
 use super::link::{Address, Incoming, Link, Push};
 use super::locate::{Located, Lookup, locate};
-use super::now;
+use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek};
 use crate::store::redis::target::{Kind, Node, Target};
@@ -82,7 +82,7 @@ impl Route {
 
     /// Carries out what the conversation decides, and reports what arrives, until that would block
     /// or the conversation is over.
-    pub(in crate::store::redis) fn drive(&mut self, conversation: &mut impl Conversation, now: Duration) {
+    pub(in crate::store::redis) fn drive(&mut self, conversation: &mut impl Conversation, now: Boottime) {
         loop {
             while let Some(action) = conversation.next_action() {
                 self.perform(action, conversation, now);
@@ -104,7 +104,7 @@ impl Route {
         }
     }
 
-    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Duration) {
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
         match action {
             Action::Open(seek) => match self.open(seek) {
                 Ok(Some(event)) => conversation.on(event, now),
@@ -135,7 +135,7 @@ impl Route {
     fn open(&mut self, seek: Seek) -> Result<Option<Event>, Failure> {
         self.connection.asking = matches!(&seek, Seek::Redirect(redirect) if redirect.asking);
         // The lookup gives up first, since it knows best why it fails.
-        match locate(&self.target, seek, now().saturating_add(self.limit / 10 * 9))? {
+        match locate(&self.target, seek, Boottime::now() + (self.limit / 10 * 9))? {
             Located::Ready(address) => self.connection.connect(&self.target, address, self.reply_max).map(Some),
             Located::Pending(lookup) => {
                 self.connection.state = State::Locating(lookup);

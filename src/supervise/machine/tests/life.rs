@@ -44,11 +44,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A leased command that ends by nothing but SIGKILL, and what its rlock knows.
 struct Life {
     machine: Machine,
-    now: Duration,
+    now: Boottime,
     /// The deadline as last told.
-    deadline: Duration,
+    deadline: Boottime,
     lost: bool,
-    terminated: Option<Duration>,
+    terminated: Option<Boottime>,
     killed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Life {
         assert!(self.killed || self.now < self.deadline - GRACE || self.terminated.is_some(), "who must end is told");
     }
 
-    fn pass(&mut self, end: Duration) {
+    fn pass(&mut self, end: Boottime) {
         while let Some(at) = self.machine.next_timeout().filter(|at| *at <= end) {
             self.now = at;
             self.turn(Event::Tick);
@@ -96,7 +96,7 @@ impl Life {
         match step {
             Step::Pass(time) => self.pass(self.now + time),
             Step::Sleep(time, which) => {
-                self.now += time;
+                self.now = self.now + time;
                 self.turn(signal(which, Sender::Other));
             }
             // The store answers nothing to who has lost.

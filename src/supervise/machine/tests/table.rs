@@ -20,14 +20,8 @@ const COLUMNS: [Column; 14] = [
 ];
 
 fn every_event() -> Vec<Event> {
-    let mut events = vec![
-        Event::Queued,
-        Event::OutOfReach,
-        granted(None),
-        granted(Some(DEADLINE * 2)),
-        Event::Denied(75),
-        Event::Lost,
-    ];
+    let mut events =
+        vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
     events.extend([
         Event::StoreFailed,
         Event::Started,
@@ -121,14 +115,14 @@ fn cancel(signal: Signal, sender: Sender) -> String {
 
 /// The columns of the second table, each at the instant at which it is asked. Overdue is between a
 /// grace before the deadline and the deadline.
-fn pressed() -> [(&'static str, Machine, Duration); 7] {
+fn pressed() -> [(&'static str, Machine, Boottime); 7] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
         ("starting, overdue", leased(Column::Starting), DEADLINE - GRACE),
         ("running in its own group, overdue", leased(Column::RunningOwn), DEADLINE - GRACE),
         ("running in a shared group, overdue", leased(Column::RunningShared), DEADLINE - Duration::from_nanos(1)),
         ("running in its own group past the deadline", leased(Column::RunningOwn), DEADLINE),
-        ("running in a shared group past the deadline", leased(Column::RunningShared), DEADLINE * 2),
+        ("running in a shared group past the deadline", leased(Column::RunningShared), LATE),
         ("stopping when its grace is over", leased(Column::StoppingOwn), START + GRACE),
         ("clearing when its grace is over", leased(Column::Clearing), START + GRACE),
     ]

@@ -1,11 +1,12 @@
 //! The negotiation with a server that answers by hand, in virtual time.
 
 use super::*;
+use crate::clock::Boottime;
 use crate::store::redis::failure::ErrorKind;
 
 const TTL: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(15);
-const START: Duration = Duration::from_secs(1_000);
+const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
 
 const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -38,13 +39,13 @@ fn answered(
     negotiation: &mut Negotiation,
     command: Command,
     answer: Answer,
-    sent: Duration,
-    now: Duration,
+    sent: Boottime,
+    now: Boottime,
 ) -> Vec<Command> {
     negotiation.on_answer(command, answer, sent, now).expect("the answer fits")
 }
 
-fn deadline(negotiation: &Negotiation) -> Duration {
+fn deadline(negotiation: &Negotiation) -> Boottime {
     let grant = negotiation.held().expect("the request is granted");
     assert_eq!(grant.tokens, [7]);
     grant.deadline.expect("a lease has a deadline")

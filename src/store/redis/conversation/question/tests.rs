@@ -4,8 +4,8 @@ use super::super::testing::*;
 use super::*;
 use crate::lock::request::SessionId;
 
-const UNTIL: Duration = START.saturating_add(Duration::from_secs(10));
-const OLD_UNTIL: Duration = START.saturating_add(Duration::from_secs(1));
+const UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_010));
+const OLD_UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_001));
 
 fn call() -> Call {
     Call::release(SessionId([1; 16]), vec![resource("a")])

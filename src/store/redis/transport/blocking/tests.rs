@@ -1,27 +1,29 @@
 //! Blocking runs without a server: all that happens is the passing of time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
+use crate::clock::Boottime;
 use crate::store::redis::interface::{Action, Event, Seek};
 use crate::store::redis::target::Target;
 
 /// Opens one connection that nothing answers, and is over at an instant or with a failure.
 struct Waiting {
     open: bool,
-    until: Duration,
+    until: Boottime,
     is_over: bool,
     has_failed: bool,
 }
 
 impl Conversation for Waiting {
-    fn on(&mut self, event: Event, _now: Duration) {
+    fn on(&mut self, event: Event, _now: Boottime) {
         if let Event::Failed(_) = event {
             (self.is_over, self.has_failed) = (true, true);
         }
     }
 
-    fn tick(&mut self, now: Duration) {
+    fn tick(&mut self, now: Boottime) {
         self.is_over |= self.until <= now;
     }
 
@@ -29,7 +31,7 @@ impl Conversation for Waiting {
         std::mem::take(&mut self.open).then_some(Action::Open(Seek::Start(0)))
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         Some(self.until)
     }
 
@@ -41,17 +43,17 @@ impl Conversation for Waiting {
 fn run_until(url: &str, open: bool, wait: Duration) -> Waiting {
     let target = Target::parse(url).unwrap().unwrap();
     let mut route = Route::new(Arc::new(target), Duration::from_secs(60), 1 << 20);
-    let mut conversation = Waiting { open, until: now() + wait, is_over: false, has_failed: false };
+    let mut conversation = Waiting { open, until: Boottime::now() + wait, is_over: false, has_failed: false };
     run(&mut route, &mut conversation);
     conversation
 }
 
 #[test]
 fn run_returns_at_the_timeout_of_a_conversation_without_a_connection() {
-    let began = now();
+    let began = Boottime::now();
     let wait = Duration::from_millis(20);
     assert!(!run_until("redis://127.0.0.1", false, wait).has_failed);
-    assert!(began + wait <= now());
+    assert!(began + wait <= Boottime::now());
 }
 
 #[test]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::{blocking, now};
+use super::super::blocking;
 use super::*;
+use crate::clock::Boottime;
 
 /// Longer than anything takes here on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,7 +57,7 @@ fn arrival(link: &mut Link) -> Result<Incoming, Failure> {
         if let Some(incoming) = link.advance()? {
             return Ok(incoming);
         }
-        blocking::wait_for(link, now() + PATIENCE)?;
+        blocking::wait_for(link, Boottime::now() + PATIENCE)?;
     }
 }
 
@@ -269,7 +270,7 @@ fn errors_are_replies_and_pushes_may_come_between_them() {
 fn question_times_out_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Silent));
     drop(stream);
 }
@@ -357,7 +358,7 @@ fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, "", piece);
         for _ in 0..10 {
-            blocking::wait_for(&link, now() + PATIENCE).unwrap();
+            blocking::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
             // Fewer messages than this fit into what is read in one turn.
             let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
             assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
@@ -372,7 +373,7 @@ fn question_to_a_peer_that_never_stops_sending_times_out() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
-    let failure = blocking::ask(&mut link, &ping(), now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     flood.join().unwrap();
@@ -431,7 +432,7 @@ fn addresses_are_tried_in_turn() {
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let reply = blocking::ask(&mut link, &ping(), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
 }
@@ -440,7 +441,8 @@ fn addresses_are_tried_in_turn() {
 fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
     let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
-    let refused = Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), now() + PATIENCE));
+    let refused =
+        Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
     let failure = refused.unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Refused);
     assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
@@ -469,7 +471,7 @@ fn connection_waits_for_room_in_a_full_queue() {
     let mut link = Link::open(&target, address(&target)).unwrap();
     link.send(&ping());
     assert_eq!(link.advance().unwrap(), None);
-    let failure = blocking::log_in(&mut link, now() + Duration::from_millis(50)).err();
+    let failure = blocking::log_in(&mut link, Boottime::now() + Duration::from_millis(50)).err();
     assert!(failure.is_none_or(|failure| failure.kind() == &ErrorKind::TimedOut(Stage::Connecting)));
 
     drop((listener.accept().unwrap(), first));
@@ -503,7 +505,7 @@ fn slow_accept_loses_no_command() {
     assert_eq!(link.advance().unwrap(), None);
     let mut stream = listener.accept().unwrap().0;
     while link.stream.stage() == Stage::Connecting {
-        blocking::wait_for(&link, now() + PATIENCE).unwrap();
+        blocking::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
         link.advance().unwrap();
     }
     read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");

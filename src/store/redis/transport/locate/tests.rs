@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use rustix::event::{PollFd, poll};
 use rustix::io::retry_on_intr;
 
 use super::super::link::Incoming;
 use super::*;
+use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 
 /// Longer than anything takes here on the slowest machine.
@@ -18,7 +20,7 @@ fn target(url: &str) -> Arc<Target> {
 }
 
 fn found(url: &str, patience: Duration) -> Result<Address, Failure> {
-    match locate(&target(url), Seek::Start(0), now() + patience)? {
+    match locate(&target(url), Seek::Start(0), Boottime::now() + patience)? {
         Located::Ready(address) => Ok(address),
         Located::Pending(locating) => wait(&locating),
     }
@@ -77,7 +79,7 @@ fn known_address_takes_no_thread() {
         ("redis+cluster://127.0.0.1:7", &["127.0.0.1:7"]),
         ("redis+unix:///proc/self/status", &[]),
     ] {
-        match locate(&target(url), Seek::Start(3), now()) {
+        match locate(&target(url), Seek::Start(3), Boottime::now()) {
             Ok(Located::Ready(address)) => {
                 let expected: Vec<SocketAddr> = sockets.iter().map(|text| text.parse().unwrap()).collect();
                 assert!(address.sockets == expected && address.open.is_none(), "{url}");
@@ -87,7 +89,10 @@ fn known_address_takes_no_thread() {
     }
     let several = target("redis+sentinel://127.0.0.1:7/m");
     let node = Node::Tcp { host: "10.0.0.1".to_owned(), port: 8 };
-    assert!(matches!(locate(&several, Seek::Redirect(Redirect { node, asking: false }), now()), Ok(Located::Ready(_))));
+    assert!(matches!(
+        locate(&several, Seek::Redirect(Redirect { node, asking: false }), Boottime::now()),
+        Ok(Located::Ready(_))
+    ));
 }
 
 #[test]
@@ -123,7 +128,7 @@ fn master_is_named_by_a_sentinel_and_confirms_its_role() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
     // The connection is handed over as it is.
     let mut link = *address.open.take().unwrap();
-    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     assert!(matches!(link.advance(), Ok(None::<Incoming>)));
 
@@ -162,7 +167,9 @@ fn cluster_begins_at_a_node_that_answers() {
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
     assert!(address.open.is_some());
 
-    let Ok(Located::Pending(locating)) = locate(&target(&url), Seek::Start(7), now() + PATIENCE) else { panic!() };
+    let Ok(Located::Pending(locating)) = locate(&target(&url), Seek::Start(7), Boottime::now() + PATIENCE) else {
+        panic!()
+    };
     assert_eq!(wait(&locating).unwrap().node, Node::Tcp { host: "127.0.0.1".to_owned(), port: other });
     drop(silent);
 }

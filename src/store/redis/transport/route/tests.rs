@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 use crate::store::redis::transport::blocking;
 
@@ -17,17 +18,17 @@ struct Scripted {
 }
 
 impl Conversation for Scripted {
-    fn on(&mut self, event: Event, _now: Duration) {
+    fn on(&mut self, event: Event, _now: Boottime) {
         self.events.push(event);
     }
 
-    fn tick(&mut self, _now: Duration) {}
+    fn tick(&mut self, _now: Boottime) {}
 
     fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Boottime> {
         None
     }
 

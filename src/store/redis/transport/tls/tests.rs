@@ -14,9 +14,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
+use super::super::blocking;
 use super::super::link::{Address, Link};
-use super::super::{blocking, now};
 use super::*;
+use crate::clock::Boottime;
 use crate::needs::{self, skip_unless};
 use crate::store::redis::failure::{Failure, Stage};
 use crate::store::redis::target::Target;
@@ -112,7 +113,7 @@ fn target(server: SocketAddr, query: &str) -> Target {
 }
 
 fn ping(server: SocketAddr, query: &str) -> Result<Value, Failure> {
-    Ok(blocking::ask(&mut link(server, query)?, &redis::cmd("PING"), now() + PATIENCE)?.unwrap())
+    Ok(blocking::ask(&mut link(server, query)?, &redis::cmd("PING"), Boottime::now() + PATIENCE)?.unwrap())
 }
 
 /// Answers one PING.
@@ -232,11 +233,11 @@ fn bytes_pass_in_records_of_any_size() {
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
-    let reply = blocking::ask(&mut link, &echo, now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &echo, Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::Int(12345)));
-    let reply = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
     assert!(reply == Ok(Value::BulkString(long)));
-    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + PATIENCE).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Used));
     server.join().unwrap();
 }
@@ -253,7 +254,7 @@ fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
         while stream.write_all(&pushes).is_ok() {}
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
-    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_secs(1)).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_secs(1)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
     drop(link);
     server.join().unwrap();
@@ -279,7 +280,8 @@ fn server_without_tls_is_reported() {
     let (address, server) = serve(|stream| stream);
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
-    let failure = blocking::ask(&mut link, &redis::cmd("PING"), now() + Duration::from_millis(20)).unwrap_err();
+    let failure =
+        blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Handshake));
     drop(silent);
 }
