@@ -295,6 +295,11 @@ impl Exchange {
         Verdict::of(error, &self.target, self.node())
     }
 
+    /// Remembers why there is no answer yet, in case that none comes in time.
+    pub(super) fn note(&mut self, kind: ErrorKind) {
+        self.outage = Some(Outage { failures: self.failures(), failure: self.failure(kind) });
+    }
+
     /// The server has answered: the outage is over.
     pub(super) fn served(&mut self) {
         self.outage = None;
@@ -302,8 +307,6 @@ impl Exchange {
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.
     pub(super) fn delay(&mut self, asked: Asked, call: Call, now: Boottime) {
-        let failures = self.failures();
-        self.outage = Some(Outage { failures, failure: self.failure(ErrorKind::Migrating) });
         self.delayed = Some(Delayed { at: now + TRY_AGAIN_AFTER, asked, call });
     }
 

@@ -132,7 +132,10 @@ impl<'e> Question<'e> {
             Outcome::Reply { reply, .. } => self.end(Ok(Answer::Reply(reply))),
             Outcome::Value { asked: Asked::Probe, value, .. } => self.probed = Some(value),
             Outcome::Value { value, .. } => self.end(Ok(Answer::Value(value))),
-            Outcome::TryAgain { asked, call } => self.exchange.delay(asked, call, now),
+            Outcome::TryAgain { asked, call } => {
+                self.exchange.note(ErrorKind::Migrating);
+                self.exchange.delay(asked, call, now);
+            }
             Outcome::Redirect { redirect, .. } => {
                 self.old = OldConnection::None;
                 self.exchange.follow(redirect)?;

@@ -45,6 +45,9 @@ fn standing(conversation: &HoldConversation) -> String {
     }
 }
 
+/// Actions, and the standing.
+type Expected = (&'static str, &'static str);
+
 /// The columns are asking, waiting, holding, and holding with a renewal in flight: the actions at
 /// once and the standing.
 #[test]
@@ -53,7 +56,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
     let start = |state: usize| if state == 3 { START + TTL / 3 } else { START };
     let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
     let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
-    let rows: Vec<(&str, Make, [(&str, &str); 4])> = vec![
+    let rows: Vec<(&str, Make, [Expected; 4])> = vec![
         ("message", || Event::Message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
         (
             "passing failure",
@@ -250,4 +253,12 @@ fn grant_without_enough_replicas_is_unavailable() {
     let error = conversation.standing().unwrap_err().to_string();
     assert!(error.starts_with("'redis://h:1': 1 of 2 replicas have the lock"), "{error}");
     assert!(conversation.release(START).is_some());
+}
+
+#[test]
+fn waiter_whose_keys_are_on_their_way_still_reaches_the_server() {
+    let mut conversation = waiting(CLUSTER);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
+    assert!(conversation.outage().is_none());
+    assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }

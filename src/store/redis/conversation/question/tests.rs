@@ -84,6 +84,16 @@ fn deadline_ends_a_question_with_the_failure_that_says_most() {
 }
 
 #[test]
+fn question_about_keys_on_their_way_fails_with_the_migration() {
+    let mut exchange = open(CLUSTER);
+    let mut question = Question::call(&mut exchange, call(), Retry::WhileUp, UNTIL);
+    at(&mut question, START);
+    after(&mut question, error_reply("TRYAGAIN x"), START);
+    assert_eq!(after(&mut question, timed_out(), UNTIL), "");
+    assert_eq!(result(&question), "Migrating");
+}
+
+#[test]
 fn plain_command_fails_at_the_first_failure_and_its_probe_never() {
     for event in [error_reply("LOADING x"), failed(ErrorKind::Loading)] {
         let mut exchange = open(SINGLE);
