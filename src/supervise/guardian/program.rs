@@ -168,10 +168,8 @@ fn end_tree(ward: &Ward) {
                 .partition::<Vec<_>, _>(|process| !matches!(kill_process(process.pid, Kernel::STOP), Err(Errno::PERM)));
             stopped.extend(signalled);
             beyond.extend(refused);
-        } else if !stopped.is_empty() {
-            kill(&stopped);
-            stopped.clear();
         } else if !has_changed.get() {
+            kill(&stopped);
             return;
         }
     }
