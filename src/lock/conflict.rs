@@ -1,8 +1,8 @@
 //! The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
 //!
-//! It is PostgreSQL's wake rule (src/backend/storage/lmgr/README) with spans: a holder and an
-//! earlier waiter stand in the way alike, so nobody is overtaken by a request that conflicts with
-//! his own, and everybody else passes.
+//! The rule is PostgreSQL's wake rule (src/backend/storage/lmgr/README) with spans. Holders and
+//! earlier waiters block a request alike. So no request overtakes a waiter that it conflicts with,
+//! and a request without conflicts passes the queue.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::mode::{Mode, Modes};
 use super::records::Records;
 use super::request::{Claim, SessionId};
 
-/// Who asks: nothing of his own or of his ancestors' stands in his way.
+/// The session whose claim is checked. Its own claims and those of its ancestors never block it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) session: SessionId,
@@ -24,13 +24,13 @@ impl Asker<'_> {
     }
 }
 
-/// The sessions that keep a claim from being granted, or none if nobody does. A claim that `shares`
-/// an ancestor's slot needs none.
+/// The sessions that block a claim, or none if the claim can be granted. A claim with `shares` uses
+/// an ancestor's slot and needs no free slot.
 ///
-/// Of the claims held and those waiting with a rank below `before`, one that conflicts is enough,
-/// so one session is named: the claim can't be granted as long as that one stays as it is. Only
-/// where all slots are taken are those sessions named that take them, since any one of them would
-/// free a slot.
+/// The search covers the held claims and the waiting claims with a rank below `before`. One
+/// conflicting claim is enough to block, so the search stops at the first one and names its
+/// session. If all slots are taken, the list names the sessions that take them, because any of them
+/// could free a slot.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
@@ -74,7 +74,7 @@ mod tests {
     use super::super::table::LockTable;
     use super::*;
 
-    /// A table in which sessions 1, 2, … asked for these claims one after another.
+    /// A table in which the sessions 1, 2, … requested these claims one after another.
     fn table(claims: &[Claim]) -> LockTable {
         let mut table: LockTable = LockTable::default();
         for (number, claim) in (1..).zip(claims) {
@@ -91,8 +91,8 @@ mod tests {
         blockers(table.records(), claim, false, asker, before).unwrap()
     }
 
-    /// The table of docs/design.md#conflicts over spans that touch, and none of it over spans that
-    /// don't.
+    /// The table of docs/design.md#conflicts for spans that touch. Spans that do not touch never
+    /// conflict.
     #[test]
     fn holders_block_what_they_clash_with_where_they_overlap() {
         use Mode::{Prewrite, Read, Write};

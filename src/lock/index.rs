@@ -1,13 +1,13 @@
-//! The claims on one resource, held and waiting, ordered by where they begin and summed up by
-//! subtree.
+//! The claims on one resource, held and waiting, ordered by where their spans begin.
 //!
-//! A B+-tree whose inner nodes know of each child where its claims end at the latest and which
-//! modes they have, as an interval tree does (Cormen et al., "Introduction to Algorithms",
-//! augmented trees); so the search for a conflicting claim passes over all that is disjoint,
-//! compatible or later, and costs O(log n). Nodes live in [`Records`], so that a store reads and
-//! writes only those on the way. A node is given up when it is empty, not when it is half full
-//! (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is better than
-//! merge-at-half", 1993).
+//! The index is a B+-tree. For each child, an inner node stores where the child's claims end at the
+//! latest and which modes they have. This makes the tree an interval tree (Cormen et al.,
+//! "Introduction to Algorithms", augmented trees). The search for a conflicting claim skips every
+//! subtree that is disjoint, compatible or later, so it costs O(log n).
+//!
+//! The nodes live in [`Records`], so a store reads and writes only the nodes on the path. A node is
+//! freed when it is empty, not when it is half full (Johnson and Shasha, "B-trees with inserts and
+//! deletes: why free-at-empty is better than merge-at-half", 1993).
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -20,49 +20,50 @@ use super::request::SessionId;
 use super::resource::Resource;
 use super::span::{Cut, Span};
 
-/// How many entries or children a node has at most: a node of ordinary claims then fits into a page
+/// Maximum number of entries or children of a node. A node of ordinary claims then fits into a page
 /// of an ordered store.
 const FANOUT: usize = 48;
 
-/// The place of a claim in the order of the one rule: holders, then waiters below a hold of their
-/// own ancestors, then the others, first come, first served.
+/// The place of a claim in the order of grants. Holders come first, then waiters below an
+/// ancestor's hold, then all other waiters, first come, first served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(u64);
 
 impl Rank {
-    /// Held: ahead of every waiter.
+    /// The rank of a held claim, ahead of every waiter.
     pub const HELD: Self = Self(0);
-    /// Ahead of every waiter, behind every holder.
+    /// The first rank of a waiter, behind every holder.
     pub const FIRST_WAITING: Self = Self(1);
-    /// Ahead of every ordinary waiter, behind every nested one.
+    /// The first rank of an ordinary waiter, behind every nested waiter.
     pub const FIRST_ORDINARY: Self = Self(1 << 63);
-    /// Behind everybody.
+    /// The rank behind every claim.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// The rank of a waiting claim. `seq` counts requests and begins at 1; `nested` says that it is
-    /// below a hold of an ancestor.
+    /// The rank of a waiting claim. `seq` counts requests from 1. `nested` says that the claim is
+    /// below an ancestor's hold.
     pub fn waiting(seq: u64, nested: bool) -> Self {
         if nested { Self(seq) } else { Self(Self::FIRST_ORDINARY.0 | seq) }
     }
 
-    /// Whether it is held.
+    /// Whether a claim of this rank is held.
     pub fn is_held(self) -> bool {
         self == Self::HELD
     }
 
-    /// The rank before which claims stand in the way of a waiting one of this rank. An ordinary one
-    /// waits for whatever is ahead of it; a nested one for holders alone, since any waiter may be
-    /// waiting for its ancestor, who waits for it.
+    /// A waiting claim of this rank waits for claims whose ranks lie before the returned rank. An
+    /// ordinary waiter waits for every holder and for every waiter ahead of it. A nested waiter
+    /// waits for holders only, because any waiter may wait for its ancestor, and the ancestor waits
+    /// for its descendant.
     pub fn waits_behind(self) -> Self {
         if self < Self::FIRST_ORDINARY { Self::FIRST_WAITING } else { self }
     }
 
-    /// The bits, for stores.
+    /// The bits that a store writes.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The rank with these bits.
+    /// The rank with these bits, as [`Rank::to_bits`] returned them.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -71,19 +72,20 @@ impl Rank {
 /// One claim of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it begins.
+    /// The cut at which the claim begins.
     pub lower: Cut,
-    /// Where it ends.
+    /// The cut at which the claim ends.
     pub upper: Cut,
-    /// How.
+    /// The mode of the claim.
     pub mode: Mode,
-    /// Held, or its place among the waiters.
+    /// The place of the claim in the order of grants.
     pub rank: Rank,
-    /// Whose.
+    /// The session that made the claim.
     pub session: SessionId,
-    /// Which of the session's claims.
+    /// The index of the claim in its session.
     pub claim: u32,
-    /// A slot that is a share of one that an ancestor holds, and so is not counted beside that.
+    /// Whether the claim shares an ancestor's slot. The conflict check does not count a shared slot
+    /// a second time.
     pub shares: bool,
 }
 
@@ -93,26 +95,26 @@ impl Entry {
     }
 }
 
-/// A child of an inner node and what is known of all that lies below it.
+/// A child of an inner node, with a summary of all entries below the child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
     /// The number of the child's node.
     pub node: u32,
-    /// Its first entry.
+    /// The first entry below the child.
     pub first: Entry,
-    /// Where its claims end at the latest.
+    /// The cut at which the last claim below the child ends.
     pub upper: Cut,
-    /// The modes of the held claims in it.
+    /// The modes of the held claims below the child.
     pub held: Modes,
-    /// The modes of the waiting claims in it.
+    /// The modes of the waiting claims below the child.
     pub waiting: Modes,
-    /// The rank of the first waiting claim in it, or [`Rank::LAST`].
+    /// The rank of the first waiting claim below the child, or [`Rank::LAST`].
     pub first_waiting: Rank,
 }
 
 impl Child {
-    /// Whether it says of a node what there is to say: what a store on disk has to ask where others
-    /// may have written to it.
+    /// Whether this summary is the one of `node`. A store on disk checks this, because other
+    /// processes may have written to it.
     pub fn sums_up(&self, node: &Node) -> bool {
         summary(node).is_some_and(|sum| *self == child_of((self.node, sum)))
     }
@@ -121,19 +123,19 @@ impl Child {
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Entries in order.
+    /// The entries of a leaf, in order.
     Leaf(Vec<Entry>),
-    /// Children in order; never none.
+    /// The children of an inner node, in order; at least one.
     Inner(Vec<Child>),
 }
 
-/// The tree of one resource; its root is kept with the resource, so that a small tree is no record
+/// The tree of one resource. The root is stored with the resource, so a small tree needs no record
 /// of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// The root.
+    /// The root node.
     pub root: Node,
-    /// The number of the next node.
+    /// The number that the next new node gets.
     pub next: u32,
 }
 
@@ -143,16 +145,16 @@ impl Default for Tree {
     }
 }
 
-/// Which entries a search is for: all that overlap and have one of the modes.
+/// A search for the entries that overlap a span and have one of the given modes.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// The part of the resource.
+    /// The span that the entries overlap.
     pub span: &'a Span,
-    /// Modes of the held claims that are looked for.
+    /// The modes of the held claims that the search finds.
     pub held: Modes,
-    /// Modes of the waiting claims that are looked for.
+    /// The modes of the waiting claims that the search finds.
     pub waiting: Modes,
-    /// Waiting claims of this rank and later ones are passed over.
+    /// The search skips waiting claims of this rank and of later ranks.
     pub before: Rank,
 }
 
@@ -177,7 +179,7 @@ impl Tree {
     /// Adds an entry.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn insert<R: Records>(&mut self, records: &mut R, resource: &Resource, entry: Entry) -> Result<(), R::Error> {
         let path = self.path(records, resource, &entry)?;
         self.change(records, resource, path, |entries| {
@@ -186,11 +188,11 @@ impl Tree {
         })
     }
 
-    /// Removes the entry that equals `entry` in place, rank, session and claim, and says whether
-    /// there was one.
+    /// Removes the entry with the lower cut, rank, session and claim index of `entry`. Returns
+    /// whether the tree had such an entry.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn remove<R: Records>(
         &mut self,
         records: &mut R,
@@ -209,7 +211,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// The way down to the leaf in which an entry is or belongs.
+    /// The path from the root to the leaf that contains an entry, or that would contain it.
     fn path<R: Records>(&self, records: &R, resource: &Resource, entry: &Entry) -> Result<Vec<Step>, R::Error> {
         let mut path = Vec::new();
         let mut node = Cow::Borrowed(&self.root);
@@ -223,8 +225,8 @@ impl Tree {
         Ok(path)
     }
 
-    /// Changes the leaf at the end of a path, and of the nodes above it those that know something
-    /// else of it now.
+    /// Changes the leaf at the end of a path, then updates the nodes above it whose summaries
+    /// change.
     fn change<R: Records>(
         &mut self,
         records: &mut R,
@@ -259,7 +261,7 @@ impl Tree {
         self.lower_root(records, resource)
     }
 
-    /// Puts the only child of the root in its place, as long as it has but one.
+    /// Replaces the root by its only child until the root has several children or is a leaf.
     fn lower_root<R: Records>(&mut self, records: &mut R, resource: &Resource) -> Result<(), R::Error> {
         while let Node::Inner(children) = &self.root {
             self.root = match children.as_slice() {
@@ -279,15 +281,15 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether it has no entry.
+    /// Whether the tree has no entry.
     pub fn is_empty(&self) -> bool {
         matches!(&self.root, Node::Leaf(entries) if entries.is_empty())
     }
 
-    /// Calls `visit` for each entry that matches, the last first, until it breaks off.
+    /// Calls `visit` for each entry that matches, from the last to the first, until `visit` breaks.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn visit<R: Records>(
         &self,
         records: &R,
@@ -301,7 +303,7 @@ impl Tree {
     /// The first `limit` waiting entries after `after` that match, by rank.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn waiting_after<R: Records>(
         &self,
         records: &R,
@@ -311,8 +313,8 @@ impl Tree {
         limit: usize,
     ) -> Result<Vec<Entry>, R::Error> {
         let mut found = Vec::new();
-        // Best first: a subtree stands in the heap under the rank of its first waiter, and is
-        // opened when that is the next.
+        // A best-first search: the heap orders each subtree by the rank of its first waiter. A
+        // subtree is opened when that waiter is the next.
         let mut subtrees = BinaryHeap::new();
         let mut entries = BinaryHeap::new();
         let mut open = Some(Cow::Borrowed(&self.root));
@@ -347,10 +349,10 @@ impl Tree {
         }
     }
 
-    /// All entries, in order of place.
+    /// All entries, in the order of their keys.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn entries<R: Records>(&self, records: &R, resource: &Resource) -> Result<Vec<Entry>, R::Error> {
         let mut entries = Vec::new();
         let all = Query { span: &Span::Whole, held: Modes::ALL, waiting: Modes::ALL, before: Rank::LAST };
@@ -363,7 +365,7 @@ impl Tree {
     }
 }
 
-/// An entry that is compared by its rank alone.
+/// An entry that is compared by its rank and its claim index only.
 struct ByRank(Entry);
 
 impl PartialEq for ByRank {
@@ -386,10 +388,10 @@ impl Ord for ByRank {
     }
 }
 
-/// A node's number and its content, as it goes to the records.
+/// A node's number and the summary of its content.
 type Numbered = (u32, Summary);
 
-/// What an inner node knows of a child, but for the child's number.
+/// The summary that an inner node stores for a child, without the child's number.
 struct Summary {
     first: Entry,
     upper: Cut,
@@ -403,7 +405,7 @@ fn child_of((node, summary): Numbered) -> Child {
     Child { node, first, upper, held, waiting, first_waiting }
 }
 
-/// Sums up a node; none for one that is empty.
+/// The summary of a node, or none if the node is empty.
 fn summary(node: &Node) -> Option<Summary> {
     let (mut held, mut waiting, mut first_waiting) = (Modes::EMPTY, Modes::EMPTY, Rank::LAST);
     let (first, upper) = match node {
@@ -430,7 +432,7 @@ fn summary(node: &Node) -> Option<Summary> {
     Some(Summary { first: first.clone(), upper: upper.clone(), held, waiting, first_waiting })
 }
 
-/// Gives a new node its number and hands it to the records.
+/// Assigns a number to a new node and puts the node into the records.
 fn store<R: Records>(records: &mut R, resource: &Resource, next: &mut u32, node: Node) -> Result<Numbered, R::Error> {
     let id = *next;
     *next += 1;
@@ -439,27 +441,28 @@ fn store<R: Records>(records: &mut R, resource: &Resource, next: &mut u32, node:
     Ok((id, sum))
 }
 
-/// The child into which an entry belongs: the last that does not begin after it, or the first.
+/// The index of the child into which an entry belongs: the last child that does not begin after the
+/// entry, otherwise the first child.
 fn child_for(children: &[Child], entry: &Entry) -> usize {
     children.partition_point(|child| child.first.key() <= entry.key()).saturating_sub(1)
 }
 
-/// One step down: which child, and what its parent knows of it.
+/// One step of a path: the index of a child, and the summary that the parent stores for the child.
 struct Step {
     at: usize,
     child: Child,
 }
 
-/// What a parent has to be told of a child.
+/// A change of a child that its parent must store.
 struct Altered {
     at: usize,
-    /// The child as it is now, or none where it is gone.
+    /// The new summary of the child, or none if the child was removed.
     now: Option<Child>,
-    /// The right half of it, where it was split.
+    /// The right half of the child, if the child was split.
     right: Option<Child>,
 }
 
-/// Edits a leaf, or tells an inner node what became of a child.
+/// Edits a leaf, or stores the change of a child in an inner node.
 fn alter(node: &mut Node, edit: &mut Option<impl FnOnce(&mut Vec<Entry>)>, below: Option<Altered>) {
     match (node, below) {
         (Node::Leaf(entries), _) => edit.take().into_iter().for_each(|edit| edit(entries)),
@@ -471,7 +474,7 @@ fn alter(node: &mut Node, edit: &mut Option<impl FnOnce(&mut Vec<Entry>)>, below
 }
 
 impl Node {
-    /// Takes the right half of a node that has too much in it.
+    /// Splits a node that exceeds [`FANOUT`] and returns its right half.
     fn split(&mut self) -> Option<Node> {
         match self {
             Node::Leaf(entries) => (entries.len() > FANOUT).then(|| Node::Leaf(entries.split_off(FANOUT / 2))),
@@ -480,7 +483,7 @@ impl Node {
     }
 }
 
-/// Visits what matches below `node`, the last first.
+/// Visits the matching entries below `node`, from the last to the first.
 fn search<R: Records>(
     records: &R,
     resource: &Resource,

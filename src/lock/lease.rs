@@ -1,75 +1,77 @@
-//! The arithmetic of leases: until when a holder may rely on its grant, and when it renews.
+//! The arithmetic of leases: how long a holder may rely on its grant, and when it renews the grant.
 //!
-//! All instants are those of the holder's machine. The store counts a lease from the instant at
-//! which it executes a renewal. The holder counts from the earlier instant at which it sent that
-//! renewal, and it stops a margin early because two clocks differ in their rates. So the deadline
-//! precedes the expiry, however late the reply arrives.
+//! All instants are on the clock of the holder's machine. The store counts a lease from the instant
+//! at which it executes a renewal. The holder counts from the earlier instant at which it sent that
+//! renewal. The holder also stops a margin early, because the rates of two clocks differ. So the
+//! deadline precedes the expiry, however late the reply arrives.
 
 use std::time::Duration;
 
 use super::request::{Micros, Terms};
 use crate::clock::Boottime;
 
-/// How long a grant to a waiter lives until that waiter claims it, unless the ttl is shorter.
+/// How long a grant from the queue lasts until the waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);
 
-/// How long a waiter keeps its place unless it shows itself.
+/// How long a waiter keeps its place unless it renews it.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The least margin, for the ticks of clocks and the time that a signal takes to end a command.
+/// The minimum margin. It allows for clock ticks and for the time that a signal takes to end a
+/// command.
 const MARGIN_MIN: Duration = Duration::from_millis(50);
 
-/// What the second retry waits; each later one waits twice as long as the one before.
+/// The delay before the second retry. Each later delay is twice as long as the delay before it.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 
-/// A lease of some length that is renewed again and again.
+/// A lease that its holder renews repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     ttl: Duration,
 }
 
 impl Lease {
-    /// A lease that lives for `ttl` from each renewal.
+    /// A lease that lasts for `ttl` from each renewal.
     #[must_use]
     pub const fn new(ttl: Duration) -> Self {
         Self { ttl }
     }
 
-    /// What a request asks of a store for a grant under this lease.
+    /// The terms that a request under this lease sends to the store.
     #[must_use]
     pub fn terms(self) -> Terms {
         Terms { ttl: micros(self.ttl), claim: micros(CLAIM.min(self.ttl)), heartbeat: micros(HEARTBEAT) }
     }
 
-    /// By how much the deadline comes before the end of the ttl: 2 % of it and no less than 50 ms, but never more than
-    /// a tenth.
+    /// The time between the deadline and the end of the ttl: 2 % of the ttl, at least 50 ms, but at
+    /// most a tenth of the ttl.
     #[must_use]
     pub fn margin(self) -> Duration {
         (self.ttl / 50).max(MARGIN_MIN).min(self.ttl / 10)
     }
 
-    /// The instant by which the command must be gone, where the last renewal that the store confirmed was sent at
-    /// `sent`.
+    /// The instant by which the command must have ended. `sent` is the instant at which the holder
+    /// sent the last renewal that the store confirmed.
     #[must_use]
     pub fn deadline(self, sent: Boottime) -> Boottime {
         sent + (self.ttl - self.margin())
     }
 
-    /// When to renew again, after a renewal that was sent at `sent`.
+    /// The instant of the next renewal, after a renewal that was sent at `sent`.
     #[must_use]
     pub fn renew_at(self, sent: Boottime) -> Boottime {
         sent + self.ttl / 3
     }
 
-    /// How long the answer to a renewal may take before it is tried over another connection: there is time for two, with what is then
-    /// left of the ttl for the command's end.
+    /// How long the holder waits for the reply to a renewal before it retries over another
+    /// connection. The ttl leaves time for two attempts and for the command's end.
     #[must_use]
     pub fn patience(self) -> Duration {
         self.ttl / 6
     }
 
-    /// How long to wait after so many failures in a row before the next try: not at all after the first, which may be
-    /// due to a connection that had died unnoticed, then ever longer, up to a tenth of the ttl.
+    /// The delay before the next attempt after `failures` failures in a row. The first retry has no
+    /// delay, because its failure may come from a connection that had died unnoticed. Later delays
+    /// grow up to a tenth of the ttl.
     #[must_use]
     pub fn retry_after(self, failures: u32) -> Duration {
         let longest = self.ttl / 10;
@@ -80,7 +82,8 @@ impl Lease {
     }
 }
 
-/// When a command that needs `grace` to end must be asked to, so that it is gone by the deadline.
+/// The instant at which a command that needs `grace` to end must be asked to end, so that it is
+/// gone by the deadline.
 #[must_use]
 pub fn terminate_at(deadline: Boottime, grace: Duration) -> Boottime {
     deadline - grace
@@ -135,15 +138,15 @@ mod tests {
     }
 
     prop_compose! {
-        /// From a tenth of a second to years, with more weight on the short.
+        /// Lengths from a tenth of a second to years, with more weight on short lengths.
         fn ttls()(exponent in 2_u32..11, factor in 1_u64..10) -> Duration {
             ms(factor * 10_u64.pow(exponent))
         }
     }
 
     proptest! {
-        /// Whatever time the renewal took to get there: the store, which counts from when it came, lets nobody in
-        /// before.
+        /// The store counts the lease from the arrival of the renewal. So it admits no other
+        /// session before the deadline, however long the renewal was on its way.
         #[test]
         fn the_deadline_comes_before_the_expiry(ttl in ttls(), sent: u32, on_the_way: u32) {
             let lease = Lease::new(ttl);
@@ -151,7 +154,7 @@ mod tests {
             prop_assert!(lease.deadline(at(sent.into())) < expiry);
         }
 
-        /// A fast clock at the store is what the margin is for: up to two in a hundred.
+        /// The margin allows for a clock of the store that runs up to two percent fast.
         #[test]
         fn a_store_with_a_clock_two_percent_fast_is_not_earlier(ttl in ttls(), sent: u32) {
             let deadline = Lease::new(ttl).deadline(at(sent.into()));
@@ -159,8 +162,8 @@ mod tests {
             prop_assert!(deadline >= at(sent.into()) + ttl.mul_f64(0.9));
         }
 
-        /// A late reply never extends it: of two renewals the one sent later has the later
-        /// deadline, whichever is answered first.
+        /// A late reply never extends the lease. Of two renewals, the one sent later has the later
+        /// deadline, in whichever order the replies arrive.
         #[test]
         fn only_the_instant_of_sending_moves_the_deadline(ttl in ttls(), first: u32, later: u32) {
             let deadline = |sent: u32| Lease::new(ttl).deadline(at(sent.into()));
@@ -175,7 +178,7 @@ mod tests {
             prop_assert!(terminate <= lease.deadline(sent));
         }
 
-        /// From a renewal that fails to the deadline there are no long pauses, and the tries don't crowd.
+        /// Between a failed renewal and the deadline there are no long pauses and no rapid retries.
         #[test]
         fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), took in 0_u64..50) {
             let lease = Lease::new(ttl);

@@ -1,41 +1,43 @@
-//! How a claim stands to what the ancestors of its session hold (docs/design.md#nesting).
+//! The relation of a claim to the holds of its session's ancestors (docs/design.md#nesting).
 
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;
 use super::records::Records;
 use super::request::{Claim, SessionId};
 
-/// How a claim stands to the holds of its ancestors.
+/// The relation of a claim to the holds of its session's ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// They hold nothing of it: it queues like any other.
+    /// No ancestor's hold overlaps the claim, so the claim queues like any other.
     Ordinary,
-    /// A hold of theirs includes it. It waits for no waiter, and has that hold's token.
+    /// An ancestor's hold includes the claim. The claim waits for no waiter and gets the token of
+    /// that hold.
     Included {
         /// The token of the ancestor's hold.
         token: u64,
-        /// A slot of an ancestor's that this claim is a share of.
+        /// Whether the claim shares an ancestor's slot.
         shares: bool,
     },
-    /// A hold of theirs lets it ask for more, as prewrite does for write. It waits for holders but for no waiter: whoever waits may
-    /// be waiting for that very hold.
+    /// An ancestor's hold lets the claim ask for more, as prewrite does for write. The claim waits
+    /// for holders but for no waiter, because any waiter may wait for that very hold.
     Growing,
 }
 
 impl Standing {
-    /// Whether it is below a hold of an ancestor.
+    /// Whether an ancestor's hold lies above the claim.
     pub(super) fn is_nested(self) -> bool {
         self != Self::Ordinary
     }
 
-    /// Whether it is a share of an ancestor's slot.
+    /// Whether the claim shares an ancestor's slot.
     pub(super) fn shares(self) -> bool {
         matches!(self, Self::Included { shares: true, .. })
     }
 }
 
-/// Finds how a claim stands, or why it can never be granted. Of several holds in its way the outermost is named, since those below
-/// that one can't have more than it either.
+/// Returns the standing of a claim, or the reason why it can never be granted. If several holds
+/// refuse the claim, the refusal names the outermost, because the holds below that hold can't have
+/// more than it has.
 pub(super) fn standing<R: Records>(
     records: &R,
     claim: &Claim,
@@ -57,10 +59,11 @@ pub(super) fn standing<R: Records>(
                     return Ok(Ok(Standing::Included { token: record.token, shares }));
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
-                // Somebody may wait for that slot on whom this claim would wait, whatever other hold allows it.
+                // A session for which this claim would wait may itself wait for that slot. So the
+                // slot refuses the claim even if another hold allows it.
                 Nesting::Refused if held.mode == Mode::Slot => slot = Some(cannot_grow(held, claim)),
                 Nesting::Refused => refusal = Some(cannot_grow(held, claim)),
-                // That another hold can't grow is the stronger reason.
+                // A hold that can't grow is the stronger reason.
                 Nesting::AtOnce | Nesting::Waits if matches!(refusal, Some(Refusal::CannotGrow { .. })) => {}
                 Nesting::AtOnce | Nesting::Waits => refusal = Some(reaches_past(held, claim)),
             }
@@ -89,7 +92,7 @@ mod tests {
     use super::super::table::LockTable;
     use super::*;
 
-    /// How `asked` stands below the holds given, the outermost first.
+    /// The standing of `asked` below these holds, the outermost first.
     fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
         let mut table: LockTable = LockTable::default();
         let mut ancestors = Vec::new();
@@ -102,8 +105,8 @@ mod tests {
         standing(table.records(), asked, &ancestors).unwrap()
     }
 
-    /// The table of docs/design.md#nesting, each cell with a span that is covered, one that reaches
-    /// past, and one beside.
+    /// The table of docs/design.md#nesting. Each cell is tried with a span inside the hold, one
+    /// that reaches past the hold, and one beside the hold.
     #[test]
     fn every_cell_of_the_table() {
         use Mode::{Prewrite, Read, Slot, Write};

@@ -1,4 +1,4 @@
-//! What can be asked of the table and what it answers.
+//! The operations of the table and their replies.
 
 use std::fmt;
 
@@ -10,144 +10,145 @@ use super::span::Span;
 /// An operation on the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Asks for a request to be granted or queued. Asked again, it says how the request stands.
+    /// Asks the table to grant or queue a request. For a known session, the reply tells whether its
+    /// request is granted or waits.
     Acquire(Request),
-    /// Shows that a session is alive: a waiter keeps its place, a holder its grant, a new holder
-    /// claims it.
+    /// Shows that a session is alive. A waiter keeps its place and a holder its grant. The first
+    /// renewal of a grant from the queue claims the grant.
     Renew(SessionId),
-    /// Gives back a grant, or a place in the queue.
+    /// Gives back a grant or a place in the queue.
     Release(SessionId),
-    /// Gives up waiting; a grant that came meanwhile is given back. Told apart from a release only
-    /// by its name.
+    /// Leaves the queue. If the request was granted in the meantime, the grant is given back. The
+    /// table treats this operation exactly like a release.
     Cancel(SessionId),
     /// Gives up the part of a held interval that lies outside `span`.
     Shrink {
-        /// Who holds it.
+        /// The session that holds the claim.
         session: SessionId,
-        /// What is held.
+        /// The resource of the held claim.
         resource: Resource,
-        /// What is kept of it.
+        /// The span that the session keeps.
         span: Span,
     },
-    /// Lowers the mode of what a session holds of a resource.
+    /// Lowers the mode of the claims that a session holds on a resource.
     Downgrade {
-        /// Who holds it.
+        /// The session that holds the claim.
         session: SessionId,
-        /// What is held.
+        /// The resource of the held claim.
         resource: Resource,
         /// The lower mode.
         mode: Mode,
     },
-    /// Drops every session whose lease is over. Every other operation does this first.
+    /// Removes every session whose lease has ended. Every other operation does this first.
     Expire,
-    /// Drops a session whose process is known to be dead.
+    /// Removes a session whose process is known to be dead.
     Reap(SessionId),
-    /// Takes away whatever is held of a resource, with all else that its holders hold.
+    /// Removes every holder of a resource, together with the other claims of these holders.
     Break(Resource),
-    /// Tells who holds and who waits: of the resources named, or of all.
+    /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     Inspect(Vec<Resource>),
 }
 
-/// What the table answers, and whom else it concerns.
+/// The reply of the table, and the other sessions that the operation affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answer.
+    /// The reply to the session that sent the operation.
     pub reply: Reply,
-    /// The waiters whose requests this operation granted, in that order.
+    /// The waiters that this operation granted, in the order of their grants.
     pub granted: Vec<SessionId>,
-    /// The sessions whose leases were over.
+    /// The sessions that were removed because their leases had ended.
     pub expired: Vec<SessionId>,
 }
 
-/// The answer to an operation.
+/// The reply to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The session is a holder.
     Granted {
-        /// How much is left of its lease, or none where it lives as long as its process.
+        /// The remaining length of the lease, or none if the grant lasts as long as the process.
         lease: Option<Micros>,
-        /// Its tokens, claim by claim.
+        /// The token of each claim, in the order of the claims.
         tokens: Vec<u64>,
     },
     /// The session is a waiter.
     Waiting,
-    /// It would have had to wait; these sessions were in its way, see
-    /// [`super::table::LockTable::blockers`].
+    /// The request would have to wait. The reply names the sessions that block it, as
+    /// [`super::table::LockTable::blockers`] does.
     Busy(Vec<SessionId>),
-    /// It can never be granted.
+    /// The request or the change can never be granted.
     Refused(Refusal),
-    /// It is done.
+    /// The operation succeeded.
     Done,
-    /// What the session held, or its place in the queue, is given back: the tokens, claim by claim,
-    /// each 0 for one who waited.
+    /// The session gave back its grant or its place in the queue. The reply has a token for each
+    /// claim; the tokens of a waiter are 0.
     Released(Vec<u64>),
-    /// The session neither holds nor waits, any more or ever.
+    /// The session is neither a holder nor a waiter, now or at any time.
     Unknown,
-    /// The sessions whose grants were taken away.
+    /// The holders whose grants were taken away.
     Broken(Vec<SessionId>),
-    /// Who holds and who waits.
+    /// The holders and waiters of each listed resource.
     Listing(Vec<ResourceListing>),
 }
 
-/// Why something can never be granted.
+/// The reason why a request or a change can never be granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// What an ancestor holds can't become what is asked.
+    /// An ancestor's hold can't grow into the requested mode.
     CannotGrow {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
-        /// How the ancestor holds it.
+        /// The mode of the ancestor's hold.
         held: Mode,
-        /// What was asked.
+        /// The requested mode.
         asked: Mode,
     },
-    /// The claim reaches past what an ancestor holds.
+    /// The claim reaches past the span of an ancestor's hold.
     ReachesPast {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
-        /// What the ancestor holds.
+        /// The span of the ancestor's hold.
         held: Span,
-        /// What was asked.
+        /// The requested span.
         asked: Span,
     },
-    /// The resource is shared in another number of slots.
+    /// The resource is shared in a different number of slots.
     SlotsDiffer {
-        /// Which resource.
+        /// The resource of the claim.
         resource: Resource,
-        /// The number in force.
+        /// The number of slots in force.
         in_force: u32,
-        /// The number asked.
+        /// The requested number of slots.
         asked: u32,
     },
-    /// Nothing is held that could be shrunk or downgraded.
+    /// The session holds no claim that it could shrink or downgrade.
     NotHeld {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
     },
-    /// The new span is not inside one that is held.
+    /// The new span is not inside a held span.
     NotInside {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
-        /// What was asked.
+        /// The requested span.
         asked: Span,
     },
-    /// What is held is a slot.
+    /// The held claim is a slot, which can't shrink.
     SlotIsWhole {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
     },
-    /// The new mode is not below the one held.
+    /// The new mode is not below the held mode.
     NotBelow {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
-        /// The mode held.
+        /// The mode of the held claim.
         held: Mode,
-        /// What was asked.
+        /// The requested mode.
         asked: Mode,
     },
-    /// A nested request waits for something that relies on what would be given up.
+    /// A nested request waits and relies on the part that would be given up.
     NestedWaits {
-        /// Of which resource.
+        /// The resource of the claim.
         resource: Resource,
     },
 }
@@ -198,53 +199,53 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Who holds a resource and who waits for it.
+/// The holders and waiters of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceListing {
-    /// Its name.
+    /// The name of the resource.
     pub name: Resource,
-    /// What is held, by token and session.
+    /// The held claims, ordered by token and session.
     pub holders: Vec<HolderListing>,
-    /// What waits, in the order of the queue.
+    /// The waiting claims, in the order of the queue.
     pub waiters: Vec<WaiterListing>,
 }
 
 /// A held claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderListing {
-    /// Who holds it.
+    /// The session that holds the claim.
     pub session: SessionId,
-    /// How.
+    /// The mode of the claim.
     pub mode: Mode,
-    /// How much of it.
+    /// The span of the claim.
     pub span: Span,
-    /// Of how many slots, in mode slot.
+    /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
     /// The fencing token.
     pub token: u64,
-    /// Since when.
+    /// The instant at which the session became a holder or a waiter.
     pub since: Micros,
-    /// When the lease is over, where there is one.
+    /// The instant at which the lease ends, if the session has a lease.
     pub expiry: Option<Micros>,
-    /// The process.
+    /// The rlock process of the session.
     pub process: Process,
 }
 
 /// A waiting claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterListing {
-    /// Who waits.
+    /// The session that waits.
     pub session: SessionId,
-    /// How.
+    /// The mode of the claim.
     pub mode: Mode,
-    /// For how much of it.
+    /// The span of the claim.
     pub span: Span,
-    /// Of how many slots, in mode slot.
+    /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
-    /// Since when.
+    /// The instant at which the session became a holder or a waiter.
     pub since: Micros,
-    /// The place in the queue of this resource; the first is 1.
+    /// The place of the request in the queue of this resource; the first place is 1.
     pub position: u32,
-    /// The process.
+    /// The rlock process of the session.
     pub process: Process,
 }

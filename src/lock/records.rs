@@ -1,6 +1,8 @@
-//! Where the table keeps its state: the records, the trait through which it reaches them, and the one in memory.
+//! The state of the lock table: its records, the trait that reads and writes them, and an
+//! implementation in memory.
 //!
-//! The table reads and writes only what an operation touches, so that a store on disk can be put under it as it is.
+//! The table reads and writes only the records that an operation touches, so a store on disk can
+//! implement the trait directly.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,105 +12,105 @@ use super::index::{Node, Rank, Tree};
 use super::request::{Claim, Micros, Process, SessionId, Terms};
 use super::resource::Resource;
 
-/// One claim of a session, and how far it got.
+/// One claim of a session, with its rank and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
     /// The claim.
     pub claim: Claim,
-    /// Its place in the order.
+    /// The place of the claim in the order of grants.
     pub rank: Rank,
-    /// The fencing token, or 0 while it waits.
+    /// The fencing token, or 0 while the claim waits.
     pub token: u64,
     /// See [`super::index::Entry::shares`].
     pub shares: bool,
 }
 
-/// A session: a holder when its claims are held, a waiter before that.
+/// A session: a holder if its claims are held, otherwise a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The sessions above it, innermost first.
+    /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,
-    /// Its claims: all held or all waiting.
+    /// The claims of the session, which are all held or all waiting.
     pub claims: Vec<ClaimRecord>,
-    /// Since when it holds, or waits.
+    /// The instant at which the session became a holder or a waiter.
     pub since: Micros,
-    /// When its lease is over, where it has one.
+    /// The instant at which the lease ends, if the session has a lease.
     pub expiry: Option<Micros>,
-    /// The leases it asked for.
+    /// The lengths of the leases that the session asked for.
     pub terms: Option<Terms>,
-    /// The process behind it.
+    /// The rlock process of the session.
     pub process: Process,
 }
 
 impl Session {
-    /// Whether its request is granted.
+    /// Whether the request of the session is granted.
     pub fn is_holder(&self) -> bool {
         self.claims.iter().all(|claim| claim.rank.is_held())
     }
 
-    /// The tokens, claim by claim.
+    /// The token of each claim, in the order of the claims.
     pub fn tokens(&self) -> Vec<u64> {
         self.claims.iter().map(|claim| claim.token).collect()
     }
 }
 
-/// A resource that somebody holds or waits for.
+/// The state of a resource that is held or waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceState {
-    /// The last token that was given out.
+    /// The last token that was issued for the resource.
     pub last_token: u64,
-    /// Into how many slots it is shared; stored while `slot_claims` is above 0.
+    /// The number of slots in force. The field has a meaning while `slot_claims` is above 0.
     pub slots: u32,
-    /// How many claims in mode slot there are, held and waiting.
+    /// The number of claims in mode slot, held and waiting.
     pub slot_claims: u32,
-    /// How many of those are shares of a slot that an ancestor holds.
+    /// The number of claims in mode slot that share an ancestor's slot.
     pub shared_slots: u32,
-    /// How many claims are held.
+    /// The number of held claims.
     pub held: u32,
-    /// How many claims wait.
+    /// The number of waiting claims.
     pub waiting: u32,
-    /// The claims by place.
+    /// The claims, ordered by where their spans begin.
     pub tree: Tree,
 }
 
-/// The table's memory. A method that changes one record leaves all others alone.
+/// The storage of the table. A method that changes one record leaves all other records alone.
 pub trait Records {
-    /// What can go wrong in reaching them.
+    /// The error of a storage that can't be read or written.
     type Error;
 
-    /// The session, if it holds or waits.
+    /// The session, if it is a holder or a waiter.
     ///
     /// # Errors
-    /// The store can't be used; likewise below.
+    /// Every method of this trait returns an error if the store can't be used.
     fn session(&self, id: SessionId) -> Result<Option<Session>, Self::Error>;
-    /// Sets a session.
+    /// Inserts or replaces a session.
     fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), Self::Error>;
-    /// Forgets a session.
+    /// Removes a session.
     fn remove_session(&mut self, id: SessionId) -> Result<(), Self::Error>;
 
-    /// The state of a resource, if anybody holds or waits.
+    /// The state of a resource, if a session holds it or waits for it.
     fn resource(&self, name: &Resource) -> Result<Option<Cow<'_, ResourceState>>, Self::Error>;
-    /// The state of a resource, to be changed and put back.
+    /// Takes the state of a resource out. The caller changes it and puts it back.
     fn take_resource(&mut self, name: &Resource) -> Result<Option<ResourceState>, Self::Error>;
-    /// Sets the state of a resource.
+    /// Inserts or replaces the state of a resource.
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Self::Error>;
-    /// Forgets a resource; its tree is empty by then.
+    /// Removes a resource, whose tree is already empty.
     fn remove_resource(&mut self, name: &Resource) -> Result<(), Self::Error>;
     /// The names of all resources, in order.
     fn resources(&self) -> Result<Vec<Resource>, Self::Error>;
 
     /// A node of a resource's tree.
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Self::Error>;
-    /// A node, to be changed and put back or removed.
+    /// Takes a node out. The caller changes it, then puts it back or removes it.
     fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Self::Error>;
-    /// Sets a node.
+    /// Inserts or replaces a node.
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Self::Error>;
-    /// Forgets a node.
+    /// Removes a node.
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Self::Error>;
 
-    /// The next number of a queued request: 1, 2, ….
+    /// The next sequence number for a queued request. The first number is 1.
     fn next_seq(&mut self) -> Result<u64, Self::Error>;
-    /// A session whose lease is over at `now`, the one that ended first.
+    /// The session whose lease ended first, if a lease has ended by `now`.
     fn due(&self, now: Micros) -> Result<Option<SessionId>, Self::Error>;
 }
 
@@ -123,13 +125,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether nothing is held, waits, or was left behind.
+    /// Whether no session, expiry, resource or node is left.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
     }
 }
 
-/// The nodes of one tree by their numbers, which a tree gives out in order.
+/// The nodes of one tree, indexed by their numbers. A tree assigns its numbers in ascending order.
 #[derive(Clone, Debug, Default)]
 struct Nodes {
     slots: Vec<Option<Node>>,
@@ -152,7 +154,7 @@ impl Nodes {
     }
 }
 
-/// What a tree points to is there: the table puts a node before it points to it.
+/// The table puts a node into the records before it stores the node's number in the tree.
 const MISSING: &str = "the tree of a resource names only nodes that exist";
 
 impl Records for Memory {

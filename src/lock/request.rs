@@ -1,4 +1,4 @@
-//! What a session asks for: its id, its claims, and what people are told about the process behind it.
+//! The request of a session: its id, its claims, and a description of its process for people.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use super::mode::Mode;
 use super::resource::Resource;
 use super::span::Span;
 
-/// Microseconds: since the Unix epoch for an instant of the store's clock, or the length of a time.
+/// Microseconds: a length of time, or an instant of the store's clock since the Unix epoch.
 pub type Micros = u64;
 
-/// The random 128-bit id of one rlock process that requests.
+/// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -21,7 +21,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// A text that is no session id.
+/// The error for a text that is not a session id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionIdError;
 
@@ -44,56 +44,58 @@ impl FromStr for SessionId {
     }
 }
 
-/// One resource, how, and how much of it.
+/// A resource, a mode and a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What is claimed.
+    /// The resource that is claimed.
     pub resource: Resource,
-    /// How it is claimed.
+    /// The mode in which the resource is claimed.
     pub mode: Mode,
-    /// The part that is claimed; the whole in mode slot.
+    /// The part that is claimed. In mode slot the span is always the whole.
     pub span: Span,
-    /// Into how many slots the resource is shared: for mode slot, and only there.
+    /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
 }
 
-/// The process behind a session, for people: nothing is decided by it.
+/// A description of the rlock process for people. The table bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// The machine's name.
+    /// The host name of the machine.
     pub host: String,
-    /// The process id of rlock, as it sees itself.
+    /// The process id of rlock in its own PID namespace.
     pub pid: u32,
-    /// The user's name, or the number where it has none.
+    /// The name of the user, or the user id if the user has no name.
     pub user: String,
-    /// The command's words.
+    /// The command and its arguments.
     pub command: Vec<String>,
 }
 
-/// The leases that a session lives by in a store that can't see whether it is alive.
+/// The lengths of the leases of a session. A store needs leases if it can't see whether a process
+/// is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a grant lives unless it is renewed.
+    /// How long a grant lasts unless the session renews it.
     pub ttl: Micros,
-    /// How long a grant to a waiter lives until that waiter claims it by its first renewal.
+    /// How long a grant from the queue lasts unless the session claims it by its first renewal.
     pub claim: Micros,
-    /// How long a waiter keeps its place unless it shows itself.
+    /// How long a waiter keeps its place unless the session renews it.
     pub heartbeat: Micros,
 }
 
 /// One or more claims, granted all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks; one session makes one request.
+    /// The session that asks. A session makes one request only.
     pub session: SessionId,
-    /// The sessions whose commands it runs below, innermost first.
+    /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,
-    /// What is asked; never empty. Claims of one request don't conflict with each other.
+    /// The claims of the request, at least one. The claims of one request never conflict with each
+    /// other.
     pub claims: Vec<Claim>,
-    /// Whether to queue where it can't be granted at once.
+    /// Whether to queue the request if it can't be granted at once.
     pub wait: bool,
-    /// The leases, or none in a store where a session lives as long as its process.
+    /// The lengths of the leases, or none in a store where a session lives as long as its process.
     pub terms: Option<Terms>,
-    /// The process that asks.
+    /// The rlock process of the session.
     pub process: Process,
 }

@@ -1,9 +1,9 @@
-//! The lock table: the model that every store agrees with.
+//! The lock table: the model that every store implements.
 //!
-//! [`LockTable::apply`] is the whole of it: an operation and the time in, the answer and whom else
-//! it concerns out. It has no clock, no I/O and no randomness; what it remembers lies in
-//! [`Records`]. Rules: `conflict` says what stands in a claim's way, `nesting` what the holds of
-//! ancestors mean, and the order of grants is that of [`Rank`].
+//! [`LockTable::apply`] takes an operation and the time. It returns the reply, the waiters that the
+//! operation granted and the sessions that it found expired. The table has no clock, no I/O and no
+//! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
+//! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
 use std::collections::HashMap;
 
@@ -18,38 +18,38 @@ use super::request::{Claim, Micros, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
 
-/// Who holds what, and who waits for it.
+/// The holders and waiters of all resources.
 #[derive(Clone, Debug, Default)]
 pub struct LockTable<R = Memory> {
     records: R,
 }
 
 impl<R: Records> LockTable<R> {
-    /// A table that remembers in `records`.
+    /// A table that keeps its state in `records`.
     pub fn new(records: R) -> Self {
         Self { records }
     }
 
-    /// Its records.
+    /// The records that hold the state of the table.
     pub fn records(&self) -> &R {
         &self.records
     }
 
-    /// Its records, to be changed beside the table.
+    /// The records, for a caller that changes them directly.
     pub fn records_mut(&mut self) -> &mut R {
         &mut self.records
     }
 
-    /// Its records, without the table.
+    /// Consumes the table and returns its records.
     pub fn into_records(self) -> R {
         self.records
     }
 
-    /// Carries out an operation at the instant `now`.
+    /// Executes an operation at the instant `now`.
     ///
     /// # Errors
-    /// Those of the records. What was changed by then is half done, and has to be undone by whoever
-    /// keeps the records.
+    /// Returns an error of the records. The operation is then half done, and the caller must roll
+    /// the records back.
     pub fn apply(&mut self, now: Micros, op: Op) -> Result<Outcome, R::Error> {
         let mut granted = Vec::new();
         let expired = self.expire(now, &mut granted)?;
@@ -68,11 +68,11 @@ impl<R: Records> LockTable<R> {
         Ok(Outcome { reply, granted, expired })
     }
 
-    /// The sessions that a waiter waits for: as long as they all stay as they are, it can't be
-    /// granted. None for any other session.
+    /// The sessions that block a waiter. The waiter can't be granted until at least one of them
+    /// changes its claims. The list is empty for a holder and for an unknown session.
     ///
     /// # Errors
-    /// Those of the records.
+    /// Returns an error of the records.
     pub fn blockers(&self, id: SessionId) -> Result<Vec<SessionId>, R::Error> {
         match self.records.session(id)? {
             Some(session) => self.blockers_of(id, &session),
@@ -132,7 +132,7 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Waiting)
     }
 
-    /// Refuses a number of slots that isn't the one in force.
+    /// Returns a refusal if the claim's number of slots differs from the number in force.
     fn slots_differ(&self, claim: &Claim) -> Result<Option<Refusal>, R::Error> {
         let Some(asked) = claim.slots else { return Ok(None) };
         let in_force = match self.records.resource(&claim.resource)? {
@@ -155,8 +155,8 @@ impl<R: Records> LockTable<R> {
         self.records.put_session(id, session)
     }
 
-    /// Makes a holder of a session, be it a waiter (all claims ranked) or new (claims ranked
-    /// [`Rank::LAST`]), and gives its tokens.
+    /// Grants the request of a session and returns its tokens. The claims of a waiter are in the
+    /// trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree yet.
     fn grant(
         &mut self,
         now: Micros,
@@ -166,7 +166,8 @@ impl<R: Records> LockTable<R> {
     ) -> Result<Vec<u64>, R::Error> {
         let mut fresh: HashMap<Resource, u64> = HashMap::new();
         for index in 0..session.claims.len() {
-            // Asked anew, for an ancestor's hold may have ended while this request waited.
+            // An ancestor's hold may have ended while this request waited, so the standing is found
+            // again.
             let claim = &session.claims[index].claim;
             let standing = nesting::standing(&self.records, claim, &session.ancestors)?;
             let name = claim.resource.clone();
@@ -213,8 +214,8 @@ impl<R: Records> LockTable<R> {
     fn expire(&mut self, now: Micros, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
         let mut expired = Vec::new();
         let mut freed = Vec::new();
-        // All leave before anybody is let in, so that nobody is granted anything in the instant in
-        // which his own lease ends.
+        // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
+        // get a grant at the instant at which its own lease ends.
         while let Some(id) = self.records.due(now)? {
             freed.extend(self.remove(id)?);
             expired.push(id);
@@ -243,7 +244,7 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Released(session.tokens()))
     }
 
-    /// Removes sessions, then grants what that frees.
+    /// Removes sessions, then grants the waiters that they blocked.
     fn leave(&mut self, now: Micros, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let mut freed = Vec::new();
         for session in sessions {
@@ -252,8 +253,8 @@ impl<R: Records> LockTable<R> {
         self.settle_all(now, &freed, granted)
     }
 
-    /// Removes a session and answers what it held or waited for; nothing for a session that did
-    /// neither.
+    /// Removes a session and returns the claims that it held or waited for. The list is empty for
+    /// an unknown session.
     fn remove(&mut self, id: SessionId) -> Result<Vec<Freed>, R::Error> {
         let Some(session) = self.records.session(id)? else { return Ok(Vec::new()) };
         self.records.remove_session(id)?;
@@ -282,8 +283,8 @@ impl<R: Records> LockTable<R> {
         Ok(freed)
     }
 
-    /// Counts the slots whose ancestors have given up theirs: they outlive them, and now take a
-    /// slot of their own.
+    /// Counts the shares whose ancestors have released their slot. Such a share outlives that slot
+    /// and now takes a slot of its own.
     fn unshare(&mut self, name: &Resource, state: &mut ResourceState) -> Result<(), R::Error> {
         if state.shared_slots == 0 {
             return Ok(());
@@ -379,8 +380,9 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Done)
     }
 
-    /// Whether a descendant's claim waits in `span` that `keeps` does not answer for. It relies on
-    /// the hold above it, and were that to go, two such could wait for each other for ever.
+    /// Whether a descendant of `id` waits in `span` with a claim for which `keeps` is false. Such a
+    /// waiter relies on the hold above it. If the holder gave that hold up, two such waiters could
+    /// wait for each other for ever.
     fn nested_waits(
         &self,
         id: SessionId,
@@ -399,7 +401,7 @@ impl<R: Records> LockTable<R> {
         Ok(false)
     }
 
-    /// Changes a held claim in place.
+    /// Changes a held claim and updates its entry in the tree.
     fn change(
         &mut self,
         id: SessionId,
@@ -419,16 +421,16 @@ impl<R: Records> LockTable<R> {
         freed.iter().try_for_each(|freed| self.settle(now, freed, granted))
     }
 
-    /// Grants to the waiters that something freed lets in, first come, first served.
+    /// Grants the waiters that the freed claim blocked, first come, first served.
     ///
-    /// Whoever it lets in overlaps its span in one of its modes, for nothing else has changed; of
-    /// several things freed together, each lets in those in whose way it was. The walk ends at the
-    /// first claim, granted or still waiting, that covers the span in a mode that no later one goes
-    /// with.
+    /// Only waiters that overlap the freed span in one of the freed modes can have become
+    /// grantable, because nothing else has changed. If several claims are freed together, each
+    /// claim has its own walk. A claim that covers the span, granted or still waiting, closes all
+    /// modes that clash with its own for later waiters. The walk ends when all modes are closed.
     fn settle(&mut self, now: Micros, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let Freed { resource, span, modes } = freed;
-        // Modes that no later ordinary waiter can be granted here. A nested one heeds no waiter, so
-        // it is always looked at.
+        // Modes in which no later ordinary waiter can be granted here. A nested waiter waits for no
+        // other waiter, so the walk tries every nested waiter.
         let mut closed = Modes::EMPTY;
         let mut after = Rank::HELD;
         let mut batch = 2;
@@ -453,15 +455,15 @@ impl<R: Records> LockTable<R> {
                     }
                 }
             }
-            // Every batch searches from the top again; as they grow, all together cost no more than
-            // a few walks.
+            // Each batch searches from the root again. The batches double, so together they cost no
+            // more than a few walks.
             batch *= 2;
         }
     }
 
-    /// Grants a waiter's request if nothing is in its way.
+    /// Grants a waiter's request if no session blocks it.
     fn try_grant(&mut self, now: Micros, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
-        // It is a holder already where another of its claims was reached first.
+        // The session is already a holder if the walk reached another of its claims first.
         let Some(session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
             return Ok(Tried::Granted);
         };
@@ -476,16 +478,16 @@ impl<R: Records> LockTable<R> {
     }
 }
 
-/// What was given up of a resource, and thus who may be let in.
+/// A claim, or a part of one, that no longer blocks waiters.
 #[derive(Clone, Debug)]
 struct Freed {
     resource: Resource,
     span: Span,
-    /// The modes of the waiters in whose way it was.
+    /// The modes of the waiters that the freed claim blocked.
     modes: Modes,
 }
 
-/// The modes of the waiters in whose way a claim of this mode may be.
+/// The modes of the waiters that a claim of this mode may block.
 fn blocked_by(mode: Mode) -> Modes {
     let mut modes = mode.clashing();
     if mode == Mode::Slot {
@@ -494,17 +496,18 @@ fn blocked_by(mode: Mode) -> Modes {
     modes
 }
 
-/// What became of a waiter that was looked at.
+/// The result of an attempt to grant a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
     Granted,
     Waits,
-    /// It waits, and all it asked for is a slot: whoever asks for one after it waits as well.
+    /// The session still waits, and a slot is all that it asked for. Every later waiter for a slot
+    /// therefore waits as well.
     OutOfSlots,
 }
 
 impl ResourceState {
-    /// Counts a claim that is new here, if it is for a slot.
+    /// Counts a claim in mode slot when it is added to this resource.
     fn count_slots(&mut self, record: &ClaimRecord) {
         if let Some(slots) = record.claim.slots {
             self.slots = slots;
@@ -514,7 +517,8 @@ impl ResourceState {
     }
 }
 
-/// How a session stands. A grant states what is left of its lease, and never more.
+/// The reply that tells a session its state. A granted reply states what is left of the lease,
+/// never the full ttl.
 fn standing(now: Micros, session: &Session) -> Reply {
     if session.is_holder() {
         let lease = session.expiry.map(|expiry| expiry.saturating_sub(now));

@@ -1,4 +1,4 @@
-//! The tree against a plain list.
+//! Compares the tree with a plain list.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ fn name() -> Resource {
     Resource::new("r").unwrap()
 }
 
-/// A tree, its nodes, and the same entries in a list.
+/// A tree, the records with its nodes, and a list of the same entries.
 #[derive(Default)]
 struct Both {
     tree: Tree,
@@ -37,7 +37,8 @@ impl Both {
         sorted
     }
 
-    /// Looks at every node: its size, the order in it, what is said of it above it, and its depth.
+    /// Checks every node: its size, the order of its entries, its summary in the parent, and its
+    /// number.
     fn check(&self) {
         let mut nodes = HashSet::new();
         let entries = self.check_below(&self.tree.root, &mut nodes);
@@ -103,12 +104,13 @@ impl Both {
     }
 }
 
-/// The interval `[lo,lo+width]`.
+/// The closed interval from `lo` to `lo + width`.
 fn span(lo: u16, width: u16) -> Span {
     Span::parse(&format!("[{lo},{}]", lo + width)).unwrap()
 }
 
-/// An entry whose session and rank are its own; several claims of one request share both.
+/// An entry. Two successive numbers are two claims of one request, so these entries share a session
+/// and a sequence number.
 fn entry(number: u32, [lo, width, mode, rank]: [u8; 4]) -> Entry {
     let span = if width == 255 { Span::Whole } else { span(lo.into(), (width / 16).into()) };
     let seq = u64::from(number / 2 + 1);
@@ -139,7 +141,8 @@ proptest! {
     ) {
         let mut both = Both::default();
         for (number, (numbers, choice)) in steps.iter().enumerate() {
-            // More come than go, then more go than come.
+            // In one half of the steps most entries are inserted, in the other half most are
+            // removed.
             let grows = (choice % 4 < growth) == (number * 2 < steps.len());
             if grows || both.list.is_empty() {
                 both.insert(entry(number as u32, *numbers));
@@ -182,7 +185,7 @@ proptest! {
 fn a_tree_of_three_levels_grows_and_goes() {
     let mut both = Both::default();
     for number in 0..20_000_u32 {
-        // Steps by a number that has no factor in common with the count, so that they come from all sides.
+        // The step is coprime to the count, so the places are visited in a scattered order.
         let place = number * 7_919 % 20_000;
         let span = span(place as u16, number as u16 % 3);
         let (lower, upper) = (span.lower().clone(), span.upper().clone());

@@ -1,4 +1,5 @@
-//! Single situations with their exact answers; the histories are in tests/properties.
+//! Single situations with their exact replies. The tests of random histories are in
+//! tests/properties.
 
 use super::super::op::ResourceListing;
 use super::super::request::Terms;
