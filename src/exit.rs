@@ -1,8 +1,8 @@
-//! The exit codes of `rlock`, each in one place.
+//! The exit codes of `rlock`.
 //!
-//! They follow sysexits.h where it has a fitting code and the shells where the command can't be
-//! run, so that cron, CI and scripts can tell "busy" from "broken". The code of a command that ran
-//! is passed on as it is and has no constant here.
+//! The codes follow sysexits.h where it has a fitting code. They follow the shells where the
+//! command can't be run. So cron, CI and scripts can tell "busy" from "broken". The exit code of a
+//! command that ran is passed on unchanged and has no constant here.
 
 /// `cleanup --break` found no holder of any of the resources.
 pub const NOT_HELD: u8 = 1;
@@ -10,13 +10,14 @@ pub const NOT_HELD: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 64;
 
-/// This request can never be granted: waiting would not help.
+/// The request can never be granted, so waiting would not help.
 pub const REFUSED: u8 = 65;
 
 /// The store cannot be reached or used; the command was not started.
 pub const UNAVAILABLE: u8 = 69;
 
-/// Not granted within the wait; the command was not started. `-E` puts another code in its place.
+/// The request was not granted within the wait; the command was not started. The option `-E`
+/// replaces this code.
 pub const BUSY: u8 = 75;
 
 /// The lease was lost; the command was stopped.
@@ -31,6 +32,6 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// Signal n ended the command, or cancelled the request before it ran: the exit code is this plus
-/// n.
+/// Signal n ended the command, or cancelled the request before the command ran. The exit code is
+/// this constant plus n.
 pub const SIGNAL_BASE: u8 = 128;

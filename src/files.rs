@@ -1,4 +1,4 @@
-//! Reads small files that users name, without waiting for what is no file.
+//! Reads small files that users name, and never blocks on pipes or devices.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,13 +11,13 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 /// The content of a regular file that has at most `max` bytes.
 ///
-/// A FIFO or a device is an error, since nobody knows when its content ends. A mount that does not
-/// answer still blocks; see [`within`].
+/// A FIFO or a device is an error, because its content may never end. A mount that does not answer
+/// still blocks the call; see [`within`].
 ///
 /// # Errors
-/// The file can't be read, is too long, or is no regular file.
+/// The file can't be read, is too long, or is not a regular file.
 pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // Without NONBLOCK the kernel waits for a writer of the FIFO.
+    // Without NONBLOCK, `open` would wait for a writer of the FIFO.
     let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
         FileType::Fifo => return Err(io::Error::other("it is a pipe, not a regular file")),
         _ => return Err(io::Error::other("it is not a regular file")),
     }
-    // One byte more than there is, so that one read finds the end.
+    // The buffer has one byte more than the file, so a single read finds the end of the file.
     let expected = u64::try_from(stat.st_size).unwrap_or_default().min(max) + 1;
     let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
     File::from(file).take(max + 1).read_to_end(&mut content)?;
@@ -36,24 +36,24 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// What `work` gives, or nothing if that takes longer than `limit`.
+/// The result of `work`, or none if `work` takes longer than `limit`.
 ///
 /// The kernel gives no way to open a file with a timeout, so a thread does the work. If a mount
 /// does not answer, the thread stays blocked and ends with the process.
 ///
 /// # Errors
-/// No thread can be started.
+/// The thread can't be started.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Option<T>> {
     let (sender, receiver) = channel();
-    // The receiver is gone when the time was over.
+    // Sending fails if the limit has passed, because the receiver is gone.
     let run = move || drop(sender.send(work()));
     let thread = thread::Builder::new().name("files".to_owned()).spawn(run)?;
     let result = receiver.recv_timeout(limit).ok();
     if result.is_some() {
-        // It has nothing left to do.
+        // The thread has sent its result and has no work left.
         let _ = thread.join();
     }
     Ok(result)

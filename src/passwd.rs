@@ -1,16 +1,16 @@
-//! What /etc/passwd says of a user.
+//! Reads the entry of a user from /etc/passwd.
 //!
-//! The file is read as it is: a lookup through the system's name services would load shared
-//! libraries into every start. Users that are only known to such a service have no name here.
+//! The file is read directly, because a lookup through the system's name services would load shared
+//! libraries at every start. A user that only such a service knows has no name here.
 
 use std::path::{Path, PathBuf};
 
 use crate::files;
 
-/// The file of a site with a hundred thousand users is smaller.
+/// Maximum size of the file. The file of a site with a hundred thousand users is smaller.
 const PASSWD_BYTES_MAX: u64 = 16 << 20;
 
-/// The name and the home of a user, if /etc/passwd has him.
+/// The name and the home directory of a user, if /etc/passwd lists the user.
 pub(crate) fn lookup(uid: u32) -> Option<(String, PathBuf)> {
     let passwd = String::from_utf8(files::read(Path::new("/etc/passwd"), PASSWD_BYTES_MAX).ok()?).ok()?;
     find(&passwd, uid)

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::lock::text::is_control_or_format;
 
-/// A reason in lower case and without the error's number, whether it comes from the system or not.
+/// The text of an error in lower case and without the error's number, whether or not the system
+/// wrote it.
 pub(crate) fn reason(error: &dyn Display) -> String {
     let text = error.to_string();
     let Some((words, _)) = text.split_once(" (os error") else { return text };
-    // Only the system's own words start in upper case, and they stand last where there are others
-    // before them.
+    // Only the system's own words start in upper case. They stand last if rlock's words precede
+    // them.
     let (before, words) = words.rsplit_once(": ").map_or(("", words), |(before, words)| (before, words));
     let mut letters = words.chars();
     let words = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters);
@@ -18,13 +19,13 @@ pub(crate) fn reason(error: &dyn Display) -> String {
     before.chars().chain(gap.chars()).chain(words).collect()
 }
 
-/// `text` with `?` for each control or format character: names and commands are others' text, and a
-/// terminal obeys them.
+/// `text` with `?` for each control or format character. Names and commands are external text, and
+/// a terminal obeys such characters.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_control_or_format(c) { '?' } else { c }).collect()
 }
 
-/// `text` with `***` for the passwords in its URLs, and for a little more rather than less.
+/// `text` with `***` for the passwords in its URLs. When in doubt, the function masks more.
 pub(crate) fn without_passwords(text: &str) -> String {
     const MASK: &str = "***";
     let mut shown = String::with_capacity(text.len());
@@ -49,13 +50,13 @@ pub(crate) fn without_passwords(text: &str) -> String {
     shown + rest
 }
 
-/// A length of time in the units that the options read, down to milliseconds.
+/// Formats a length of time in the units that the options accept, down to milliseconds.
 pub(crate) fn duration(length: Duration) -> String {
     let (seconds, millis) = (length.as_secs(), length.subsec_millis());
     let mut text = String::new();
     for (value, unit) in [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s"), (millis.into(), "ms")] {
         if value > 0 {
-            // Writing to a String can't fail.
+            // Writing to a `String` can't fail.
             let _ = write!(text, "{value}{unit}");
         }
     }

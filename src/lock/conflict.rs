@@ -27,10 +27,10 @@ impl Asker<'_> {
 /// The sessions that block a claim, or none if the claim can be granted. A claim with `shares` uses
 /// an ancestor's slot and needs no free slot.
 ///
-/// The search covers the held claims and the waiting claims with a rank below `before`. One
-/// conflicting claim is enough to block, so the search stops at the first one and names its
-/// session. If all slots are taken, the list names the sessions that take them, because any of them
-/// could free a slot.
+/// The search covers the held claims and the waiting claims with a rank below `before`. The search
+/// stops at the first conflicting claim and names its session, because the request can't be granted
+/// while that claim remains. If all slots are taken, the list names the sessions that take them,
+/// because any of them could free a slot.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,

@@ -1,7 +1,7 @@
-//! The exact ends of intervals: numbers as people write them, and as bytes that sort.
+//! The exact ends of intervals: numbers as people write them, and as bytes in numeric order.
 //!
-//! Nothing is rounded: an end is the rational number its text says, or plus or minus infinity. What an interval is made of, and
-//! whether its ends belong to it, is the business of `span`.
+//! No end is rounded: an end is exactly the rational number of its text, or plus or minus infinity.
+//! The module `span` builds intervals from ends and decides whether an end belongs to its interval.
 
 mod key;
 mod number;
@@ -16,8 +16,8 @@ use number::{Rational, Wrong};
 
 /// One end of an interval: an exact rational number, or plus or minus infinity.
 ///
-/// Two endpoints are equal when their numbers are, however they are written: `0.5`, `1/2` and `5e-1` are one. A clone shares text
-/// and key.
+/// Two endpoints are equal if their numbers are equal, in whatever spelling: `0.5`, `1/2` and
+/// `5e-1` are equal. Clones share the text and the key.
 #[derive(Clone)]
 pub struct Endpoint {
     text: Arc<str>,
@@ -25,22 +25,25 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The longest text of an endpoint, in bytes.
+    /// Maximum length of the text of an endpoint, in bytes.
     pub const MAX_TEXT: usize = 4_096;
 
-    /// The most decimal digits that numerator and denominator may have each, once the exponent is written out.
+    /// Maximum number of decimal digits of the numerator and of the denominator, with the exponent
+    /// written out.
     ///
-    /// With it a short text such as `1e1000000000` can't ask for a number that fills the memory.
+    /// Without this limit, a short text such as `1e1000000000` could ask for a number that fills
+    /// the memory.
     pub const MAX_DIGITS: usize = 4_096;
 
-    /// The number that the text says.
+    /// Parses the text of a number.
     ///
-    /// A number is a decimal (`1`, `-1.2`, `.5`, `5.`, `1E+6`, `-3e-9`), a fraction of two integers (`22/7`, `-1/3`), or `inf` or
-    /// `infinity` in any case; a sign may stand before each. There are no spaces, no separators between digits, no other bases.
+    /// A number is a decimal (`1`, `-1.2`, `.5`, `5.`, `1E+6`, `-3e-9`), a fraction of two integers
+    /// (`22/7`, `-1/3`), or `inf` or `infinity` in any case. Each may start with a sign. Spaces,
+    /// digit separators and other bases are not allowed.
     ///
     /// # Errors
-    /// When the text is no such number, is longer than [`Endpoint::MAX_TEXT`], has a denominator of zero, or is a number of more
-    /// than [`Endpoint::MAX_DIGITS`] digits.
+    /// The text is not such a number or is longer than [`Endpoint::MAX_TEXT`]. Its denominator is
+    /// zero, or the number has more than [`Endpoint::MAX_DIGITS`] digits.
     pub fn parse(text: &str) -> Result<Endpoint, EndpointError> {
         if text.len() > Self::MAX_TEXT {
             return Err(EndpointError(Fault::TextTooLong { bytes: text.len() }));
@@ -49,10 +52,11 @@ impl Endpoint {
         Ok(Endpoint { text: text.into(), key })
     }
 
-    /// The number that has this key, with a text in lowest terms: `5`, `-1/3`, `inf`.
+    /// The number with this key. Its text is in lowest terms: `5`, `-1/3`, `inf`.
     ///
-    /// None if the bytes are not exactly what [`Endpoint::key`] gives for a number within [`Endpoint::MAX_DIGITS`]. The text of one
-    /// with many digits may be longer than [`Endpoint::MAX_TEXT`], because a fraction can be longer than the decimal it was.
+    /// Returns none if the bytes are not exactly the [`Endpoint::key`] of a number within
+    /// [`Endpoint::MAX_DIGITS`]. The text may be longer than [`Endpoint::MAX_TEXT`], because a
+    /// fraction can be longer than the decimal that was parsed.
     pub fn decode(key: &[u8]) -> Option<Endpoint> {
         let text = if key == key::MINUS_INFINITY {
             "-inf".to_owned()
@@ -64,15 +68,16 @@ impl Endpoint {
         Some(Endpoint { text: text.into(), key: key.into() })
     }
 
-    /// The text as it was written.
+    /// The text as the user wrote it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The bytes of the number, which order as the numbers do when compared byte by byte; equal numbers have equal bytes, and no
-    /// number's bytes begin those of another.
+    /// The bytes of the number. Byte order is numeric order, equal numbers have equal bytes, and no
+    /// key is a prefix of another.
     ///
-    /// -inf is `00`, inf is `FF`, finite numbers lie between. Decimals take about two bytes for each digit, at worst five.
+    /// -inf is `00`, inf is `FF`, and finite numbers lie between them. Decimals take about two
+    /// bytes for each digit, at worst five.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
@@ -116,7 +121,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a text is no endpoint. Its message quotes the text, shortened and without control characters.
+/// The reason why a text is not an endpoint. The message quotes the text, shortened and without
+/// control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointError(Fault);
 
@@ -149,10 +155,10 @@ impl fmt::Display for EndpointError {
 
 impl Error for EndpointError {}
 
-/// How many characters of a text a message repeats.
+/// Maximum number of characters of a text that a message repeats.
 const MAX_SHOWN: usize = 60;
 
-/// A user's text, made safe and short enough to be quoted in a message of one line.
+/// Sanitises and shortens a user's text for a one-line message.
 pub(super) fn shown(text: &str) -> String {
     let safe = text.replace(char::is_control, "?");
     match safe.char_indices().nth(MAX_SHOWN) {
@@ -185,7 +191,7 @@ mod tests {
         Endpoint::parse(text).unwrap_err().to_string()
     }
 
-    /// Every text is a number below the next one's.
+    /// Checks that the numbers of the texts ascend.
     fn assert_ascending(texts: &[&str]) {
         for pair in texts.windows(2) {
             assert!(end(pair[0]) < end(pair[1]), "{} < {}", pair[0], pair[1]);
@@ -280,7 +286,8 @@ mod tests {
 
     #[test]
     fn intervals_nest_thousands_of_terms_deep() {
-        // Neighbouring Fibonacci quotients enclose the golden ratio, each pair inside the one before; all their terms are 1.
+        // The quotients of successive Fibonacci numbers enclose the golden ratio, each pair inside
+        // the pair before it. All terms of their continued fractions are 1.
         let mut below = vec![];
         let mut above = vec![];
         let (mut last, mut next) = (BigUint::from(1u8), BigUint::from(1u8));
@@ -299,7 +306,7 @@ mod tests {
         assert_eq!(Endpoint::decode(deepest.key()).unwrap().text(), deepest.text());
     }
 
-    /// An exact number as the oracle sees it: numerator and positive denominator.
+    /// An exact number for the comparison: the numerator and the positive denominator.
     type Exact = (BigInt, BigInt);
 
     /// A number and one of its spellings.

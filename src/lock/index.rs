@@ -102,7 +102,7 @@ pub struct Child {
     pub node: u32,
     /// The first entry below the child.
     pub first: Entry,
-    /// The cut at which the last claim below the child ends.
+    /// The latest cut at which a claim below the child ends.
     pub upper: Cut,
     /// The modes of the held claims below the child.
     pub held: Modes,
@@ -113,8 +113,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Whether this summary is the one of `node`. A store on disk checks this, because other
-    /// processes may have written to it.
+    /// Whether this summary equals the summary of `node`. A store on disk checks this, because
+    /// other processes may have written to the store.
     pub fn sums_up(&self, node: &Node) -> bool {
         summary(node).is_some_and(|sum| *self == child_of((self.node, sum)))
     }

@@ -13,7 +13,7 @@ use crate::clock::Boottime;
 /// How long a grant from the queue lasts until the waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);
 
-/// How long a waiter keeps its place unless it renews it.
+/// How long a waiter keeps its place in the queue unless it renews the place.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The minimum margin. It allows for clock ticks and for the time that a signal takes to end a

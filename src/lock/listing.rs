@@ -1,4 +1,4 @@
-//! Who holds and who waits, as `inspect` tells it.
+//! The holders and waiters of resources, as `inspect` lists them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -8,15 +8,17 @@ use super::records::{Records, Session};
 use super::request::SessionId;
 use super::resource::Resource;
 
-/// Lists the resources named, also those that nobody holds, or all that anybody holds or waits for.
+/// Lists the named resources, including those without holders and waiters. Without names, lists
+/// every resource that has a holder or a waiter.
 pub(super) fn list<R: Records>(records: &R, names: &[Resource]) -> Result<Vec<ResourceListing>, R::Error> {
     let all = if names.is_empty() { records.resources()? } else { Vec::new() };
-    // A session with many claims stands in many listings, and its record has all of them.
+    // A session with many claims appears in many listings, and its record contains all of its
+    // claims. So each record is read once.
     let mut sessions = HashMap::new();
     names.iter().chain(&all).map(|name| list_one(records, name, &mut sessions)).collect()
 }
 
-/// Sessions that were read so far.
+/// The session records that were read so far.
 type Sessions = HashMap<SessionId, Option<Session>>;
 
 fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -> Result<ResourceListing, R::Error> {
@@ -46,7 +48,7 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
                 process: session.process.clone(),
             });
         } else {
-            // Several claims of one request share its place.
+            // All claims of one request share one place in the queue.
             position += u32::from(last.replace(entry.session) != Some(entry.session));
             listing.waiters.push(WaiterListing {
                 session: entry.session,
@@ -59,7 +61,7 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
             });
         }
     }
-    // Nested holds share a token: the outer ones came first.
+    // Nested holds share a token, and the outer hold has the earlier grant.
     listing.holders.sort_by_key(|holder| (holder.token, holder.since, holder.session));
     Ok(listing)
 }

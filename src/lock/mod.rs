@@ -1,18 +1,18 @@
-//! The lock model: pure, total, and the same under every store.
+//! The lock model: pure, total, and the same for every store.
 //!
-//! Nothing here has a clock, an environment, files, sockets, processes, threads or randomness; time
-//! is an argument. From the bottom:
+//! This module uses no clock, environment, files, sockets, processes, threads or randomness; the
+//! time is an argument. The submodules, from the bottom up:
 //!
-//! | module | what it is |
+//! | module | contents |
 //! | --- | --- |
-//! | [`text`] | what a terminal obeys or hides, and so no name may hold |
-//! | [`resource`], [`endpoint`], [`span`], [`mode`] | what a claim is made of |
-//! | [`request`] | claims, sessions, and the process behind one |
-//! | [`lease`] | until when a holder may rely on its grant, and when it renews |
-//! | [`index`] | the claims on a resource by place |
-//! | [`records`] | where the table keeps its state |
-//! | [`op`] | what can be asked and what is answered |
-//! | `conflict`, `nesting`, `listing` | the one rule; holds of ancestors; who holds and waits |
+//! | [`text`] | characters that a terminal obeys or hides, which no name may contain |
+//! | [`resource`], [`endpoint`], [`span`], [`mode`] | the parts of a claim |
+//! | [`request`] | claims, session ids, requests and the process of a session |
+//! | [`lease`] | how long a holder may rely on its grant, and when it renews the grant |
+//! | [`index`] | the claims on a resource, ordered by where they begin |
+//! | [`records`] | the state of the table |
+//! | [`op`] | the operations and their replies |
+//! | `conflict`, `nesting`, `listing` | the one rule; holds of ancestors; holders and waiters |
 //! | [`table`] | the lock table |
 
 pub mod endpoint;

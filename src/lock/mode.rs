@@ -1,22 +1,24 @@
-//! The modes of a claim and the three tables over them: which clash, what nests below what, what lowers to what.
+//! The modes of a claim and the three tables over them: which modes clash, which mode nests below
+//! which, and which mode lowers to which.
 //!
-//! Only modes are compared here. Whether two claims meet at all (resource, span, session) and how many slots are taken is the
-//! business of `table`.
+//! This module compares modes only. The module `conflict` decides whether two claims meet at all
+//! (resource, span, session) and counts the slots that are taken.
 
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// How a claim wants its span.
+/// How a claim shares its span with other claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// Shared: beside other reads, prewrites and slots.
+    /// Shared: goes with reads, prewrites and slots.
     Read,
-    /// A read that may later become a write: one at a time, beside readers.
+    /// A read that may later become a write: goes with reads and slots, but not with another
+    /// prewrite.
     Prewrite,
     /// Exclusive.
     Write,
-    /// One of N.
+    /// One of the N slots of a resource.
     Slot,
 }
 
@@ -34,10 +36,11 @@ impl Mode {
         }
     }
 
-    /// Whether a claim of this mode conflicts with one of mode `held` of another session over an overlapping span. Symmetric.
+    /// Whether a claim of this mode clashes with a claim of mode `held` of another session over an
+    /// overlapping span. The relation is symmetric.
     ///
-    /// `slot` against `slot` answers false: two of them clash only when all N are taken, which needs a count of the holders
-    /// and so belongs to `table`.
+    /// `slot` against `slot` returns false. Two slots clash only when all N are taken, which needs
+    /// a count of the holders, so the module `conflict` decides it.
     pub const fn clashes_with(self, held: Mode) -> bool {
         self.clashing().contains(held)
     }
@@ -51,19 +54,22 @@ impl Mode {
         }
     }
 
-    /// What becomes of a claim of this mode below an ancestor's hold of mode `held` that covers it.
+    /// How a claim of this mode is treated below an ancestor's hold of mode `held` that covers the
+    /// claim.
     ///
-    /// The rule behind the table: a descendant's claim may wait only where nobody it can wait for can be waiting for the
-    /// ancestor, who ends no sooner than its descendant does.
+    /// The rule behind the table: a descendant's claim may wait only if no session that it can wait
+    /// for can be waiting for the ancestor. The ancestor ends no sooner than its descendant.
     ///
-    /// - Below `write` nothing is left to wait for: no other session holds anything that clashes.
-    /// - Below `prewrite`, `read` and `prewrite` are already had. `write` is the upgrade: it waits for readers and slots, and since
-    ///   there is only one prewrite at a time, no two upgrades can wait for each other.
-    /// - Below `read` or `slot`, growing to `prewrite` or `write` is refused: two such holders would each wait for the other's
-    ///   first hold, for ever.
-    /// - A `slot` below `read` or `prewrite` waits for a free slot, and no holder of one can be waiting for that read or prewrite,
-    ///   because a slot hold cannot grow either.
-    /// - Below `slot`, `slot` is already had, and `read` clashes with nothing that can be held beside a slot.
+    /// - Below `write` the claim has nothing to wait for: no other session holds a clashing claim.
+    /// - Below `prewrite`, the hold already includes `read` and `prewrite`. `write` is the upgrade
+    ///   and waits for readers and slots. There is only one prewrite at a time, so no two upgrades
+    ///   can wait for each other.
+    /// - Below `read` or `slot`, growth to `prewrite` or `write` is refused. Two such holders would
+    ///   wait for each other's first hold for ever.
+    /// - A `slot` below `read` or `prewrite` waits for a free slot. No holder of a slot can be
+    ///   waiting for that read or prewrite, because a slot hold cannot grow either.
+    /// - Below `slot`, the hold already includes `slot`. `read` clashes with no claim that can be
+    ///   held beside a slot.
     pub const fn below(self, held: Mode) -> Nesting {
         match (held, self) {
             (Mode::Write, _) => Nesting::AtOnce,
@@ -76,9 +82,11 @@ impl Mode {
         }
     }
 
-    /// Whether a hold of this mode may be downgraded to `to`. Its own mode counts as a downgrade that changes nothing.
+    /// Whether a hold of this mode may be downgraded to `to`. A downgrade to the same mode is
+    /// allowed and changes nothing.
     ///
-    /// Nothing lowers to or from `slot`: a slot is neither more nor less than a read, it is counted instead.
+    /// No mode lowers to or from `slot`, because a slot is counted and is neither more nor less
+    /// than a read.
     pub const fn lowers_to(self, to: Mode) -> bool {
         matches!(
             (self, to),
@@ -108,7 +116,7 @@ impl FromStr for Mode {
     }
 }
 
-/// A text that names no mode.
+/// The error for a text that names no mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeError {
     shown: String,
@@ -122,14 +130,16 @@ impl fmt::Display for ModeError {
 
 impl Error for ModeError {}
 
-/// What becomes of a claim below an ancestor's hold; see [`Mode::below`].
+/// How a claim is treated below an ancestor's hold; see [`Mode::below`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Nesting {
-    /// The ancestor's hold already gives what is asked: granted now, past any queue.
+    /// The ancestor's hold already includes the claim, so the claim is granted at once, past any
+    /// queue.
     AtOnce,
-    /// It may have to wait for holders of other sessions, but for no waiter: one that waits for the ancestor would never end.
+    /// The claim may wait for holders of other sessions, but for no waiter. If it waited for a
+    /// session that waits for the ancestor, it would wait for ever.
     Waits,
-    /// Never granted: waiting for it could deadlock.
+    /// The claim is never granted, because waiting for it could deadlock.
     Refused,
 }
 
@@ -138,12 +148,12 @@ pub enum Nesting {
 pub struct Modes(u8);
 
 impl Modes {
-    /// The set without modes.
+    /// The empty set.
     pub const EMPTY: Modes = Modes(0);
     /// The set of all modes.
     pub const ALL: Modes = Modes::of(&Mode::ALL);
 
-    /// The set of these modes.
+    /// The set of the given modes.
     pub const fn of(modes: &[Mode]) -> Modes {
         let mut set = Modes::EMPTY;
         let mut rest = modes;
@@ -182,7 +192,7 @@ impl Modes {
         Modes(self.0 ^ Modes::ALL.0)
     }
 
-    /// Whether some mode is in both sets.
+    /// Whether the sets have a mode in common.
     pub const fn intersects(self, other: Modes) -> bool {
         self.0 & other.0 != 0
     }
@@ -199,7 +209,7 @@ mod tests {
     use super::Nesting::{AtOnce, Refused, Waits};
     use super::*;
 
-    /// Each row is written out in the order of `Mode::ALL`, as the tables of the documentation are.
+    /// Each row is written in the order of `Mode::ALL`, as in the tables of the documentation.
     fn assert_table<T: PartialEq + fmt::Debug>(rows: [(Mode, [T; 4]); 4], f: impl Fn(Mode, Mode) -> T) {
         for (row, cells) in rows {
             for (column, expected) in Mode::ALL.into_iter().zip(cells) {

@@ -82,7 +82,7 @@ pub enum Reply {
     /// The session gave back its grant or its place in the queue. The reply has a token for each
     /// claim; the tokens of a waiter are 0.
     Released(Vec<u64>),
-    /// The session is neither a holder nor a waiter, now or at any time.
+    /// The session is unknown: it never held or waited, or it no longer does.
     Unknown,
     /// The holders whose grants were taken away.
     Broken(Vec<SessionId>),
@@ -95,7 +95,7 @@ pub enum Reply {
 pub enum Refusal {
     /// An ancestor's hold can't grow into the requested mode.
     CannotGrow {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
         /// The mode of the ancestor's hold.
         held: Mode,
@@ -104,7 +104,7 @@ pub enum Refusal {
     },
     /// The claim reaches past the span of an ancestor's hold.
     ReachesPast {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
         /// The span of the ancestor's hold.
         held: Span,
@@ -113,7 +113,7 @@ pub enum Refusal {
     },
     /// The resource is shared in a different number of slots.
     SlotsDiffer {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
         /// The number of slots in force.
         in_force: u32,
@@ -122,24 +122,24 @@ pub enum Refusal {
     },
     /// The session holds no claim that it could shrink or downgrade.
     NotHeld {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
     },
     /// The new span is not inside a held span.
     NotInside {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
         /// The requested span.
         asked: Span,
     },
     /// The held claim is a slot, which can't shrink.
     SlotIsWhole {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
     },
     /// The new mode is not below the held mode.
     NotBelow {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
         /// The mode of the held claim.
         held: Mode,
@@ -148,7 +148,7 @@ pub enum Refusal {
     },
     /// A nested request waits and relies on the part that would be given up.
     NestedWaits {
-        /// The resource of the claim.
+        /// The resource that the request or the change names.
         resource: Resource,
     },
 }

@@ -1,7 +1,7 @@
-//! The name of a locked thing: what text is a resource and what is not.
+//! The name of a resource, and the check whether a text is such a name.
 //!
-//! Not here: how a store spells the name in its own namespace (the stores), nor what is locked of
-//! it (`span`).
+//! Each store decides how the name is written in its own namespace. The module `span` says which
+//! part of a resource is locked.
 
 use std::error::Error;
 use std::fmt;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 use super::text::Unprintable;
 
-/// The named thing locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control or
-/// format characters.
+/// The named thing that is locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control
+/// or format characters.
 ///
-/// Names are compared byte by byte; nothing is trimmed, folded or normalised. A clone shares the
+/// Names are compared byte by byte; no name is trimmed, folded or normalised. Clones share the
 /// text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);
 
 impl Resource {
-    /// The longest name, in bytes of UTF-8.
+    /// Maximum length of a name, in bytes of UTF-8.
     pub const MAX_BYTES: usize = 512;
 
-    /// The resource of this name.
+    /// The resource with this name.
     ///
     /// # Errors
-    /// When the name is empty, longer than [`Resource::MAX_BYTES`], or has a control or format
+    /// The name is empty, is longer than [`Resource::MAX_BYTES`], or has a control or format
     /// character.
     pub fn new(name: &str) -> Result<Resource, ResourceError> {
         if name.is_empty() {
@@ -39,7 +39,7 @@ impl Resource {
         }
     }
 
-    /// The plain name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -51,14 +51,14 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Why a text cannot name a resource.
+/// The reason why a text cannot name a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceError {
-    /// The text has no bytes at all.
+    /// The text is empty.
     Empty,
     /// The text is longer than [`Resource::MAX_BYTES`].
     TooLong {
-        /// How long it is, in bytes of UTF-8.
+        /// The length of the text, in bytes of UTF-8.
         bytes: usize,
     },
     /// The text has a control or format character.

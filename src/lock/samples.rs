@@ -1,4 +1,4 @@
-//! What the tests of the model are made of.
+//! Sample values for the tests of the model.
 
 use super::mode::Mode;
 use super::request::{Claim, Process, Request, SessionId};
@@ -9,7 +9,7 @@ pub(super) fn name(text: &str) -> Resource {
     Resource::new(text).unwrap()
 }
 
-/// The whole resource where nothing is written.
+/// The span of this text, or the whole resource for an empty text.
 pub(super) fn span(text: &str) -> Span {
     if text.is_empty() { Span::Whole } else { Span::parse(text).unwrap() }
 }
@@ -23,7 +23,7 @@ pub(super) fn claim(mode: Mode, part: &str) -> Claim {
     Claim { resource: name("r"), mode, span: span(part), slots: (mode == Mode::Slot).then_some(2) }
 }
 
-/// A request that waits; the ancestors are named from the innermost on.
+/// A request that waits. The ancestors are listed from the innermost outwards.
 pub(super) fn request(session: u8, ancestors: &[u8], claims: &[Claim]) -> Request {
     Request {
         session: id(session),

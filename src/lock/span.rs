@@ -1,17 +1,21 @@
-//! The part of a resource that a claim covers, and the algebra that tells whether two parts meet.
+//! The part of a resource that a claim covers, and the algebra that decides whether two parts
+//! overlap.
 //!
 //! # Cuts
 //!
-//! Between the numbers lie cuts: one just before and one just after each number. An interval runs from one cut to another:
-//! `[a` starts before a, `(a` after it, `b]` ends after b, `b)` before it. So open and closed ends need no case of their own:
+//! Cuts lie between the numbers: one cut just before and one just after each number. An interval
+//! runs from one cut to another: `[a` starts before a, `(a` after it, `b]` ends after b, `b)`
+//! before it. So open and closed ends need no separate cases:
 //!
-//! - the interval is not empty iff lower < upper;
-//! - two of them overlap iff lower1 < upper2 and lower2 < upper1;
-//! - one covers another iff its lower is not above and its upper not below the other's.
+//! - an interval is not empty iff lower < upper;
+//! - two intervals overlap iff lower1 < upper2 and lower2 < upper1;
+//! - one interval covers another iff its lower cut is not above, and its upper cut not below, the
+//!   other's.
 //!
-//! As bytes a cut is the key of its number followed by `00` (before) or `01` (after). Since no key begins another, memcmp orders
-//! cuts as the numbers lie. Nothing lies beyond the infinities, so each has one cut, which is its key alone, and an open end at
-//! infinity is the same as a closed one.
+//! As bytes, a cut is the key of its number followed by `00` (before) or `01` (after). No key is a
+//! prefix of another, so memcmp orders cuts like their numbers. No number lies beyond an infinity,
+//! so each infinity has a single cut, which is its key alone. An open end at an infinity therefore
+//! equals a closed end.
 
 use std::cmp::Ordering;
 use std::error::Error;
@@ -21,20 +25,22 @@ use std::sync::{Arc, LazyLock};
 
 use super::endpoint::{Endpoint, EndpointError, shown};
 
-/// A point between two numbers, or at one of the infinities. Compared byte by byte; a clone of a long one shares the bytes.
+/// A point between two numbers, or at one of the infinities. Cuts are compared byte by byte; clones
+/// of a long cut share its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cut(Stored);
 
-/// The bytes of a cut, where they are few in the cut itself: those of ordinary numbers are, and whoever looks through many cuts
-/// then reads on in memory and follows no pointers.
+/// The bytes of a cut. The few bytes of an ordinary number are stored in the cut itself. A search
+/// through many cuts then reads consecutive memory and follows no pointers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stored {
     Short(Short),
     Long(Arc<[u8]>),
 }
 
-/// At most [`Short::MAX_BYTES`] bytes, then zeros, then how many count. So whole arrays order as the bytes that count do: where
-/// one is the beginning of another, zeros or the count tell them apart.
+/// At most [`Short::MAX_BYTES`] bytes, padded with zeros, and the number of bytes that count. Whole
+/// arrays compare like the bytes that count. If one array is a prefix of another, the padding or
+/// the count decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Short {
     bytes: [u8; Short::MAX_BYTES],
@@ -44,7 +50,7 @@ struct Short {
 impl Short {
     const MAX_BYTES: usize = 22;
 
-    /// The first 16 bytes as one number, which settles most comparisons in a step.
+    /// The first 16 bytes as one number, which decides most comparisons in one step.
     fn head(&self) -> u128 {
         self.bytes.first_chunk().copied().map_or(0, u128::from_be_bytes)
     }
@@ -74,15 +80,15 @@ static AT_MINUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::
 static AT_PLUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::PLUS_INFINITY));
 
 impl Cut {
-    /// The bytes of the cut at -inf, below every other.
+    /// The bytes of the cut at -inf, which is below every other cut.
     pub const MINUS_INFINITY: &'static [u8] = &[0x00];
-    /// The bytes of the cut at inf, above every other.
+    /// The bytes of the cut at inf, which is above every other cut.
     pub const PLUS_INFINITY: &'static [u8] = &[0xFF];
 
     const BEFORE: u8 = 0x00;
     const AFTER: u8 = 0x01;
 
-    /// The cut of these bytes, which must be what [`Cut::as_bytes`] gave for one; they are not checked.
+    /// The cut with these bytes. The bytes must come from [`Cut::as_bytes`]; they are not checked.
     pub fn from_bytes(bytes: &[u8]) -> Cut {
         if bytes.len() > Short::MAX_BYTES {
             return Cut(Stored::Long(bytes.into()));
@@ -92,7 +98,7 @@ impl Cut {
         Cut(Stored::Short(short))
     }
 
-    /// The bytes, which order as the cuts do.
+    /// The bytes of the cut, whose byte order is the order of the cuts.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Stored::Short(short) => &short.bytes[..usize::from(short.count)],
@@ -111,29 +117,29 @@ impl Cut {
 
 /// The part of a resource that a claim covers.
 ///
-/// Spans are equal when they cover the same numbers, however they are written: the whole equals `(-inf,inf)`, and
-/// [`Span::is_whole`] tells which of them was meant.
+/// Two spans are equal if they cover the same numbers, in whatever spelling. The whole equals
+/// `(-inf,inf)`; [`Span::is_whole`] tells the two apart.
 #[derive(Clone, Debug)]
 pub enum Span {
-    /// All of it, where nobody spoke of intervals.
+    /// The whole resource, claimed without an interval.
     Whole,
-    /// The numbers of an interval; a clone shares them.
+    /// The numbers of an interval. Clones share the interval.
     Interval(Arc<Interval>),
 }
 
 impl Span {
-    /// The interval from `lo` to `hi` with both its ends.
+    /// The interval from `lo` to `hi`, including both ends.
     ///
     /// # Errors
-    /// As [`Span::interval`].
+    /// The same as those of [`Span::interval`].
     pub fn closed(lo: Endpoint, hi: Endpoint) -> Result<Span, SpanError> {
         Self::interval(lo, false, hi, false)
     }
 
-    /// The interval from `lo` to `hi`, without the ends that are open.
+    /// The interval from `lo` to `hi`, without its open ends.
     ///
     /// # Errors
-    /// When `lo` is above `hi`, and when no number lies between the ends, as in `(1,1]` or `[inf,inf]`.
+    /// `lo` is above `hi`, or no number lies between the ends, as in `(1,1]` or `[inf,inf]`.
     pub fn interval(lo: Endpoint, lo_open: bool, hi: Endpoint, hi_open: bool) -> Result<Span, SpanError> {
         let lower = Cut::beside(&lo, if lo_open { Cut::AFTER } else { Cut::BEFORE });
         let upper = Cut::beside(&hi, if hi_open { Cut::BEFORE } else { Cut::AFTER });
@@ -146,11 +152,11 @@ impl Span {
         }
     }
 
-    /// The interval that a text such as `[1.2,1.8)`, `(a,b]` or `[-inf, 3)` says: square brackets for ends that belong to it, round
-    /// ones for those that don't, and white space around the ends as one likes.
+    /// Parses an interval such as `[1.2,1.8)`, `(a,b]` or `[-inf, 3)`. A square bracket includes
+    /// its end, a round bracket excludes it. White space around the ends is ignored.
     ///
     /// # Errors
-    /// When the text is no such interval, when one of its ends is no number, and as [`Span::interval`].
+    /// The text is not an interval, an end is not a number, or [`Span::interval`] refuses the ends.
     pub fn parse(text: &str) -> Result<Span, SpanError> {
         let malformed = || SpanError(Fault::Malformed(shown(text)));
         let (lo_open, rest) = match text.strip_prefix('(') {
@@ -166,12 +172,12 @@ impl Span {
         Self::interval(end(lo)?, lo_open, end(hi)?, hi_open)
     }
 
-    /// Whether the whole resource was claimed without speaking of intervals.
+    /// Whether the whole resource was claimed without an interval.
     pub fn is_whole(&self) -> bool {
         matches!(self, Span::Whole)
     }
 
-    /// The interval, if it is one.
+    /// The interval, unless the span is the whole.
     pub fn as_interval(&self) -> Option<&Interval> {
         match self {
             Span::Whole => None,
@@ -187,7 +193,7 @@ impl Span {
         }
     }
 
-    /// The cut at which the span ends; always above [`Span::lower`].
+    /// The cut at which the span ends. This cut is always above [`Span::lower`].
     pub fn upper(&self) -> &Cut {
         match self {
             Span::Whole => &AT_PLUS_INFINITY,
@@ -200,7 +206,7 @@ impl Span {
         self.lower() < other.upper() && other.lower() < self.upper()
     }
 
-    /// Whether every number of the other span lies in this one.
+    /// Whether every number of the other span lies in this span.
     pub fn covers(&self, other: &Span) -> bool {
         self.lower() <= other.lower() && other.upper() <= self.upper()
     }
@@ -221,7 +227,7 @@ impl Hash for Span {
     }
 }
 
-/// `whole`, or the interval as it was written.
+/// Formats the span as `whole`, or as the interval that the user wrote.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -231,7 +237,8 @@ impl fmt::Display for Span {
     }
 }
 
-/// An interval that is not empty. It is made by [`Span::interval`] and its kin, and written as `[1.2,1.8)`.
+/// An interval that is not empty. [`Span::interval`], [`Span::closed`] and [`Span::parse`] create
+/// it, and it is written as `[1.2,1.8)`.
 #[derive(Clone, Debug)]
 pub struct Interval {
     lo: Endpoint,
@@ -243,22 +250,22 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The lower end, as it was written.
+    /// The lower end, as the user wrote it.
     pub fn lo(&self) -> &Endpoint {
         &self.lo
     }
 
-    /// The upper end, as it was written.
+    /// The upper end, as the user wrote it.
     pub fn hi(&self) -> &Endpoint {
         &self.hi
     }
 
-    /// Whether the lower end was written as one that does not belong to the interval.
+    /// Whether the interval excludes its lower end.
     pub fn lo_open(&self) -> bool {
         self.lo_open
     }
 
-    /// Whether the upper end was written as one that does not belong to the interval.
+    /// Whether the interval excludes its upper end.
     pub fn hi_open(&self) -> bool {
         self.hi_open
     }
@@ -280,7 +287,7 @@ impl fmt::Display for Interval {
     }
 }
 
-/// Why a text or a pair of ends is no interval.
+/// The reason why a text or a pair of ends is not an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanError(Fault);
 
@@ -334,7 +341,8 @@ mod tests {
         }
     }
 
-    /// The whole numbers 0, 2, 4 serve as ends and 0..=4 as the points to look at, so each gap has its midpoint.
+    /// The numbers 0, 2 and 4 serve as ends, and the numbers 0 to 4 as test points. So each gap
+    /// between two ends has its midpoint.
     #[derive(Clone, Copy)]
     struct Grid {
         lo: i32,

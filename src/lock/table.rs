@@ -517,8 +517,8 @@ impl ResourceState {
     }
 }
 
-/// The reply that tells a session its state. A granted reply states what is left of the lease,
-/// never the full ttl.
+/// The reply that tells a session its state. A granted reply states what is left of the lease, and
+/// never more.
 fn standing(now: Micros, session: &Session) -> Reply {
     if session.is_holder() {
         let lease = session.expiry.map(|expiry| expiry.saturating_sub(now));

@@ -1,12 +1,14 @@
-//! Characters that a terminal obeys or hides instead of showing them. Two names that differ in one
-//! of them look the same to people, and text with one of them can show another text than it holds.
+//! Characters that a terminal obeys or hides instead of showing them. Two names that differ only in
+//! such a character look the same to people. A text with such a character can appear as a different
+//! text.
 
 use std::fmt;
 
 /// The format characters (general category Cf), line separators (Zl) and paragraph separators (Zp)
 /// of Unicode 17.0, in order.
 ///
-/// The joiners of scripts and emoji (U+200C, U+200D) are among them: they can't be seen either.
+/// The table includes the joiners of scripts and emoji (U+200C, U+200D), because they are invisible
+/// too.
 const FORMAT: [(char, char); 21] = [
     ('\u{AD}', '\u{AD}'),
     ('\u{600}', '\u{605}'),
@@ -31,7 +33,7 @@ const FORMAT: [(char, char); 21] = [
     ('\u{E0020}', '\u{E007F}'),
 ];
 
-/// Whether a character is for the terminal and not for the eye.
+/// Whether a terminal obeys or hides a character instead of showing it.
 pub(crate) fn is_control_or_format(c: char) -> bool {
     c.is_control() || is_format(c)
 }
@@ -44,13 +46,13 @@ fn is_format(c: char) -> bool {
 /// The first control or format character of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unprintable {
-    /// The text with `?` for each such character, so that printing it is safe on a terminal.
+    /// The text with `?` for each such character, so that a terminal can print it safely.
     shown: String,
     first: char,
 }
 
 impl Unprintable {
-    /// What makes `text` unfit for a name, if anything.
+    /// The first character that makes `text` unfit for a name, if any.
     pub(crate) fn find(text: &str) -> Option<Self> {
         let first = text.chars().find(|c| is_control_or_format(*c))?;
         Some(Self { shown: text.replace(is_control_or_format, "?"), first })

@@ -1,16 +1,21 @@
-//! The bytes of an exact number: memcmp order is numeric order, equal numbers have equal bytes, no key begins another.
+//! The bytes of an exact number. Their memcmp order is numeric order, equal numbers have equal
+//! bytes, and no key is a prefix of another.
 //!
-//! Stores keep these bytes and scripts search them, so they are a format: a change here needs a new format version there.
-//! Numbers as text are the part of `number`.
+//! Stores keep these bytes and scripts search them, so the bytes are a format: a change here needs
+//! a new format version in every store. The module `number` handles numbers as text.
 //!
 //! # The code
 //!
-//! A rational is written as its continued fraction `a0 + 1/(a1 + 1/(a2 + …))`, made by floor division, so that a0 may be any
-//! integer, a1, a2, … are at least 1, and the last of them is at least 2: every rational has exactly one such list of terms. A
-//! larger even term makes the value larger, a larger odd term makes it smaller, and a list that ends is one that goes on with
-//! an infinite term. So lists compare like words whose odd letters are turned round, which memcmp does when the bytes of every odd
-//! term are complemented. (W. Gosper, "Continued Fraction Arithmetic", HAKMEM item 101, 1972; D. Knuth, TAOCP vol. 2, 4.5.3;
-//! P. Kornerup and D. Matula, "LCF: A Lexicographic Binary Representation of the Rationals", 1995.)
+//! A rational number is written as its continued fraction `a0 + 1/(a1 + 1/(a2 + …))`. Floor
+//! division computes the terms, so a0 may be any integer. The terms a1, a2, … are at least 1, and
+//! the last of these is at least 2. Every rational number has exactly one such list of terms.
+//!
+//! A larger even term makes the value larger, and a larger odd term makes it smaller. A list that
+//! ends is equal to a list that goes on with an infinite term. So lists compare like words with the
+//! order of every odd letter reversed. memcmp compares them that way because the bytes of every odd
+//! term are complemented. (W. Gosper, "Continued Fraction Arithmetic", HAKMEM item 101, 1972; D.
+//! Knuth, TAOCP vol. 2, 4.5.3; P. Kornerup and D. Matula, "LCF: A Lexicographic Binary
+//! Representation of the Rationals", 1995.)
 //!
 //! | bytes | |
 //! | --- | --- |
@@ -20,7 +25,8 @@
 //! | `C0` code(a0) terms | a0 above 0 |
 //! | `FF` | inf |
 //!
-//! The terms are ~code(a1) code(a2) ~code(a3) … and, where they end, code(infinity), complemented like any term in its place.
+//! The terms are ~code(a1) code(a2) ~code(a3) …. The list ends with code(infinity), which is
+//! complemented like any term at its position.
 //!
 //! | code(n) | n |
 //! | --- | --- |
@@ -29,7 +35,8 @@
 //! | `FE`, two bytes of length, then 30 bytes and more | likewise |
 //! | `FF` | infinity |
 //!
-//! Longer codes begin with a larger byte, so codes order as their numbers do, and none begins another.
+//! A longer code begins with a larger byte, so codes order as their numbers do, and no code is a
+//! prefix of another.
 
 use num_bigint::BigUint;
 
@@ -46,14 +53,14 @@ const POSITIVE: u8 = 0xC0;
 
 /// The largest term that is its own code.
 const MAX_PLAIN: u8 = 0xDF;
-/// The code byte of a term of one byte; each further byte adds one.
+/// The code byte of a term of one byte. Each further byte of the term adds one to the code byte.
 const SHORT: u8 = 0xE0;
-/// How many bytes a term may have whose code byte tells its length.
+/// Maximum number of bytes of a term whose code byte tells its length.
 const MAX_SHORT: usize = 29;
 const LONG: u8 = 0xFE;
 const INFINITY: u8 = 0xFF;
 
-/// The key of a finite number. Takes a time quadratic in the digits.
+/// The key of a finite number. The time is quadratic in the number of digits.
 pub(super) fn encode(number: &Rational) -> Vec<u8> {
     let (whole, rest) = split(&number.numerator, &number.denominator);
     let is_zero = |n: &BigUint| n.bits() == 0;
@@ -64,7 +71,7 @@ pub(super) fn encode(number: &Rational) -> Vec<u8> {
     } else if is_zero(&below_one) {
         writer.whole(NEGATIVE, &whole);
     } else {
-        // Floor division: -1/3 is -1 + 2/3.
+        // Floor division splits -1/3 into -1 + 2/3.
         writer.whole(NEGATIVE, &(whole + 1u8));
         below_one = &number.denominator - below_one;
     }
@@ -72,8 +79,8 @@ pub(super) fn encode(number: &Rational) -> Vec<u8> {
     writer.key
 }
 
-/// The finite number, in lowest terms, whose key this is; none if it is no key as [`encode`] makes them or if numerator or
-/// denominator need more than `max_bits` bits.
+/// The finite number with this key, in lowest terms. Returns none if [`encode`] writes no such key,
+/// or if the numerator or the denominator needs more than `max_bits` bits.
 pub(super) fn decode(key: &[u8], max_bits: u64) -> Option<Rational> {
     let (&tag, rest) = key.split_first()?;
     let mut reader = Reader { rest, mask: 0x00, max_bits };
@@ -85,14 +92,15 @@ pub(super) fn decode(key: &[u8], max_bits: u64) -> Option<Rational> {
     (numerator.bits() <= max_bits).then_some(Rational { negative, numerator, denominator })
 }
 
-/// Quotient and remainder.
+/// The quotient and the remainder.
 fn split(numerator: &BigUint, denominator: &BigUint) -> (BigUint, BigUint) {
     let quotient = numerator / denominator;
     let remainder = numerator - &quotient * denominator;
     (quotient, remainder)
 }
 
-/// The last but one and the last value of a convergent's part, moved on by one term.
+/// Advances two successive numerators, or two successive denominators, of the convergents by one
+/// term.
 fn next_convergent((before, last): (BigUint, BigUint), term: &BigUint) -> (BigUint, BigUint) {
     let next = &last * term + before;
     (last, next)
@@ -100,12 +108,12 @@ fn next_convergent((before, last): (BigUint, BigUint), term: &BigUint) -> (BigUi
 
 struct Writer {
     key: Vec<u8>,
-    /// What each byte of the current term is XORed with.
+    /// The mask that is XORed with each byte of the current term.
     mask: u8,
 }
 
 impl Writer {
-    /// Writes the sign and a0, of which `magnitude` is the absolute value, and turns to a1.
+    /// Writes the sign and a0, whose absolute value is `magnitude`, then sets the mask for a1.
     fn whole(&mut self, sign: u8, magnitude: &BigUint) {
         if magnitude.bits() == 0 {
             self.key.push(ZERO);
@@ -117,7 +125,8 @@ impl Writer {
         self.mask = 0xFF;
     }
 
-    /// Writes a1, a2, … of `denominator / below_one`, where `below_one` is the smaller, and the end.
+    /// Writes the terms a1, a2, … of `denominator / below_one` and the end, where `below_one` is
+    /// less than `denominator`.
     fn terms(&mut self, denominator: BigUint, below_one: BigUint) {
         let (mut large, mut small) = (denominator, below_one);
         loop {
@@ -134,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// The same in machine words, which is all that everyday numbers need.
+    /// Does the work of [`Writer::terms`] in machine words, which are enough for everyday numbers.
     fn small_terms(&mut self, mut large: u64, mut small: u64) {
         while small != 0 {
             let term = large / small;
@@ -146,7 +155,7 @@ impl Writer {
         self.push(INFINITY);
     }
 
-    /// Writes the code of one term, given big-endian without leading zeros.
+    /// Writes the code of one term, which is given as big-endian bytes without leading zeros.
     fn term(&mut self, bytes: &[u8]) {
         match bytes {
             [plain] if *plain <= MAX_PLAIN => return self.push(*plain),
@@ -172,7 +181,7 @@ struct Reader<'k> {
 }
 
 impl Reader<'_> {
-    /// The absolute value of a0, where `tag` is the byte before it; turns to a1.
+    /// Reads the absolute value of a0, which follows the byte `tag`, then sets the mask for a1.
     fn whole(&mut self, tag: u8) -> Option<BigUint> {
         self.mask = if tag == NEGATIVE { 0xFF } else { 0x00 };
         let whole = match tag {
@@ -184,7 +193,8 @@ impl Reader<'_> {
         Some(whole)
     }
 
-    /// Numerator and denominator of `0 + 1/(a1 + 1/(a2 + …))`, by the recurrence of the convergents.
+    /// Reads the numerator and the denominator of `0 + 1/(a1 + 1/(a2 + …))`, by the recurrence of
+    /// the convergents.
     fn terms(&mut self) -> Option<(BigUint, BigUint)> {
         let one = BigUint::from(1u8);
         let mut numerators = (one.clone(), BigUint::ZERO);
@@ -199,12 +209,13 @@ impl Reader<'_> {
             last = Some(term);
             self.mask = !self.mask;
         }
-        // A list that ends in 1 is a second spelling of a shorter one.
+        // A list that ends in 1 is a second spelling of a shorter list.
         let is_canonical = self.rest.is_empty() && last != Some(one);
         is_canonical.then_some((numerators.1, denominators.1))
     }
 
-    /// One term; the inner none is infinity, the outer one a code that is cut short, too large or not the shortest.
+    /// Reads one term. The inner none is infinity. The outer none is a code that is truncated, too
+    /// large or not the shortest.
     fn term(&mut self) -> Option<Option<BigUint>> {
         let first = self.byte()?;
         let len = match first {

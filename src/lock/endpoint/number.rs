@@ -1,6 +1,8 @@
-//! Exact finite numbers as text: decimals with exponents and fractions in, lowest terms out.
+//! Exact finite numbers as text. The parser accepts decimals with exponents and fractions; the
+//! output is in lowest terms.
 //!
-//! Infinities, messages and the limit on the text are the parent module's part, the bytes that sort are that of `key`.
+//! The parent module handles infinities, messages and the limit on the text. The module `key`
+//! handles the bytes in numeric order.
 
 use num_bigint::BigUint;
 
@@ -11,7 +13,7 @@ const MAX_DIGITS: usize = Endpoint::MAX_DIGITS;
 /// Enough bits for [`Endpoint::MAX_DIGITS`] digits: 10/3 is a little more than log2(10).
 pub(super) const MAX_BITS: u64 = (MAX_DIGITS as u64 * 10).div_ceil(3);
 
-/// What is wrong with a text that should be a number.
+/// The reason why a text is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     NotANumber,
@@ -19,7 +21,8 @@ pub(super) enum Wrong {
     TooManyDigits,
 }
 
-/// An exact finite number: sign, numerator, denominator (never 0), not necessarily in lowest terms. Zero may have either sign.
+/// An exact finite number: sign, numerator and denominator. The denominator is never 0, the
+/// fraction need not be in lowest terms, and zero may have either sign.
 #[derive(Clone, Debug)]
 pub(super) struct Rational {
     pub(super) negative: bool,
@@ -28,7 +31,7 @@ pub(super) struct Rational {
 }
 
 impl Rational {
-    /// The number that a signed decimal or fraction says.
+    /// Parses a signed decimal or fraction.
     pub(super) fn parse(text: &str) -> Result<Rational, Wrong> {
         let (negative, unsigned) = split_sign(text);
         let (numerator, denominator) = match unsigned.split_once('/') {
@@ -38,7 +41,7 @@ impl Rational {
         Ok(Rational { negative, numerator, denominator })
     }
 
-    /// The text of a number that is in lowest terms; none if it is beyond the limit on digits.
+    /// The text of a number in lowest terms, or none if the number exceeds the limit on digits.
     pub(super) fn lowest_terms(&self) -> Option<String> {
         let sign = if self.negative { "-" } else { "" };
         let (numerator, denominator) = (self.numerator.to_string(), self.denominator.to_string());
@@ -50,7 +53,7 @@ impl Rational {
     }
 }
 
-/// Whether the number is negative, and what follows its sign.
+/// Whether the text has a minus sign, and the rest of the text after its sign.
 pub(super) fn split_sign(text: &str) -> (bool, &str) {
     match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -80,7 +83,8 @@ fn parse_decimal(text: &str) -> Result<(BigUint, BigUint), Wrong> {
     if digits.is_empty() {
         return Err(Wrong::NotANumber);
     }
-    // Zeros at the end go into the exponent, so that the limit on digits is one on the number, not on its spelling.
+    // Trailing zeros move into the exponent, so the limit on digits applies to the number and not
+    // to its spelling.
     let significant = digits.trim_end_matches('0');
     let dropped = digits.len() - significant.len();
     let mantissa = integer(significant)?;
@@ -88,7 +92,8 @@ fn parse_decimal(text: &str) -> Result<(BigUint, BigUint), Wrong> {
     scaled(mantissa, significant.trim_start_matches('0').len(), exponent)
 }
 
-/// `mantissa × 10^exponent` as numerator and denominator, refused before it is computed when it would be too large.
+/// `mantissa × 10^exponent` as numerator and denominator. A number that would be too large is
+/// refused before it is computed.
 fn scaled(mantissa: BigUint, mantissa_digits: usize, exponent: i64) -> Result<(BigUint, BigUint), Wrong> {
     let one = BigUint::from(1u8);
     if mantissa_digits == 0 {
@@ -102,7 +107,8 @@ fn scaled(mantissa: BigUint, mantissa_digits: usize, exponent: i64) -> Result<(B
     Ok(if exponent < 0 { (mantissa, power) } else { (mantissa * power, one) })
 }
 
-/// The exponent after the `e`; one too large for an i64 is as good as the largest, since both are far beyond the limit.
+/// The exponent after the `e`. An exponent beyond the range of an i64 saturates, which is harmless
+/// because such a number is far beyond the limit.
 fn parse_exponent(text: &str) -> Result<i64, Wrong> {
     let (negative, digits) = split_sign(text);
     if digits.is_empty() || !is_digits(digits) {
@@ -112,7 +118,8 @@ fn parse_exponent(text: &str) -> Result<i64, Wrong> {
     Ok(if negative { -size } else { size })
 }
 
-/// The integer of these decimal digits, 0 if there are none. (num-bigint alone would take signs and underscores too.)
+/// The integer of these decimal digits, or 0 for no digits. (num-bigint alone would accept signs
+/// and underscores too.)
 fn integer(digits: &str) -> Result<BigUint, Wrong> {
     match digits {
         "" => Ok(BigUint::ZERO),
