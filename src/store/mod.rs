@@ -75,7 +75,7 @@ pub enum Standing {
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
-    /// The instant at which the command must be gone unless the holder renews the lease. Each
+    /// The instant by which the command must be gone unless the holder renews the lease. Each
     /// renewal moves the deadline. `None` in a store where a grant lives as long as its process.
     pub deadline: Option<Boottime>,
 }

@@ -40,9 +40,9 @@ local function look_for_expired(all)
   end
 end
 
--- Returns the reply that asks for undeclared resources, or nil if all are declared. Needed are the
--- resources of the expired sessions and of the sessions in `ids`. If something will be freed, the
--- resources of the waiters with several claims are needed too.
+-- Returns the reply that asks for undeclared resources, or nil if all are declared. The script
+-- needs the resources of the expired sessions and of the sessions in `ids`. If something will be
+-- freed, the script also needs the resources of the waiters with several claims.
 local function needed(ids, frees)
   local reply, asked = { 'need' }, {}
   -- The reply has no more names than a client accepts in one reply. The client asks again for the
@@ -117,10 +117,9 @@ local function make_way()
 end
 
 -- Drops the state of the resources whose keys do not belong together, and tells the sessions that
--- can still be found there. Holders learn that they have lost the lock, and waiters that they must
--- ask again. If the record of a session is missing, the message goes to the channel that the
--- session has if this is its first resource. The script does nothing else, and the caller asks
--- again.
+-- the state still names. Holders learn that they have lost the lock, and waiters that they must ask
+-- again. If the record of a session is missing, the message goes to the channel that the session
+-- has if this is its first resource. The script does nothing else, and the caller asks again.
 local function mend(channel)
   make_way()
   check(channel)

@@ -15,10 +15,10 @@
 -- that changes nothing. One HSET changes the record and the counters together.
 --
 -- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. The
--- epoch is a field of d and a member of e. While a session waits, the epoch is a member of q with
--- the score -inf. It is the score of all members of l and u. The counters in d say how many members
--- each set has. So the next script notices a key that was lost or replaced, and drops all keys of
--- the resource (`mend`).
+-- epoch is a field of d and a member of e. While a session waits, the epoch is also a member of q,
+-- with the score -inf. All members of l and u have the epoch as their score. The counters in d say
+-- how many members each set has. So the next script notices a key that was lost or replaced, and
+-- drops all keys of the resource (`mend`).
 --
 -- A script may give a number to redis.call directly, which writes the number with 17 digits. The
 -- operator `..` would write only 14 digits.
