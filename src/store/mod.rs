@@ -1,7 +1,8 @@
-//! Where the lock table lives: what a store does for the subcommands, and which store a URL means.
+//! The stores of the lock table: the operations that a store offers to the subcommands, and the
+//! choice of a store by its URL.
 //!
-//! A store is [`crate::lock::table::LockTable`] in a place that many processes reach. It adds what
-//! the model leaves out: who is alive, waking those who wait, and the time.
+//! A store keeps a [`crate::lock::table::LockTable`] in a place that many processes reach. The
+//! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
 
 use rustix::event::PollFlags;
 use std::collections::BTreeSet;
@@ -24,14 +25,14 @@ mod url;
 pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, has_password, open};
 
-/// Why a store could not do what it was asked. The text is one line for the user.
+/// Why a store could not do what the caller asked. The text is one line for the user.
 #[derive(Debug)]
 pub enum Error {
-    /// The words that name the store make no sense.
+    /// The URL, the namespace or a password makes no sense.
     Usage(String),
-    /// The store will never do this, and waiting would not help.
+    /// The store refuses the operation for good, so waiting would not help.
     Refused(String),
-    /// The store can't be reached or used.
+    /// The store cannot be reached or used.
     Unavailable(String),
 }
 
@@ -44,27 +45,28 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a request asks of the store beside its claims.
+/// What a request asks of the store besides its claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions {
-    /// How many replicas must know of the grant before it counts.
+    /// The number of replicas that must have received the grant before it counts.
     pub replicas: u32,
 }
 
-/// How a request stands.
+/// The state of a request, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The store has not answered yet.
     Asking,
-    /// In the queue.
+    /// The request is in the queue.
     Waiting,
-    /// Granted.
+    /// The request is granted.
     Granted(Grant),
-    /// It would have had to wait and was not to. Who holds and who waits, resource by resource.
+    /// The request conflicts and was made without a wait. The obstructions say, for each resource,
+    /// which sessions hold it and wait for it.
     Busy(Vec<Obstruction>),
-    /// It can never be granted.
+    /// The store can never grant the request.
     Refused(Refusal),
-    /// Neither in the queue nor held any more.
+    /// The session is neither a holder nor a waiter any more.
     Lost,
 }
 
@@ -73,141 +75,146 @@ pub enum Standing {
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
-    /// The instant by which the command must be gone unless the lease is renewed; each renewal
-    /// moves it. `None` where a hold lives as long as its process.
+    /// The instant by which the command must be gone unless the holder renews the lease. Each
+    /// renewal moves the deadline. `None` in a store where a grant lives as long as its process.
     pub deadline: Option<Boottime>,
 }
 
-/// Who holds and who waits for a resource of a request: all of them, or as many as tell why it
-/// can't be granted.
+/// The holders and waiters of one resource of a request: all of them, or enough to explain why the
+/// store cannot grant the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstruction {
-    /// They.
+    /// The holders and waiters.
     pub listing: ResourceListing,
-    /// How many sessions wait for it, also those that are not listed.
+    /// The number of sessions that wait for the resource, including those that `listing` omits.
     pub waiting: u64,
 }
 
 impl From<ResourceListing> for Obstruction {
-    /// All who hold or wait.
+    /// Lists all holders and waiters.
     fn from(listing: ResourceListing) -> Self {
         let waiters: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session).collect();
         Self { waiting: waiters.len() as u64, listing }
     }
 }
 
-/// Who holds and who waits at some instant.
+/// The holders and waiters at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// That instant on the store's clock, by which all others in here are to be judged.
+    /// The instant of the inspection on the store's clock. All other instants in here are on that
+    /// clock.
     pub now: Micros,
-    /// Resource by resource.
+    /// The holders and waiters of each resource.
     pub resources: Vec<ResourceListing>,
 }
 
-/// What became of a change to a hold.
+/// The result of a shrink or a downgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// It is done.
+    /// The store has made the change.
     Done,
-    /// It can't be.
+    /// The store cannot make the change.
     Refused(Refusal),
     /// The session holds nothing any more.
     Lost,
 }
 
-/// What a release came to.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// It is given back, or there was nothing to give back.
+    /// The store has removed the grant, or the session had none.
     Done,
-    /// There was a grant, and the store had taken it away before its time.
+    /// The session had a grant, and the store had taken the grant away early.
     Lost,
 }
 
-/// Where the lock table lives.
+/// A place that keeps the lock table.
 pub trait Store {
     /// The URL that leads another process to the same store, without a password.
     fn url(&self) -> String;
 
-    /// The namespace of its resources.
+    /// The namespace of the store's resources.
     fn namespace(&self) -> &str;
 
-    /// Whether a grant is a lease, so that a request needs terms. Elsewhere a hold lives as long as
-    /// its process.
+    /// Whether a grant is a lease, so that a request needs terms. In a store without leases, a
+    /// grant lives as long as its process.
     fn leases(&self) -> bool;
 
-    /// Makes a request, or begins to: the first [`Handle::check`] says how it stands.
+    /// Makes a request, or begins to make it. The first [`Handle::check`] reports its state.
     ///
     /// # Errors
-    /// The store can't be used; nothing was granted or queued then. Likewise below.
+    /// The store cannot be used, and it has granted and queued nothing. The errors of the methods
+    /// below mean the same.
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error>;
 
-    /// A session, if it holds or waits. `resources` are where it may, for a store that finds
-    /// sessions by their resources only.
+    /// Returns a session if it is a holder or a waiter. `resources` names the resources on which
+    /// the session may have claims, for a store that finds sessions only by their resources.
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error>;
 
     /// Gives up the part of a held interval that lies outside `span`.
     fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error>;
 
-    /// Lowers the mode of what a session holds of a resource.
+    /// Lowers the mode in which a session holds a resource.
     fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error>;
 
-    /// Who holds and who waits: for the resources named, or for all if none is. Changes nothing.
+    /// Lists the holders and waiters of the named resources, or of all resources if none is named.
+    /// Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
 
-    /// Removes sessions that are expired or dead: those that hold or wait for the resources named,
-    /// or all if none is. With `dry_run` it only tells which.
+    /// Removes expired and dead sessions that hold or wait for the named resources, or for any
+    /// resource if none is named. With `dry_run`, the store only reports these sessions.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away what is held of a resource, and tells the holders. With `dry_run` it only tells
-    /// whose grants these are.
+    /// Takes away all grants on a resource, and tells the holders. With `dry_run`, the store only
+    /// reports the holders.
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// A line for each resource that the calls before could not look at or change because its state
-    /// is none of rlock's. They went on with the other resources.
+    /// Returns one line for each resource whose state rlock did not write. The calls before this
+    /// one could not read or change those resources, and went on with the others.
     fn take_unusable(&mut self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A request at the store, from the moment that it was made.
+/// A request in a store, from the moment at which it is made.
 ///
-/// One that is dropped without a release is left to the store, which notices the end of the process
-/// or of the lease.
+/// If a handle is dropped without a release, the store notices the end of the process or of the
+/// lease.
 pub trait Handle {
-    /// Descriptors, each with the events that mean: call [`Handle::check`]. An error or a hang-up
-    /// always does.
+    /// The descriptors to poll, each with the events that call for a [`Handle::check`]. An error or
+    /// a hang-up always calls for a check.
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The instant at which [`Handle::check`] is wanted even if no descriptor is ready. Each check
-    /// moves it on.
+    /// The instant at which the store needs a [`Handle::check`] even if no descriptor is ready.
+    /// Each check may move this instant.
     fn timeout(&self) -> Option<Boottime>;
 
-    /// How the request stands now. It never waits, and does on the way what keeps the request
-    /// alive.
+    /// Returns the current state of the request. A check never waits, and it does the work that
+    /// keeps the request alive.
     ///
     /// # Errors
-    /// The store can't be used, and trying again won't help; it is not asked again then. What may
-    /// pass is no error but [trouble](Handle::trouble), as long as the grant has a deadline.
+    /// The store cannot be used, and a retry would not help; the handle makes no further attempt.
+    /// As long as the grant has a deadline, a failure that may pass is reported as
+    /// [trouble](Handle::trouble) and not as an error.
     fn check(&mut self) -> Result<Standing, Error>;
 
-    /// Gives back the grant or the place in the queue, whichever it is by now, and whether or not
-    /// it was lost.
+    /// Gives back the grant or leaves the queue, whichever applies. A release is allowed even if
+    /// the grant was lost.
     ///
     /// # Errors
-    /// The store can't be used; likewise below.
+    /// The store cannot be used. An error of `inspect` means the same.
     fn release(&mut self) -> Result<Released, Error>;
 
-    /// Who holds and who waits for the resources of the request.
+    /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
-    /// Descriptors that tell other processes that this one lives, where the store goes by that. A
-    /// guardian keeps them open until the command's process tree is gone, even if rlock is killed.
+    /// The descriptors that show other processes that this process lives, in a store that uses such
+    /// descriptors. A guardian keeps them open until the command's process tree is gone, even if
+    /// rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
 
-    /// One line: why the store has not answered for a while. `None` if it answers.
+    /// One line that says why the store has not answered for a while. `None` if the store answers.
     fn trouble(&self) -> Option<String>;
 }

@@ -1,8 +1,8 @@
-//! Percent-encoding, as URLs and the keys of servers have it.
+//! Percent-encoding, which URLs and the keys on servers use.
 
 use std::fmt::Write;
 
-/// Resolves percent escapes.
+/// Resolves percent escapes. Returns `None` if an escape is malformed.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -19,14 +19,15 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Escapes all but letters, digits and the bytes in `plain`, such that [`decode`] finds it again.
+/// Escapes all bytes except letters, digits and the bytes in `plain`. [`decode`] restores the
+/// original bytes.
 pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || plain.contains(byte) {
             text.push(char::from(*byte));
         } else {
-            // Writing to a String can't fail.
+            // A write to a String cannot fail.
             let _ = write!(text, "%{byte:02X}");
         }
     }

@@ -1,4 +1,4 @@
-//! Which store a URL means.
+//! Opens the store that a URL names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,17 +13,17 @@ use crate::files;
 use crate::lock::text::Unprintable;
 use crate::words::reason;
 
-/// The namespace where none is given.
+/// The namespace of a command line that names none.
 pub const DEFAULT_NAMESPACE: &str = "rlock";
 
-/// How many bytes a namespace has at most.
+/// The maximum length of a namespace in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 128;
 
-/// Opens the store that `url` names, or the embedded one in its default directory. Reaching a
-/// server may take `connect_timeout`.
+/// Opens the store that `url` names, or the embedded store in its default directory. Opening a
+/// server's store may take up to `connect_timeout`.
 ///
 /// # Errors
-/// The URL, the namespace or a password makes no sense, or the store can't be used.
+/// The URL, the namespace or a password makes no sense, or the store cannot be used.
 pub fn open(
     url: Option<&str>,
     namespace: &str,
@@ -41,16 +41,16 @@ pub fn open(
     }
 }
 
-/// Whether a URL has a password in it, so that whoever sees the URL sees the password.
+/// Whether a URL contains a password, so that anybody who sees the URL sees the password.
 pub fn has_password(url: &str) -> bool {
     matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
 }
 
-/// Adds what a URL leaves to its surroundings. All files are read here, once, so that no file
-/// system keeps a poll loop waiting.
+/// Adds the settings that a URL takes from its surroundings. All files are read here, once, so that
+/// no file system blocks a poll loop later.
 fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
     target.anchor(std::env::current_dir)?;
-    // A file that isn't needed isn't read.
+    // A password file that is not needed is not read.
     let secrets = if target.lacks_password() { secrets.clone() } else { Secrets::default() };
     if secrets.file().is_none() && !target.speaks_tls() {
         let password = secrets.read()?;
@@ -96,8 +96,8 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
         return Err(Error::Usage(format!("the store is no URL: write it as file:///directory or {SCHEMES}")));
     };
     if scheme != "file" {
-        // Not the whole URL, which may have a password in it; nor what is no scheme, which may be
-        // one.
+        // The message does not show the whole URL, because the URL may contain a password. Text
+        // that is not a valid scheme may be a password too.
         let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
         let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
         return Err(Error::Usage(format!(
@@ -118,12 +118,13 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
     Ok(OsString::from_vec(path).into())
 }
 
-/// The URL of a directory, such that [`open`] finds it again.
+/// Returns the URL of a directory. [`open`] finds the same directory by that URL.
 pub(super) fn of_directory(path: &Path) -> String {
     format!("file://{}", encode(path.as_os_str().as_bytes(), PUNCTUATION))
 }
 
-/// What the path of a file URL shows as it is: all that can be seen but for the escape itself.
+/// The characters that the path of a file URL shows unescaped: all visible characters except the
+/// escape character itself.
 const PUNCTUATION: &[u8] = b"!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~";
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! A session's beacon: a named pipe that its process keeps open for reading as long as it lives.
+//! A session's beacon: a named pipe that the session's process keeps open for reading as long as it
+//! lives.
 //!
-//! The kernel closes the pipe with its process, however that ends and in whatever pid namespace,
-//! and that one fact serves three ends:
+//! The kernel closes the pipe when the process ends, however it ends and in whatever pid namespace.
+//! This fact serves three purposes:
 //!
-//! - **alive or dead**: opening the pipe for writing without waiting fails when nobody reads it;
-//! - **wake**: a byte written into it wakes the process, which polls it;
-//! - **watch**: who holds its writing end, and polls for no event at all, is woken with an error
-//!   when the last reader is gone, and by
-//!   nothing else.
+//! - **alive or dead**: opening the pipe for writing without blocking fails if no process reads it;
+//! - **wake**: a byte in the pipe wakes the process, which polls the pipe;
+//! - **watch**: a process that holds the writing end polls it for no event at all. An error wakes
+//!   this process when the last reader is gone, and nothing else does.
 //!
-//! Whoever may write to a shared directory can put another file in the place of a beacon. So the
-//! session's record has the beacon's [`Identity`], and only a pipe with that identity tells whether
-//! the session lives.
+//! Anybody who may write to a shared directory can replace a beacon by another file. Therefore the
+//! session's record contains the beacon's [`Identity`], and only a pipe with that identity tells
+//! whether the session lives.
 //!
-//! Inotify would do for watching, but a user has 128 of its instances; a lock on a file tells life
-//! from death, but only to a thread that sleeps on it.
+//! Inotify could serve for watching, but a user may have only 128 inotify instances. A file lock
+//! tells a live process from a dead one, but only to a thread that sleeps on the lock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -34,45 +34,45 @@ pub(super) struct Beacon {
     identity: Identity,
 }
 
-/// What tells a beacon from any other file in its place.
+/// The attributes that tell a beacon from any other file in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The number of its inode.
+    /// The inode number of the pipe.
     pub(super) inode: u64,
-    /// The user whose process made it.
+    /// The user whose process made the beacon.
     pub(super) owner: u32,
-    /// The process that made it.
+    /// The process that made the beacon.
     pub(super) pid: u32,
-    /// The pid namespace in which the process has that id, by its inode; 0 if that is not known.
+    /// The inode of the pid namespace in which `pid` counts; 0 if the namespace is not known.
     pub(super) namespace: u64,
 }
 
-/// What another session's beacon tells.
+/// The state of another session, as its beacon shows it.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// Its process lives. The writing end of its pipe, to wake or to watch it.
+    /// The session's process lives. The writing end of its pipe serves to wake or watch it.
     Alive(OwnedFd),
-    /// Its process is dead.
+    /// The session's process is dead.
     Dead,
-    /// Somebody has removed the pipe, or put something else in its place, so nobody can tell.
+    /// Somebody has removed or replaced the pipe, so the state of the session cannot be determined.
     Missing,
 }
 
 impl Beacon {
-    /// Lights the beacon of a session, before anybody can know of that session. The state is locked
-    /// meanwhile, lest somebody takes the pipe that nobody reads yet for one that nobody reads any
-    /// more.
+    /// Creates the beacon of a session before any other process can know that session. The state is
+    /// locked meanwhile. Otherwise another process could see the pipe before its first reader, and
+    /// take the session for dead.
     pub(super) fn light(directory: &Directory, session: SessionId) -> io::Result<Self> {
         let (pipe, stat) = directory.make_pipe(&session.to_string())?;
         Ok(Self { pipe, session, identity: Identity::of(&stat) })
     }
 
-    /// What tells it from any other file.
+    /// The attributes that tell this beacon from any other file.
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Takes out the bytes that woke it.
+    /// Reads the bytes that woke the process.
     pub(super) fn drain(&self) -> io::Result<()> {
         let mut buffer = [0; 64];
         loop {
@@ -85,7 +85,8 @@ impl Beacon {
         }
     }
 
-    /// Removes its name. Those who watch it still see it end with the process.
+    /// Removes the beacon's name. The processes that watch the pipe still see it close with this
+    /// process.
     pub(super) fn remove(&self, directory: &Directory) {
         remove(directory, self.session);
     }
@@ -102,15 +103,15 @@ impl Identity {
         Self { inode: stat.st_ino, owner: stat.st_uid, pid: std::process::id(), namespace: namespace() }
     }
 
-    /// Whether the process is gone although its beacon is not: then its guardian is about to end
-    /// what it left behind.
+    /// Whether the process is gone but its beacon is still open. Then its guardian is about to kill
+    /// the process tree that is left.
     fn is_ending(&self) -> bool {
         ending::is_gone(self.pid) && self.namespace != 0 && self.namespace == namespace()
     }
 }
 
-/// Looks for another session's beacon, which is the one with this identity; where that is not
-/// known, it is any named pipe.
+/// Looks at another session's beacon, the pipe with this identity. If the identity is not known,
+/// any named pipe counts as the beacon.
 pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&Identity>) -> io::Result<Peer> {
     let name = session.to_string();
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -123,17 +124,17 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
                 false => Peer::Missing,
             })
         }
-        // Nobody reads it. It was not opened, so nothing says yet that it is the right one.
+        // No process reads the pipe. The pipe was not opened, so its identity is still unchecked.
         Err(Errno::NXIO) => look_closely(directory, &name, identity),
         Err(Errno::NOENT) => Ok(Peer::Missing),
-        // A link, a folder, or what others may not open: no process of rlock has made it.
+        // No rlock process makes a link, a folder or a file that others may not open.
         Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM) if identity.is_some() => Ok(Peer::Missing),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The same by way of a descriptor that opens nothing: it is the same file that is looked at and
-/// that is then opened.
+/// Looks at a beacon through an O_PATH descriptor, which opens nothing. So the file that is checked
+/// is the file that is then opened.
 fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) -> io::Result<Peer> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let found = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -152,7 +153,7 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
     }
 }
 
-/// This process's pid namespace.
+/// The pid namespace of this process.
 fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
@@ -162,15 +163,15 @@ fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
         && identity.is_none_or(|identity| (identity.inode, identity.owner) == (stat.st_ino, stat.st_uid))
 }
 
-/// Wakes the process of a session. A full pipe wakes it as well, and a process that has just died
-/// needs no waking.
+/// Wakes the process of a session. A full pipe wakes the process as well. A process that has just
+/// died needs no wake-up.
 pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>) {
     if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
         let _ = rustix::io::write(&pipe, b"!");
     }
 }
 
-/// Removes the name of a dead session's beacon; it may be gone already.
+/// Removes the name of a dead session's beacon. The name may already be gone.
 pub(super) fn remove(directory: &Directory, session: SessionId) {
     let _ = rustix::fs::unlinkat(directory, session.to_string(), AtFlags::empty());
 }

@@ -1,7 +1,7 @@
 //! The bytes of the table's records, format 1.
 //!
-//! Numbers are little-endian, texts and lists are preceded by their length. A record is read whole
-//! or not at all: bytes that are too few, too many or senseless are [`Damaged`].
+//! Numbers are little-endian; a length precedes each text and each list. A record is read whole or
+//! not at all: input that is too short, too long or invalid is [`Damaged`].
 
 use super::beacon::Identity;
 use crate::lock::endpoint::Endpoint;
@@ -12,25 +12,24 @@ use crate::lock::request::{Claim, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::{Cut, Span};
 
-/// Bytes that are no record of this format.
+/// Bytes that are not a record of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// What has a form in bytes.
+/// A type with an encoding in bytes.
 pub(super) trait Record: Sized {
-    /// Appends the bytes.
+    /// Appends the encoding to `out`.
     fn write(&self, out: &mut Vec<u8>);
-    /// Takes the bytes from the front of `input`.
+    /// Decodes a record from the front of `input`.
     fn read(input: &mut &[u8]) -> Result<Self, Damaged>;
 
-    /// The bytes.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         self.write(&mut out);
         out
     }
 
-    /// The record that these bytes are.
+    /// Decodes a record that fills all of `bytes`.
     fn from_bytes(mut bytes: &[u8]) -> Result<Self, Damaged> {
         let record = Self::read(&mut bytes)?;
         if bytes.is_empty() { Ok(record) } else { Err(Damaged) }
@@ -229,7 +228,7 @@ impl Record for Span {
     }
 }
 
-/// Structs whose bytes are those of their fields, one after the other.
+/// Implements [`Record`] for structs: the fields are encoded one after the other.
 macro_rules! fields {
     ($($name:ident { $($field:ident),+ })+) => {$(
         impl Record for $name {
@@ -318,7 +317,7 @@ mod tests {
                 let _ = Session::from_bytes(&bytes);
                 let _ = Node::from_bytes(&bytes);
                 let _ = ResourceState::from_bytes(&bytes);
-                // A length that is far too large is refused before anything of that size is made.
+                // An excessive length is refused before memory of that size is allocated.
                 bytes.splice(at..at, [0xFF; 4]);
                 let _ = Session::from_bytes(&bytes);
             }

@@ -1,19 +1,20 @@
-//! The directory of an embedded store: where it is, who may use it, and the lock on its state.
+//! The directory of an embedded store: its place, its permissions, and the lock on its state.
 //!
 //! ```text
-//! DIR/state/lock     the format, the boot that the state is of, and the seal of the table; locked (flock) for a transaction
+//! DIR/state/lock     the format, the boot of the state, and the seal of the table;
+//!                    locked (flock) for a transaction
 //! DIR/state/table    the LMDB file
 //! DIR/state/ID       the beacon of a session
 //! ```
 //!
-//! A shared directory lets its users rename and replace what is in it at any time. So everything is
-//! opened relative to a descriptor, never through a link, and whoever has the lock makes sure that
-//! the lock is still the file of that name. Root uses a directory only if it belongs to root: the
-//! owner of any other could mislead root with it.
+//! A user of a shared directory may rename and replace its files at any time. So everything is
+//! opened relative to a descriptor and never through a link. A process that gets the lock makes
+//! sure that the lock is still the file of that name. Root uses a directory only if it belongs to
+//! root: the owner of any other directory could mislead root with its content.
 //!
-//! The state has a folder of its own because DIR may be sticky, as /tmp is, where nobody may open
-//! another's file with the flags that LMDB uses (fs.protected_regular in proc(5)) nor remove a dead
-//! session's beacon.
+//! The state has a folder of its own because DIR may be sticky, as /tmp is. In a sticky directory,
+//! no user may open another user's file with the flags that LMDB uses (fs.protected_regular in
+//! proc(5)). Nor may a user remove the beacon of another user's dead session there.
 
 use std::fmt::Display;
 use std::io;
@@ -31,38 +32,39 @@ use crate::passwd;
 use crate::store::Error;
 use crate::words::reason;
 
-/// Only root may make a directory here, and a boot empties it.
+/// The parent of root's default directory. Only root may make a directory here, and a boot empties
+/// it.
 const RUN: &str = "/run";
-/// The name of root's directory there.
+/// The name of root's directory in `/run`.
 const IN_RUN: &str = "rlock";
-/// Anybody may make a directory here, and a boot empties it. Root's is not here, since any user
-/// could make that one first.
+/// The parent of the default directories of other users. Anybody may make a directory here, and a
+/// boot empties it. Root's directory is not here, because any user could make a directory of its
+/// name first.
 const RUN_LOCK: &str = "/run/lock";
-/// Where it is below the home of a user whose machine has no such place.
+/// The directory below a user's home, for a machine without `/run/lock`.
 const BELOW_HOME: &str = ".local/state/rlock";
-/// The id that Linux gives each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// How the lock file begins, whatever the format.
+/// The start of every lock file, whatever its format.
 const TITLE: &str = "rlock store, format ";
-/// The format that this version reads and writes: of the lock file, the table and the beacons.
+/// The format of the lock file, the table and the beacons that this version reads and writes.
 const FORMAT: &str = "1";
 
-/// What to say of a directory with something in the place of rlock's own.
+/// The error of a directory in which another program's file has the name of one of rlock's.
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
-/// How many bytes a lock file has at most.
+/// The maximum length of a lock file in bytes.
 const LOCK_BYTES: usize = 256;
 
 const STATE: &str = "state";
 const LOCK: &str = "lock";
 const TABLE: &str = "table";
-/// What a damaged table is renamed to, for whoever wants to know what happened to it.
+/// The new name of a damaged table, which is kept for a later examination.
 const DAMAGED_TABLE: &str = "table.damaged";
 
-/// File systems that other machines may share, so that a lock on this one means little; by `f_type`
-/// of statfs(2). FUSE is among them because sshfs and its like can't be told from the harmless
-/// ones.
+/// File systems that several machines may share, by `f_type` of statfs(2). A lock of one machine
+/// may mean nothing on another. FUSE is in the list because sshfs and similar network file systems
+/// cannot be told from local ones.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
@@ -79,7 +81,6 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
     (0x6573_5546, "fuse"),
 ];
 
-/// An opened directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -90,23 +91,21 @@ pub(super) struct Directory {
     rights: Rights,
 }
 
-/// What the files of a store take over from its directory, so that whoever may write there may use
-/// the store.
+/// The ownership and permissions that a store's files take over from its directory. So everybody
+/// who may write to the directory may use the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rights {
     owner: u32,
     group: u32,
-    /// The permission bits of files.
     file: u32,
-    /// The permission bits of folders.
     folder: u32,
 }
 
-/// The state is locked as long as this lives.
+/// Proof that this process holds the lock on the state. The lock is released on drop.
 pub(super) struct Locked<'a>(&'a Directory);
 
 impl<'a> Locked<'a> {
-    /// What is locked.
+    /// The directory of the locked state.
     pub(super) fn directory(&self) -> &'a Directory {
         self.0
     }
@@ -126,11 +125,11 @@ impl AsFd for Directory {
 }
 
 impl Directory {
-    /// Opens the directory at `path`, or the default one, and makes it where it is missing.
+    /// Opens the directory at `path`, or the default one, and makes a missing directory.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
         let is_default = path.is_none();
         let path: PathBuf = match path {
-            // Without a slash at its end, which would follow a symbolic link.
+            // The components drop a slash at the end, which would follow a symbolic link.
             Some(path) => path.components().collect(),
             None => default_path()?,
         };
@@ -151,49 +150,47 @@ impl Directory {
         Ok(Self { path, is_default, dir, state, lock, rights })
     }
 
-    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The error of a store that can't be used because of `reason`.
+    /// Makes the error of a store that cannot be used because of `reason`.
     pub(super) fn unusable(&self, reason: &dyn Display) -> Error {
         unusable(&self.path, reason)
     }
 
-    /// The descriptor that is locked, by flock(2). The kernel takes the lock back from a process
-    /// that dies.
+    /// The descriptor that is locked with flock(2). The kernel releases the lock when its owner
+    /// dies.
     pub(super) fn lock_file(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 
-    /// What is locked, for one who has locked [`lock_file`](Self::lock_file).
+    /// Returns the guard of a lock that the caller has taken on [`lock_file`](Self::lock_file).
     pub(super) fn locked(&self) -> Locked<'_> {
         Locked(self)
     }
 
-    /// Gives the lock up.
     pub(super) fn unlock(&self) {
-        // It can only fail for a descriptor that isn't open.
+        // The call fails only for a descriptor that is not open.
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 
-    /// Whether the lock is still the file that others find. If somebody has removed or replaced the
-    /// file, or the folder that it is in, others lock another one.
+    /// Whether the lock is still the file that other processes find. If somebody has removed or
+    /// replaced the file or its folder, other processes lock another file.
     pub(super) fn is_in_place(&self) -> bool {
         let named = rustix::fs::statat(&self.dir, format!("{STATE}/{LOCK}"), AtFlags::SYMLINK_NOFOLLOW);
         same_file(named, fstat(&self.lock))
     }
 
-    /// Opens the directory anew, and makes it where it is missing: somebody has removed or replaced
-    /// it.
+    /// Opens the directory again, and makes a missing directory, after somebody has removed or
+    /// replaced it.
     pub(super) fn reopen(&mut self) -> Result<(), Error> {
         *self = Self::open_at(self.path.clone(), self.is_default)?;
         Ok(())
     }
 
-    /// Makes sure that the state is of this format and this boot. Whatever an earlier boot left is
-    /// cleared away: no process of it lives, and the table was written without waiting for the
+    /// Makes sure that the state has this format and is of this boot. The state of an earlier boot
+    /// is cleared: none of its processes lives, and its table was written without waiting for the
     /// disk.
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> Result<(), Error> {
         let mut buffer = [0; LOCK_BYTES];
@@ -215,8 +212,8 @@ impl Directory {
         } else if !found.is_empty() {
             return Err(self.unusable(&FOREIGN));
         }
-        // A container may be told another boot than its host, so the boot alone proves nothing.
-        // A machine that doesn't tell its boot can't be told to have started anew.
+        // A container may show another boot id than its host, so a different id alone proves
+        // nothing. If a machine shows no boot id, a reboot cannot be noticed.
         let same_for_all_we_know = boot.is_empty() && !found.is_empty();
         if same_for_all_we_know || self.anybody_lives().map_err(|error| self.unusable(&error))? {
             return Ok(());
@@ -226,7 +223,7 @@ impl Directory {
         rustix::fs::ftruncate(&self.lock, expected.len() as u64).map_err(|error| self.unusable(&error))
     }
 
-    /// The seal of the table: the last line of the lock file, if it has one.
+    /// The seal of the table: the last line of the lock file, `None` if the file has no such line.
     pub(super) fn seal(&self) -> io::Result<Option<String>> {
         let mut buffer = [0; LOCK_BYTES];
         let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
@@ -234,13 +231,14 @@ impl Directory {
         Ok(seal.map(str::to_owned))
     }
 
-    /// When a transaction changed the table last, as the lock file tells it.
+    /// The modification time of the lock file, at which a transaction last changed the table.
     pub(super) fn last_change(&self) -> Option<(i64, i64)> {
         let stat = rustix::fs::fstat(&self.lock).ok()?;
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
     }
 
-    /// Writes the seal of the table, a line that always has the same length.
+    /// Writes the seal of the table. A seal always has the same length, so it overwrites the old
+    /// one.
     pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
         let mut buffer = [0; LOCK_BYTES];
         let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
@@ -250,19 +248,19 @@ impl Directory {
         Ok(())
     }
 
-    /// Opens the file of the table, or makes it with the right permissions.
+    /// Opens the table's file, or makes it with the right permissions.
     pub(super) fn open_table(&self) -> io::Result<OwnedFd> {
         self.rights.file(&self.state, TABLE).map_err(advised_inside)
     }
 
-    /// Makes a named pipe and opens it for reading and writing: opening it for reading alone would
-    /// wait for a writer, and would see the end of each.
+    /// Makes a named pipe and opens it for reading and writing. Opening it only for reading would
+    /// wait for a writer, and reads would report an end of file after each writer.
     pub(super) fn make_pipe(&self, name: &str) -> io::Result<(OwnedFd, Stat)> {
         regardless_of_umask(|| rustix::fs::mkfifoat(&self.state, name, Mode::from_raw_mode(self.rights.file)))?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = rustix::fs::openat(&self.state, name, flags, Mode::empty())?;
         let stat = fstat(&pipe)?;
-        // Somebody may have put something else in its place.
+        // Somebody may have replaced the pipe between the two calls.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo || stat.st_uid != geteuid().as_raw() {
             return Err(io::Error::other(FOREIGN));
         }
@@ -270,7 +268,7 @@ impl Directory {
         Ok((pipe, stat))
     }
 
-    /// Whether any session's process lives.
+    /// Whether the process of any session lives.
     pub(super) fn anybody_lives(&self) -> io::Result<bool> {
         for session in self.beacons()? {
             if !matches!(beacon::look(self, session, None)?, Peer::Dead | Peer::Missing) {
@@ -280,7 +278,7 @@ impl Directory {
         Ok(false)
     }
 
-    /// The sessions whose beacons have a name here.
+    /// The sessions whose beacons are in the folder.
     pub(super) fn beacons(&self) -> io::Result<Vec<SessionId>> {
         let mut sessions = Vec::new();
         for entry in Dir::read_from(&self.state)? {
@@ -290,7 +288,7 @@ impl Directory {
         Ok(sessions)
     }
 
-    /// Removes the table and all beacons. Nobody may live.
+    /// Removes the table and all beacons. No session may live.
     pub(super) fn clear(&self, _: &Locked<'_>) -> io::Result<()> {
         self.remove_beacons()?;
         match rustix::fs::unlinkat(&self.state, TABLE, AtFlags::empty()) {
@@ -299,8 +297,8 @@ impl Directory {
         }
     }
 
-    /// Puts a damaged table aside, in the place of an earlier one, and removes all beacons. Nobody
-    /// may live. Gives the table's new path.
+    /// Renames a damaged table, replacing an earlier damaged one, and removes all beacons. No
+    /// session may live. Returns the new path of the table.
     pub(super) fn put_aside(&self, _: &Locked<'_>) -> io::Result<PathBuf> {
         self.remove_beacons()?;
         rustix::fs::renameat(&self.state, TABLE, &self.state, DAMAGED_TABLE)?;
@@ -314,7 +312,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether an opened table is the file that others find.
+    /// Whether an opened table is the file that other processes find.
     pub(super) fn is_table(&self, table: &Stat) -> bool {
         same_file(rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW), Ok(*table))
     }
@@ -324,12 +322,12 @@ impl Rights {
     fn of(stat: &Stat) -> Self {
         let file = [0o200, 0o020, 0o002].into_iter().filter(|write| stat.st_mode & write != 0);
         let file = file.fold(0o600, |mode, write| mode | write | write << 1);
-        // Who may write may also list; the group is handed on, stickiness is not.
+        // A user who may write may also list the folder. The folder inherits the setgid bit but not
+        // the sticky bit.
         let folder = (file | (file & 0o222) >> 1) | (stat.st_mode & 0o2000);
         Self { owner: stat.st_uid, group: stat.st_gid, file, folder }
     }
 
-    /// Opens a folder, or makes it.
     fn folder(&self, parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(parent, name, flags, Mode::empty());
@@ -340,12 +338,12 @@ impl Rights {
         match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
             Ok(()) => {
                 let folder = open()?;
-                // Somebody may have put another one in its place.
+                // Somebody may have replaced the folder between the two calls.
                 if fstat(&folder)?.st_uid != geteuid().as_raw() {
                     return Ok(folder);
                 }
                 self.hand_over(&folder);
-                // mkdir drops the bit that hands the group on.
+                // mkdir drops the setgid bit.
                 rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
                 Ok(folder)
             }
@@ -354,7 +352,6 @@ impl Rights {
         }
     }
 
-    /// Opens a file, or makes it.
     fn file(&self, parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let make = flags | OFlags::CREATE | OFlags::EXCL;
@@ -364,7 +361,7 @@ impl Rights {
                 opened => return regular(opened?),
             }
             match regardless_of_umask(|| rustix::fs::openat(parent, name, make, Mode::from_raw_mode(self.file))) {
-                // Somebody else has just made it.
+                // Another process has just made the file.
                 Err(Errno::EXIST) => {}
                 made => {
                     let file = made?;
@@ -379,9 +376,9 @@ impl Rights {
         self.owner != geteuid().as_raw() || self.file & 0o060 != 0
     }
 
-    /// Gives a thing to the directory's group, and from root to its owner, and says whether that
-    /// was called for. Who may not do that has other ways to share: a directory that hands its
-    /// group on, or one that anybody may write.
+    /// Gives a new file to the directory's group, and as root also to the directory's owner.
+    /// Returns whether the directory's rights call for this. A user who may not change the
+    /// ownership has other ways to share: a setgid directory, or one that anybody may write.
     fn hand_over(&self, made: &OwnedFd) -> bool {
         if self.differ_from_mine() {
             let owner = geteuid().is_root().then(|| Uid::from_raw(self.owner));
@@ -391,8 +388,8 @@ impl Rights {
     }
 }
 
-/// Makes something with just the permissions named: a umask could take them from others who share
-/// the directory, and from its owner.
+/// Runs `make` with an empty umask, so that a new file has exactly the given permissions. A umask
+/// could take them from the directory's other users, and from its owner.
 fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
     let umask = rustix::process::umask(Mode::empty());
     let made = make();
@@ -404,7 +401,7 @@ fn unusable(path: &Path, error: &dyn Display) -> Error {
     Error::Unavailable(format!("the store in {} can't be used: {}", path.display(), reason(error)))
 }
 
-/// What the system says of a directory that can't be opened or made, and what to do about it.
+/// Adds advice to the error of a directory that cannot be opened or made.
 fn advised(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound => io::Error::other("the directory above it does not exist: make that first"),
@@ -415,24 +412,24 @@ fn advised(error: io::Error) -> io::Error {
     }
 }
 
-/// What the system says of something in the directory that can't be opened or made. What is of
-/// another kind was not made by rlock.
+/// Adds advice to the error of a file in the directory that cannot be opened or made. A file of an
+/// unexpected kind was not made by rlock.
 fn advised_inside(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => io::Error::other(FOREIGN),
-        // A place where nothing can be made, such as /proc.
+        // The directory is a place where no file can be made, such as /proc.
         Some(Errno::NOENT) => error,
         _ => advised(error),
     }
 }
 
-/// A file that is none, such as a named pipe, was not made by rlock.
+/// Refuses a file that is not regular, such as a named pipe, because rlock did not make it.
 fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
     let is_regular = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
     if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
 }
 
-/// The id of this boot; empty where it can't be had.
+/// The id of this boot; empty if it cannot be read.
 fn boot() -> String {
     let mut buffer = [0; 64];
     let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -440,8 +437,8 @@ fn boot() -> String {
     String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
 }
 
-/// The directory that all processes of this user on this host meet in: host and uid alone decide,
-/// never the environment.
+/// The directory in which all processes of this user on this host meet. Only the host and the uid
+/// determine it, never the environment.
 fn default_path() -> Result<PathBuf, Error> {
     let uid = geteuid();
     if uid.is_root() {
@@ -497,7 +494,8 @@ fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
     }
 }
 
-/// Others must not be able to touch a directory that its name alone decides.
+/// Refuses a default directory that other users may access, because its name alone decides which
+/// directory is used.
 fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     let uid = geteuid().as_raw();
     if stat.st_uid != uid {
@@ -517,8 +515,8 @@ fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     Ok(())
 }
 
-/// Root does not use what belongs to another user, who could put other files in the place of the
-/// store's at any time.
+/// Root does not use a directory of another user, because its owner could replace the store's files
+/// at any time.
 fn check_owner(path: &Path, stat: &Stat) -> Result<(), Error> {
     if geteuid().is_root() && stat.st_uid != 0 {
         let owner = stat.st_uid;
@@ -539,7 +537,7 @@ fn same_file(one: rustix::io::Result<Stat>, other: rustix::io::Result<Stat>) -> 
 
 fn check_file_system(path: &Path, dir: &OwnedFd) -> Result<(), Error> {
     let stat = rustix::fs::fstatfs(dir).map_err(|error| unusable(path, &error))?;
-    // The type is a 32-bit number that some architectures keep in a signed word.
+    // The type is a 32-bit number, which some architectures keep in a signed word.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let magic = stat.f_type as u32;
     match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {

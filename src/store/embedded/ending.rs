@@ -1,14 +1,14 @@
-//! The last instants of a holder that was killed.
+//! The wait for the end of a killed holder's command.
 //!
-//! Its guardian kills the command's process tree and keeps the beacon open until that is gone. If
-//! the guardian is killed too, or not yet there, the command itself dies by PR_SET_PDEATHSIG, which
-//! is a matter of instants:
+//! The guardian of a killed holder kills the command's process tree and keeps the beacon open until
+//! the tree is gone. If the guardian is killed too, or has not started yet, PR_SET_PDEATHSIG kills
+//! the command itself a few instants later.
 //!
-//! The kernel closes the files of a dying process, and its beacon with them, a little before it
-//! lets the command die with it: in do_exit (kernel/exit.c) exit_files and exit_task_work come
-//! before exit_notify, which sends what PR_SET_PDEATHSIG asked for. On a busy machine others may
-//! run in between. So whoever reaps a holder waits until that is over, lest the next command starts
-//! beside one that has been condemned and does not know it yet.
+//! When a process dies, the kernel closes its files, and thus its beacon, shortly before it sends
+//! the signal of PR_SET_PDEATHSIG. In do_exit (kernel/exit.c), exit_files and exit_task_work come
+//! before exit_notify, which sends that signal. On a busy machine, other processes may run in
+//! between. So a process that reaps a holder waits until the holder has ended. Otherwise the next
+//! command could start beside a command that is about to be killed.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -18,16 +18,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process may hang in its end, on a dead disk for one; it is not waited for any longer than
-/// this.
+/// Maximum wait for the end of a process. A process may hang in its end, on a dead disk for
+/// example.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A guardian needs some milliseconds. After this time the holder counts as alive, for a process of
-/// its tree hangs in the kernel.
+/// Maximum wait for a guardian, which needs some milliseconds. After this time, a process of the
+/// tree hangs in the kernel, and the holder counts as alive.
 const TREE_LIMIT: Duration = Duration::from_millis(500);
-/// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
+/// The flag of a process that has begun to exit: PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
 
-/// Whether there is no such process in this pid namespace, or only a zombie.
+/// Whether the process is missing from this pid namespace or is only a zombie.
 pub(super) fn is_gone(number: u32) -> bool {
     let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return false };
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -39,31 +39,32 @@ pub(super) fn is_gone(number: u32) -> bool {
     }
 }
 
-/// Waits until the guardian of a killed holder has ended the command's process tree; says whether
-/// it has. `beacon` is the writing end of the pipe that the guardian keeps open until then.
+/// Waits until the guardian of a killed holder has ended the command's process tree. Returns
+/// whether it has. `beacon` is the writing end of the pipe that the guardian keeps open until then.
 pub(super) fn wait_for_tree(beacon: &OwnedFd) -> bool {
     let timeout = Timespec::try_from(TREE_LIMIT).ok();
     poll(&mut [PollFd::new(beacon, PollFlags::empty())], timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Waits until the process has ended, if it has begun to. The number is one of this process's own
-/// pid namespace, or means nothing here: then it costs at most the end of a stranger.
+/// Waits until a process has ended, if its end has begun. A number from another pid namespace may
+/// match an unrelated process here; the wait then lasts at most until that process ends.
 pub(super) fn wait_until_over(number: u32) {
     let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return };
-    // Opened first, so that it is the same process whose end is then waited for.
+    // The pidfd is opened before the check, so that the checked process and the awaited process are
+    // the same.
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     if is_ending(&stat) {
         let timeout = Timespec::try_from(LONGEST).ok();
-        // Whatever else it says, there is nothing more to wait for.
+        // Any result of poll ends the wait.
         let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref());
     }
 }
 
-/// Whether a line of /proc/PID/stat is that of a process that has begun to end and has not ended:
+/// Whether a line of /proc/PID/stat describes a process that has begun to exit and has not ended:
 /// see proc(5), fields 3 and 9.
 fn is_ending(stat: &str) -> bool {
-    // The name, which comes before, may have anything in it.
+    // The process name before the last parenthesis may contain any characters.
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next();
@@ -97,8 +98,8 @@ mod tests {
         child.kill().unwrap();
         let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
         poll(&mut ended, None).unwrap();
-        // The kernel has closed the pipe on the way to the end, as it does with a beacon; now that
-        // is waited out.
+        // The kernel has closed the pipe on the process's way out, as it does with a beacon. The
+        // test waits for the rest of that way.
         wait_until_over(child.id());
         assert!(stat(child.id()).contains(") Z "), "{}", stat(child.id()));
         for pid in [0, u32::MAX, id(), child.id()] {

@@ -1,11 +1,11 @@
-//! The last line of defence around LMDB: a table that changes under its map ends rlock with a line
-//! and an exit code.
+//! The last line of defence around LMDB: if a table changes under its map, rlock ends with a
+//! message and an exit code.
 //!
-//! [`super::verify`] reads a suspicious table before LMDB does. What is left is a file that is cut
-//! short or written to in the middle of a transaction. LMDB then reads beyond the end of its map,
-//! or follows what is no page, and the kernel sends a signal. Nothing can be given back at that
-//! point. The kernel ends the hold with the process, and the command of a holder is killed as it is
-//! when rlock is killed.
+//! [`super::verify`] reads a suspicious table before LMDB does. But a file may still be cut short
+//! or overwritten in the middle of a transaction. LMDB then reads beyond the end of its map, or
+//! follows bytes that are not a page, and the kernel sends a signal. No grant can be released at
+//! that point. The kernel releases the grant with the end of the process, and the command of a
+//! holder is killed as it is when rlock is killed.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -14,12 +14,13 @@ use std::sync::Once;
 
 use crate::exit;
 
-/// What LMDB may die of: a page beyond the end, a wild pointer, a failed assertion or a damaged
-/// heap, a division by zero; and the timer that ends a loop.
+/// The signals of a failure in LMDB: a page beyond the end of the file, a wild pointer, a failed
+/// assertion, a damaged heap, or a division by zero. The signal of the timer that ends a loop is
+/// among them.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGVTALRM];
 
-/// How many seconds of its own a transaction may compute; it takes microseconds.
+/// Maximum CPU time of a transaction in seconds. A transaction normally takes microseconds.
 const LOOP_AFTER: libc::time_t = 20;
 
 const LINE: &[u8] =
@@ -27,24 +28,24 @@ const LINE: &[u8] =
 starts with a new table\n";
 
 thread_local! {
-    /// Whether this thread is in a transaction: a fault anywhere else is a defect of rlock, and
-    /// stays one.
+    /// Whether this thread is in a transaction. A fault outside a transaction is a defect of rlock,
+    /// and is reported as one.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Faults of this thread are taken for damage of the table as long as this lives.
+/// While a guard lives, a fault of this thread counts as damage of the table.
 pub(super) struct Guard(());
 
 impl Guard {
-    /// Begins to guard. The handlers are put in place once; the command does not inherit handlers.
+    /// Begins to guard. The handlers are installed once; the command does not inherit them.
     pub(super) fn new() -> Self {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
         GUARDED.set(true);
         let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: limit };
-        // SAFETY: the timer is whole. Nothing else uses this one, and the command does not inherit
-        // it.
+        // SAFETY: the timer is initialised. Nothing else uses this timer, and the command does not
+        // inherit it.
         unsafe { libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, ptr::null_mut()) };
         Self(())
     }
@@ -57,22 +58,23 @@ impl Drop for Guard {
 }
 
 fn install() {
-    // SAFETY: of all zeros it is an action without flags, mask or restorer.
+    // SAFETY: all zeros are a valid action without flags, mask or restorer.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
     for signal in SIGNALS {
-        // SAFETY: of all zeros it is an action, to be overwritten.
+        // SAFETY: all zeros are a valid action, which sigaction overwrites.
         let mut before: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the handler makes only calls that may be made in a handler.
+        // SAFETY: the handler makes only async-signal-safe calls.
         unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
-        // The command is to inherit what rlock was started with, and no handler is inherited.
+        // The command must inherit the actions that rlock was started with. An exec resets a
+        // handler to the default action, but passes on an ignored signal.
         if before.sa_sigaction == libc::SIG_IGN {
             // SAFETY: the action comes from the kernel.
             unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
         }
     }
-    // What the pages say may lead the model into a contradiction as well. A test wants to see its
-    // own panic.
+    // Damaged pages may also lead the model into a contradiction and thus a panic. A test must see
+    // its own panic.
     #[cfg(not(test))]
     {
         let usual = std::panic::take_hook();
@@ -80,9 +82,9 @@ fn install() {
     }
 }
 
-/// Says that the table is damaged and ends the process. It may be called in a handler.
+/// Prints that the table is damaged and ends the process. Signal handlers may call this function.
 pub(super) fn give_up() -> ! {
-    // SAFETY: write and _exit may be called in a handler, and the line is as long as it says.
+    // SAFETY: write and _exit are async-signal-safe, and the line is as long as stated.
     unsafe {
         libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
         libc::_exit(libc::c_int::from(exit::UNAVAILABLE))
@@ -96,8 +98,8 @@ extern "C" fn handle(signal: libc::c_int) {
     if signal == libc::SIGVTALRM {
         return;
     }
-    // SAFETY: both may be called in a handler. What faulted is repeated after this, without a
-    // handler.
+    // SAFETY: both calls are async-signal-safe. After the return, the faulting instruction runs
+    // again, without a handler.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         if signal == libc::SIGABRT {

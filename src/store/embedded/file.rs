@@ -1,18 +1,20 @@
-//! The table's file: opened, found whole, and kept from the command.
+//! Opens the table's file, checks that it is intact, and keeps its descriptors from the command.
 //!
-//! LMDB runs without its own locks and without waiting for the disk. The directory's lock, which
-//! the kernel takes from the dead, is all that is needed for one writer at a time; LMDB's table of
-//! readers, on the other hand, tells processes by their pids, which are ambiguous where pid
-//! namespaces share a directory. And what a crash of the machine may do to the file does not
-//! matter: no holder survives it, and the next boot starts with an empty table.
+//! LMDB runs without its own locks and without waiting for the disk. The directory's lock suffices
+//! for one writer at a time, and the kernel releases it when its owner dies. LMDB's reader table,
+//! on the other hand, identifies processes by their pids, which are ambiguous where pid namespaces
+//! share a directory. Damage by a crash of the machine does not matter: no holder survives the
+//! crash, and the next boot starts with an empty table.
 //!
-//! What is not LMDB's business is looked after here. It takes an empty file for a new one, so one
-//! that lost its content under the eyes of its users would let everybody in; it reads the file
-//! through a map, where a page beyond the end is a deadly signal; and it believes whatever the
-//! pages say. So each transaction ends with a **seal** in the lock file: inode, size and time of
-//! change of the table. A file that differs from its seal was changed by somebody else, or by a
-//! process that died just then, and is read whole before LMDB may look at it: see
-//! [`super::verify`].
+//! This module checks for three dangers that LMDB ignores. LMDB takes an empty file for a new
+//! table, so a file that lost its content in use would grant every request. LMDB reads the file
+//! through a map, in which an access beyond the end of the file raises a fatal signal. And LMDB
+//! trusts the content of the pages.
+//!
+//! Therefore each transaction ends with a **seal** in the lock file: the inode, size and
+//! modification time of the table. If the file differs from its seal, another program changed the
+//! file, or a process died during its transaction. Such a file is read whole before LMDB may look
+//! at it: see [`super::verify`].
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,14 +27,14 @@ use super::lmdb::{Env, Txn};
 use super::records::Error;
 use super::{TABLE_BYTES_MAX, verify};
 
-/// How many pages even an empty table has; they say what is in the others.
+/// The number of pages of an empty table; these pages describe the other pages.
 const PAGES_MIN: usize = 2;
-/// The size of a page, or less on a machine that has larger ones: then the account that
-/// [`TableFile::check`] takes is less strict.
+/// The size of a page. A machine may have larger pages; then the size check of [`TableFile::check`]
+/// is less strict.
 const PAGE_BYTES: usize = 4096;
-/// LMDB has one for the pages and one for what says which of them count.
+/// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
-/// A descriptor has the lowest number that was free, so those of LMDB are well below this one.
+/// A new descriptor gets the lowest free number, so LMDB's numbers are well below this limit.
 const DESCRIPTORS: i32 = 1 << 16;
 
 /// An opened table.
@@ -42,7 +44,7 @@ pub(super) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the table, or makes it. A damaged one is put aside if nobody lives who holds or waits.
+    /// Opens the table, or makes it. A damaged table is put aside if no session lives.
     pub(super) fn open(directory: &Directory, locked: &Locked<'_>) -> Result<Self, Error> {
         match Self::try_open(directory) {
             Err(Error::Damaged) => {}
@@ -63,16 +65,16 @@ impl TableFile {
         let file = directory.open_table()?;
         let found = stat(&file)?;
         if found.st_size == 0 {
-            // Whoever lives has a record in the table that was here.
+            // A live session would have a record in the table that was here.
             if directory.anybody_lives()? {
                 return Err(Error::Damaged);
             }
         } else {
             verify_unless_sealed(directory, &file, &found)?;
         }
-        // SAFETY: every transaction on the file runs under the directory's lock, and the content is
-        // as LMDB left it, as far as that can be told. It is mapped, and whoever may write to the
-        // directory could change it under the map: see `fault`.
+        // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
+        // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
+        // the directory could change it under the map: see `fault`.
         let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }?;
         close_on_exec(&file)?;
         let opened = Self { file, env };
@@ -90,15 +92,15 @@ impl TableFile {
         self.env.begin()
     }
 
-    /// Notes that the table is as this process left it. Without the note the next process reads the
-    /// whole table, and that is all.
+    /// Notes the state in which this process leaves the table. If the note is missing, the next
+    /// process reads the whole table; there is no other harm.
     pub(super) fn seal(&self, directory: &Directory) {
         let _ = stat(&self.file).map(|stat| directory.put_seal(&seal_of(&stat)));
     }
 
-    /// Makes sure that the file is the one that others use, and that no page that the table may
-    /// have lies beyond its end. LMDB does not write those that it gave up in the transaction in
-    /// which it took them, so a shorter file is suspicious and no more.
+    /// Makes sure that the file is the one that other processes use, and that all pages of the
+    /// table lie within the file. LMDB does not write a page that it takes and gives up in the same
+    /// transaction, so a shorter file is suspicious but not proof of damage.
     fn check(&self, directory: &Directory) -> Result<Stat, Error> {
         let found = stat(&self.file)?;
         let len = usize::try_from(found.st_size).unwrap_or(usize::MAX);
@@ -116,7 +118,7 @@ impl TableFile {
     }
 }
 
-/// Reads the whole table unless it is as the last transaction left it.
+/// Reads the whole table unless the table matches its seal.
 fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
     let seal = seal_of(found);
     if directory.seal()?.is_some_and(|sealed| sealed == seal) {
@@ -135,13 +137,13 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
     Ok(())
 }
 
-/// What the table's file looks like to the system; a line that always has the same length.
+/// The attributes of the table's file, as a line of constant length.
 fn seal_of(stat: &Stat) -> String {
     format!("table {:020} {:020} {:020}.{:09}\n", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
 }
 
-/// Says so at once: the store is opened before anything runs that could be kept from its work by a
-/// line that nobody reads.
+/// Prints the warning at once. The store is opened before the poll loop and the command run, so a
+/// write to a terminal that nobody reads can block neither.
 fn say_put_aside(directory: &Directory, path: &str) {
     let directory = directory.path().display();
     let text = format!(
@@ -151,15 +153,15 @@ fn say_put_aside(directory: &Directory, path: &str) {
     let _ = writeln!(io::stderr(), "{}", crate::words::one_line(&text));
 }
 
-/// LMDB leaves one of its descriptors to whoever is executed, who could then write to the table;
-/// their numbers are nowhere to be had.
+/// LMDB leaves one of its descriptors open across an exec, so the command could write to the table.
+/// LMDB does not tell the numbers of its descriptors.
 fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
     let own = stat(file)?;
     let is_table = |other: Stat| (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino);
     let mut missing = LMDB_DESCRIPTORS;
     for number in (0..DESCRIPTORS).filter(|number| *number != file.as_raw_fd()) {
-        // SAFETY: it is only asked what it is, which a descriptor that isn't open answers with an
-        // error, and only LMDB's are changed.
+        // SAFETY: fstat only queries the descriptor, and fails if the descriptor is not open. Only
+        // LMDB's descriptors are changed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         if fstat(descriptor).is_ok_and(is_table) {
             rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(io::Error::from)?;
@@ -169,7 +171,7 @@ fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
             }
         }
     }
-    // LMDB has opened another file, whatever it was told.
+    // LMDB has opened a file other than the one that it was given.
     Err(Error::Damaged)
 }
 

@@ -1,8 +1,9 @@
-//! The way to the lock on the state, without a call that blocks the loop.
+//! Waits for the lock on the state without blocking the poll loop.
 //!
-//! flock(2) either fails at once or blocks, and a descriptor never tells that a lock can be had.
-//! The lock is held for microseconds, so it is tried for a moment first. Who holds it longer is
-//! stopped or hangs: then a thread blocks, and an eventfd tells that the thread has the lock.
+//! flock(2) either fails at once or blocks, and no descriptor tells when a lock becomes free. A
+//! process holds the lock for microseconds, so this process first tries the lock a few times. A
+//! process that holds the lock longer is stopped or hangs. Then a thread blocks on the lock, and an
+//! eventfd reports that the thread has it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,27 +16,26 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// How often the lock is tried before a thread blocks: a few transactions of others long, and less
-/// than a thread costs.
+/// The number of attempts before a thread blocks. The attempts take as long as a few transactions
+/// of other processes, and less time than a thread costs.
 const TRIES: u32 = 16;
-/// A thread that makes two system calls needs no more.
+/// A small stack suffices for a thread that makes two system calls.
 const STACK_BYTES: usize = 64 << 10;
 
-/// How long to wait for the lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// As long as it takes.
+    /// Waits without a limit.
     Endless,
-    /// So long.
+    /// Waits no longer than this.
     Limited(Duration),
 }
 
-/// Where this process stands on its way to the lock.
+/// The progress of this process on its way to the lock.
 #[derive(Debug, Default)]
 pub(super) struct Gate(Option<Blocked>);
 
 impl Gate {
-    /// Gets the lock, and says whether that came about in time. If not, it goes on in the
+    /// Gets the lock, and returns whether it came in time. If not, the wait goes on in the
     /// background: see [`descriptor`](Self::descriptor).
     pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, patience: Patience) -> io::Result<bool> {
         if self.0.is_none() {
@@ -63,7 +63,7 @@ impl Gate {
         outcome.map(|()| true)
     }
 
-    /// What is readable when the lock was had in the background.
+    /// The descriptor that becomes readable when the background thread has the lock.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|blocked| blocked.event.as_fd())
     }
@@ -86,8 +86,8 @@ struct Blocked {
     shared: Arc<Shared>,
 }
 
-/// What both threads know. The lock belongs to the open file, so it is the process's, whichever
-/// thread gets it.
+/// The state that both threads share. The lock belongs to the open file and thus to the process,
+/// whichever thread gets it.
 #[derive(Debug)]
 struct Shared {
     lock: OwnedFd,
@@ -97,7 +97,7 @@ struct Shared {
 const WAITING: u8 = 0;
 const LOCKED: u8 = 1;
 const FAILED: u8 = 2;
-/// Nobody is interested any more.
+/// The process does not wait for the lock any more.
 const ABANDONED: u8 = 3;
 
 impl Blocked {
@@ -105,7 +105,8 @@ impl Blocked {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { lock: lock.try_clone_to_owned()?, state: AtomicU8::new(WAITING) });
         let (told, theirs) = (event.try_clone()?, Arc::clone(&shared));
-        // Signals are for the thread that runs the loop, which blocks some of them at times.
+        // The thread inherits a mask that blocks all signals. Signals belong to the thread that
+        // runs the poll loop, which blocks some of them at times.
         let inherited = change_mask(&full_set());
         let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || theirs.get(&told));
         change_mask(&inherited);
@@ -113,7 +114,7 @@ impl Blocked {
         Ok(Self { event, shared })
     }
 
-    /// Waits until the thread is done, no longer than `limit`.
+    /// Waits at most `limit` for the thread. Returns whether the thread has finished.
     fn wait(&self, limit: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + limit;
         loop {
@@ -125,7 +126,7 @@ impl Blocked {
         }
     }
 
-    /// Takes the lock from the thread.
+    /// Takes over the lock from the thread.
     fn take(&self) -> io::Result<()> {
         match self.shared.state.swap(ABANDONED, Ordering::AcqRel) {
             LOCKED => Ok(()),
@@ -142,19 +143,18 @@ impl Drop for Blocked {
     }
 }
 
-/// Makes `mask` the mask of signals of this thread, which a new thread inherits, and returns the
-/// one before.
+/// Sets the signal mask of this thread, which new threads inherit. Returns the previous mask.
 fn change_mask(mask: &libc::sigset_t) -> libc::sigset_t {
     let mut old = full_set();
-    // SAFETY: `mask` is a whole set, and `old` has room for one. It can only fail for a wrong
-    // `how`.
+    // SAFETY: `mask` is initialised, and `old` has room for a mask. The call fails only for an
+    // invalid `how`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
     old
 }
 
 fn full_set() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigfillset writes a whole set to the pointer that it is given.
+    // SAFETY: sigfillset initialises the set behind the pointer.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         set.assume_init()
@@ -169,12 +169,12 @@ impl Shared {
             self.unlock();
             return;
         }
-        // A new eventfd has room for one.
+        // A write of one to a new eventfd cannot fail.
         let _ = rustix::io::write(told, &1_u64.to_ne_bytes());
     }
 
     fn unlock(&self) {
-        // It can only fail for a descriptor that isn't open.
+        // The call fails only for a descriptor that is not open.
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }

@@ -1,7 +1,7 @@
-//! A request in the embedded store, from the moment that it was made.
+//! A request in the embedded store, from the moment at which it is made.
 //!
-//! Whoever holds the lock on the state may be stopped, so no call of the loop waits for that lock:
-//! while it can't be had, a check says how the request stood last.
+//! The process that holds the lock on the state may be stopped, so no call of the poll loop waits
+//! for that lock. As long as the lock is not free, a check returns the request's last known state.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -17,14 +17,16 @@ use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
-/// How long the lock may be out of reach before that is trouble. A transaction takes microseconds.
+/// The time without the lock after which the handle reports trouble. A transaction takes
+/// microseconds.
 const TROUBLE_AFTER: Duration = Duration::from_secs(1);
-/// How long a report on who is in the way waits for the lock.
+/// Maximum wait for the lock for a report on the sessions that block the request.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
-/// How long a holder waits for the lock to give its hold back. The end of its process gives the
-/// hold back as well.
+/// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
+/// grant as well.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
-/// The same for a waiter, whose place in the queue nobody misses.
+/// Maximum wait of a waiter for the lock to leave the queue. Its place disturbs no other session,
+/// and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// A request that is not yet made, queued, granted or denied.
@@ -32,32 +34,33 @@ pub(super) struct EmbeddedHandle {
     store: Embedded,
     request: Request,
     stage: Stage,
-    /// How it stands as far as this process knows.
+    /// The state of the request as far as this process knows.
     standing: Standing,
-    /// That nobody has asked since it is known.
+    /// Whether the state has not been read since it became known.
     is_news: bool,
-    /// The beacons of those whom it waits for.
+    /// The beacons of the sessions that block the request.
     watched: Vec<OwnedFd>,
-    /// The beacons of holders that a line on the terminal may name: the line is to follow them,
-    /// though others stand between.
+    /// The beacons of holders that a line on the terminal may name. The line must follow their
+    /// changes even if other sessions block the request.
     shown: Vec<OwnedFd>,
-    /// Since when the lock can't be had.
+    /// The instant since which the lock is not free.
     stuck_since: Option<Boottime>,
-    /// When the lock file was changed last, as seen then: others may be served meanwhile.
+    /// The last change of the lock file when the lock was last found taken. A new change shows that
+    /// other processes make progress.
     progress: Option<(i64, i64)>,
 }
 
 enum Stage {
-    /// The table doesn't know of the request.
+    /// The table does not contain the request yet.
     Asking,
     /// The request is queued or granted.
     Asked(Beacon),
-    /// The request has its answer, and there is nothing to give back.
+    /// The request is answered, and there is nothing to give back.
     Over,
 }
 
 impl EmbeddedHandle {
-    /// Makes a request, now or as soon as the lock can be had.
+    /// Makes a request, now or as soon as the lock is free.
     pub(super) fn ask(store: Embedded, request: Request) -> Result<Self, Error> {
         let mut hold = Self {
             store,
@@ -74,7 +77,7 @@ impl EmbeddedHandle {
         Ok(hold)
     }
 
-    /// Looks how the request stands, if the lock can be had at once.
+    /// Updates the state of the request if the lock is free at once.
     fn advance(&mut self) -> Result<(), Error> {
         let id = self.request.session;
         let (patience, request) = (Patience::Limited(Duration::ZERO), &self.request);
@@ -95,7 +98,7 @@ impl EmbeddedHandle {
         };
         match done {
             None => {
-                // A crowd that is served one by one is no trouble.
+                // Progress of other processes is not trouble: a crowd is served one by one.
                 let progress = self.store.directory.last_change();
                 if self.stuck_since.is_none() || self.progress != progress {
                     self.stuck_since = Some(Boottime::now());
@@ -112,7 +115,8 @@ impl EmbeddedHandle {
 
     fn settle(&mut self, standing: Standing, watched: Vec<OwnedFd>) {
         if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
-            // Nobody looks for its beacon any more, and nobody releases what was denied or lost.
+            // No process looks for the beacon of a denied or lost request, and such a request is
+            // never released.
             if let Stage::Asked(beacon) = std::mem::replace(&mut self.stage, Stage::Over) {
                 beacon.remove(&self.store.directory);
             }
@@ -121,8 +125,8 @@ impl EmbeddedHandle {
         self.shown.clear();
     }
 
-    /// Whether somebody has put other files in the place of those that this process uses: then
-    /// others may hold the same, there.
+    /// Whether somebody has replaced the files that this process uses. Then other processes may
+    /// hold the same resources through the new files.
     fn is_cut_off(&self) -> bool {
         !self.store.directory.is_in_place()
     }
@@ -142,7 +146,7 @@ impl EmbeddedHandle {
 impl Handle for EmbeddedHandle {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         if let Some(descriptor) = self.store.gate.descriptor() {
-            // What else is ready stays so until the lock can be had.
+            // Other descriptors that are ready stay ready until the lock is free.
             return vec![(descriptor, PollFlags::IN)];
         }
         let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
@@ -181,7 +185,7 @@ impl Handle for EmbeddedHandle {
                 beacon.remove(&self.store.directory);
                 Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
             }
-            // The end of this process gives up a place in the queue.
+            // The end of this process gives up its place in the queue.
             Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
             Ok(None) => Err(self.stuck()),
             Err(_) if self.is_cut_off() => Ok(Released::Lost),
@@ -194,7 +198,8 @@ impl Handle for EmbeddedHandle {
         let patience = Patience::Limited(REPORT_LIMIT);
         let mut answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
         if !answer.dead.is_empty() {
-            // The next holder may not have noticed yet, and this process is not woken when it does.
+            // The next holder may not have noticed the death yet, and nothing wakes this process
+            // when it does.
             let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
             self.store.transact_within(patience, own, |work| work.reap_dead(&dead))?;
             answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;

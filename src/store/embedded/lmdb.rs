@@ -1,8 +1,8 @@
-//! LMDB: the few calls that the table needs.
+//! The calls into LMDB that the table needs.
 //!
-//! The crate heed resolves the path of a file before LMDB opens that file, so whoever may rename
-//! files in the directory decides which file LMDB creates. Here LMDB opens a descriptor that the
-//! caller has checked, by its path below /proc.
+//! The crate heed resolves the path of a file before LMDB opens that file. So anybody who may
+//! rename files in the directory decides which file LMDB creates. Here, LMDB opens a descriptor
+//! that the caller has checked, by its path below /proc.
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::marker::PhantomData;
@@ -15,9 +15,9 @@ use lmdb_master_sys as ffi;
 use super::fault;
 use super::records::Error;
 
-/// The file is LMDB's whole environment; locks and durability are the caller's business.
+/// The file is LMDB's whole environment. The caller is responsible for locks and durability.
 const FLAGS: c_uint = ffi::MDB_NOSUBDIR | ffi::MDB_NOLOCK | ffi::MDB_NOTLS | ffi::MDB_NOSYNC | ffi::MDB_NOMETASYNC;
-/// The permissions of a file that LMDB creates; none is ever created here.
+/// The permissions of a file that LMDB creates. LMDB never creates one here.
 const MODE: ffi::mdb_mode_t = 0o600;
 
 /// A key and its value.
@@ -26,7 +26,7 @@ pub(super) type Item<'t> = (&'t [u8], &'t [u8]);
 /// An opened file.
 pub(super) struct Env(NonNull<ffi::MDB_env>);
 
-/// A write transaction; without a commit it changes nothing.
+/// A write transaction. A transaction without a commit changes nothing.
 pub(super) struct Txn<'e> {
     raw: NonNull<ffi::MDB_txn>,
     database: ffi::MDB_dbi,
@@ -34,19 +34,19 @@ pub(super) struct Txn<'e> {
 }
 
 impl Env {
-    /// Opens the file of a descriptor, which may grow to `bytes`.
+    /// Opens the file of a descriptor. The file may grow to `bytes`.
     ///
     /// # Safety
-    /// Nobody else may read or write the file while a transaction runs, and its content must be
-    /// what LMDB wrote.
+    /// No other process may read or write the file during a transaction, and LMDB must have written
+    /// its content.
     pub(super) unsafe fn open(file: BorrowedFd<'_>, bytes: usize) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: it writes a new environment, or null, to the pointer.
+        // SAFETY: LMDB writes a new environment, or null, to the pointer.
         check(unsafe { ffi::mdb_env_create(&raw mut raw) })?;
         let env = Self(NonNull::new(raw).ok_or(Error::Damaged)?);
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Error::Damaged)?;
-        // SAFETY: the environment is new, and the path outlives the call; the rest is promised by
-        // the caller.
+        // SAFETY: the environment is new, and the path outlives the call. The caller guarantees the
+        // rest.
         let opened = unsafe {
             check(ffi::mdb_env_set_assert(raw, Some(assertion_failed)))
                 .and_then(|()| check(ffi::mdb_env_set_mapsize(raw, bytes)))
@@ -75,21 +75,21 @@ impl Env {
         info.me_last_pgno
     }
 
-    /// Begins a transaction. A process has one at a time.
+    /// Begins a transaction. A process may have only one at a time.
     pub(super) fn begin(&self) -> Result<Txn<'_>, Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the environment is open, and a new transaction, or null, is written to the
+        // SAFETY: the environment is open, and LMDB writes a new transaction, or null, to the
         // pointer.
         check(unsafe { ffi::mdb_txn_begin(self.0.as_ptr(), ptr::null_mut(), 0, &raw mut raw) })?;
         let mut txn = Txn { raw: NonNull::new(raw).ok_or(Error::Damaged)?, database: 0, env: PhantomData };
-        // SAFETY: the transaction is running; no name stands for the one database that every file
-        // has.
+        // SAFETY: the transaction is running. A null name stands for the unnamed database that
+        // every file has.
         check(unsafe { ffi::mdb_dbi_open(raw, ptr::null(), 0, &raw mut txn.database) })?;
         Ok(txn)
     }
 }
 
-/// LMDB would say where in its source that was, and abort.
+/// Replaces LMDB's own handler, which would print a place in LMDB's source and abort.
 unsafe extern "C" fn assertion_failed(_: *mut ffi::MDB_env, _: *const c_char) {
     fault::give_up()
 }
@@ -102,13 +102,13 @@ impl Drop for Env {
 }
 
 impl Txn<'_> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
         // SAFETY: the transaction is running. LMDB only reads the key.
         let code = unsafe { ffi::mdb_get(self.raw.as_ptr(), self.database, &raw mut key, &raw mut value) };
-        // SAFETY: LMDB found the value. Values stay until the next change, for which the
-        // transaction is borrowed mutably.
+        // SAFETY: LMDB found the value. Values stay valid until the next change, which needs a
+        // mutable borrow of the transaction.
         found(code).map(|found| found.then(|| unsafe { bytes(value) }))
     }
 
@@ -119,16 +119,16 @@ impl Txn<'_> {
         check(unsafe { ffi::mdb_put(self.raw.as_ptr(), self.database, &raw mut key, &raw mut value, 0) })
     }
 
-    /// Removes a key, which may be missing.
+    /// Removes a key. The key may be missing.
     pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
         let mut key = borrowed(key);
-        // SAFETY: the transaction is running. LMDB only reads the key; a null pointer stands for
+        // SAFETY: the transaction is running. LMDB only reads the key. A null pointer stands for
         // any value.
         let code = unsafe { ffi::mdb_del(self.raw.as_ptr(), self.database, &raw mut key, ptr::null_mut()) };
         found(code).map(drop)
     }
 
-    /// All keys that begin with `prefix`, in order, with their values.
+    /// Returns all keys that begin with `prefix`, in order, with their values.
     pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<Item<'_>>, Error> {
         let cursor = Cursor::open(self)?;
         let mut all: Vec<Item<'_>> = Vec::new();
@@ -144,23 +144,24 @@ impl Txn<'_> {
         Ok(all)
     }
 
-    /// Makes the changes last.
+    /// Commits the changes.
     pub(super) fn commit(self) -> Result<(), Error> {
         let raw = self.raw;
         std::mem::forget(self);
-        // SAFETY: the transaction is running, and nobody has it any more.
+        // SAFETY: the transaction is running, and `forget` leaves no other owner of it.
         check(unsafe { ffi::mdb_txn_commit(raw.as_ptr()) })
     }
 }
 
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
-        // SAFETY: the transaction is running, for a commit consumes it without a drop.
+        // SAFETY: the transaction is running, because a commit forgets the transaction without a
+        // drop.
         unsafe { ffi::mdb_txn_abort(self.raw.as_ptr()) };
     }
 }
 
-/// A place in the order of the keys.
+/// A position in the order of the keys.
 struct Cursor<'t> {
     raw: NonNull<ffi::MDB_cursor>,
     txn: PhantomData<&'t ()>,
@@ -169,7 +170,8 @@ struct Cursor<'t> {
 impl<'t> Cursor<'t> {
     fn open(txn: &'t Txn<'_>) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the transaction is running, and a new cursor, or null, is written to the pointer.
+        // SAFETY: the transaction is running, and LMDB writes a new cursor, or null, to the
+        // pointer.
         check(unsafe { ffi::mdb_cursor_open(txn.raw.as_ptr(), txn.database, &raw mut raw) })?;
         Ok(Self { raw: NonNull::new(raw).ok_or(Error::Damaged)?, txn: PhantomData })
     }
@@ -177,17 +179,17 @@ impl<'t> Cursor<'t> {
     fn step(&self, operation: ffi::MDB_cursor_op, key: &[u8]) -> Result<Option<Item<'t>>, Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
         // SAFETY: the cursor is open, and its transaction is running. LMDB only reads the key, and
-        // writes where key and value are.
+        // writes the addresses of the found key and value.
         let code = unsafe { ffi::mdb_cursor_get(self.raw.as_ptr(), &raw mut key, &raw mut value, operation) };
-        // SAFETY: LMDB found both. They stay until the next change, for which the transaction is
-        // borrowed mutably.
+        // SAFETY: LMDB found both. They stay valid until the next change, which needs a mutable
+        // borrow of the transaction.
         found(code).map(|found| found.then(|| unsafe { (bytes(key), bytes(value)) }))
     }
 }
 
 impl Drop for Cursor<'_> {
     fn drop(&mut self) {
-        // SAFETY: the transaction is borrowed, so it is still running.
+        // SAFETY: the cursor borrows the transaction, so the transaction is still running.
         unsafe { ffi::mdb_cursor_close(self.raw.as_ptr()) };
     }
 }
@@ -196,15 +198,15 @@ fn borrowed(bytes: &[u8]) -> ffi::MDB_val {
     ffi::MDB_val { mv_size: bytes.len(), mv_data: bytes.as_ptr().cast_mut().cast() }
 }
 
-/// The bytes of a value that LMDB has found.
+/// Returns the bytes of a value that LMDB has found.
 ///
 /// # Safety
-/// They must be there, unchanged, for as long as `'t`.
+/// The bytes must stay valid and unchanged for `'t`.
 unsafe fn bytes<'t>(value: ffi::MDB_val) -> &'t [u8] {
     if value.mv_size == 0 {
         return &[];
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { slice::from_raw_parts(value.mv_data.cast(), value.mv_size) }
 }
 
@@ -212,8 +214,8 @@ fn found(code: c_int) -> Result<bool, Error> {
     if code == ffi::MDB_NOTFOUND { Ok(false) } else { check(code).map(|()| true) }
 }
 
-/// LMDB's own codes are negative; the system's are positive. What is neither room nor the system's
-/// is damage: rlock's calls are valid.
+/// LMDB's own error codes are negative, and those of the system are positive. As rlock's calls are
+/// valid, any LMDB error but a lack of room means damage.
 fn check(code: c_int) -> Result<(), Error> {
     match code {
         0 => Ok(()),

@@ -1,26 +1,33 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
-//! - `directory`: where the files are and who may use them; the lock on the state.
-//! - `gate`: how to wait for that lock.
-//! - `file`: the table's file; `records`, `codec`: its records; `lmdb`: the calls into LMDB.
-//! - `verify`: reads a whole table that somebody may have damaged; `fault`: what happens if that is
-//!   too late.
-//! - `beacon`: who lives, and how to wake and to watch them; `ending`: when a dead holder's command
-//!   is condemned, too.
-//! - `transaction`: one operation from lock to wake-up; `snapshot`: an answer that is built after
-//!   the lock is given up.
+//! - `directory`: the place of the files, who may use them, and the lock on the state.
+//! - `gate`: the wait for that lock.
+//! - `file`: the table's file; `records`, `codec`: the table's records; `lmdb`: the calls into
+//!   LMDB.
+//! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
+//!   that `verify` could not see.
+//! - `beacon`: tells which sessions live, and wakes and watches them; `ending`: waits until the
+//!   command of a dead holder is sure to die.
+//! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
+//!   transaction has given up the lock.
 //! - `handle`: a request that is queued or granted.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
-//! wakes those whom it granted something. A hold lives as long as its process: nothing is renewed,
-//! and the death of a process is noticed by those it stood in the way of, each of whom watches
-//! whoever it waits for ([`LockTable::blockers`]). So for every waiter, at any time, one of these
-//! is true: it has been granted its request and was woken; or it watches a live session that is in
-//! its way; or it is awake and about to find out which. When a process dies between a grant and the
-//! wake-up, that holds as well, for the one it was to wake watches it. Where what is watched may
-//! stop being in the way without ending (shrink, downgrade, break), all who wait there are woken to
-//! look anew. Only a holder whose beacon somebody removed can't be watched; whoever waits for it is
-//! woken by its release.
+//! wakes the waiters that it grants a request. A grant lives as long as the holder's process, so
+//! nothing is renewed. Each waiter watches the sessions that block it ([`LockTable::blockers`]),
+//! and so notices their death.
+//!
+//! Therefore one of these statements is true for every waiter at any time:
+//!
+//! - The waiter's request is granted, and the waiter was woken.
+//! - The waiter watches a live session that blocks it.
+//! - The waiter is awake and about to find out which of the two holds.
+//!
+//! This is true even if a process dies between a grant and the wake-up, because the waiter watches
+//! that process. A session may stop blocking without ending (shrink, downgrade, break). Then the
+//! process that makes the change wakes all waiters of the resource, and each looks again. A holder
+//! cannot be watched if somebody removed its beacon. The release of such a holder wakes its
+//! waiters.
 //!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
@@ -59,26 +66,26 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// How large the table may become, in bytes: some hundred thousand claims. It is a reservation of
-/// addresses; the file has the size of what is in it.
+/// The maximum size of the table in bytes, enough for some hundred thousand claims. LMDB reserves
+/// so many addresses; the file is as large as its content.
 pub const TABLE_BYTES_MAX: usize = 256 << 20;
 
 /// The embedded store.
 pub struct Embedded {
     directory: Directory,
-    /// Opened under the lock of the first transaction: were the lock given up in between, somebody
-    /// who sees nobody alive could replace a table that he takes for damaged, or for one of an
-    /// earlier boot.
+    /// The table is opened under the lock of the first transaction. If this process gave up the
+    /// lock in between, another process could see no live session. That process could then replace
+    /// a table that it takes for damaged, or for one of an earlier boot.
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
 }
 
 impl Embedded {
-    /// Opens the store in `path`, or in the default directory, and makes it where it is missing.
+    /// Opens the store in `path`, or in the default directory, and makes a missing directory.
     ///
     /// # Errors
-    /// The directory can't be used. What is in it is looked at when it is used.
+    /// The directory cannot be used. The content of the directory is checked at its first use.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
         let directory = Directory::open(path)?;
         Ok(Self { directory, table: None, gate: Gate::default(), namespace: namespace.to_owned() })
@@ -86,9 +93,9 @@ impl Embedded {
 }
 
 impl Embedded {
-    /// How a new request stands, and the beacons to watch while it waits.
+    /// Returns the state of a new request, and the beacons to watch while the request waits.
     fn ask(work: &mut Work<'_>, request: Request) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
-        // What survives a dead ancestor is no descendant any more.
+        // Dead ancestors are reaped first; their descendants then count as roots.
         work.reap_dead(&request.ancestors)?;
         loop {
             match work.apply(Op::Acquire(request.clone()))? {
@@ -101,7 +108,7 @@ impl Embedded {
                     }
                 }
                 Reply::Refused(refusal) => {
-                    // It may be the dead who are in the way.
+                    // The sessions that cause the refusal may be dead.
                     let mut suspects = request.ancestors.clone();
                     for claim in &request.claims {
                         suspects.extend(work.sessions_of(&claim.resource)?);
@@ -115,13 +122,13 @@ impl Embedded {
         }
     }
 
-    /// Who holds and who waits. Only the records are copied under the lock: an answer with many
-    /// claims takes long to build.
+    /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
+    /// building an answer with many claims takes long.
     fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
         let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
             return Ok(None);
         };
-        // The records may contradict each other, as in a transaction.
+        // As in a transaction, the records may contradict each other.
         let _guard = Guard::new();
         let listings = snapshot::listings(&raw, &self.directory, names);
         listings.map(Some).map_err(|error| self.directory.unusable(&error))
@@ -137,8 +144,8 @@ impl Embedded {
                 Reply::Unknown => Changed::Lost,
                 _ => {
                     work.wake_waiters_of(std::slice::from_ref(resource))?;
-                    // This process is not the one that they watch, so they are woken before the
-                    // change can be lost with it.
+                    // The waiters do not watch this process. They are woken before the transaction
+                    // ends, so that the death of this process cannot lose the wake-up.
                     work.wake_now();
                     Changed::Done
                 }
@@ -201,8 +208,8 @@ impl Store for Embedded {
             Ok(dead)
         })?;
         if !dry_run {
-            // One at a time: a table that is full has room for a small transaction, and others get
-            // their turn.
+            // Each dead session has a transaction of its own. A full table has room for a small
+            // transaction, and other processes get their turn in between.
             for (id, _) in &dead {
                 self.transact(None, |work| work.reap_dead(&[*id]).map(drop))?;
             }

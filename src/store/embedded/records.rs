@@ -1,17 +1,18 @@
 //! The table's records in one LMDB transaction.
 //!
-//! One unnamed database, so that an ordinary operation writes one leaf page. Keys, in byte order:
+//! The file has one unnamed database, so that an ordinary operation writes one leaf page. The keys,
+//! in byte order:
 //!
 //! | key | value |
 //! | --- | --- |
-//! | `b` namespace 0 session id | what identifies the session's beacon |
-//! | `c` | the clock: the last instant that an operation was given, or the last token if that is later |
-//! | `n` namespace 0 resource 0 number | a node of the resource's tree, the number in 4 big-endian bytes |
+//! | `b` namespace 0 session id | the identity of the session's beacon |
+//! | `c` | the clock: the instant of the last operation, or the last token if that is later |
+//! | `n` namespace 0 resource 0 number (4 bytes, big-endian) | a node of the resource's tree |
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
 //! | `s` namespace 0 session id | a session |
 //!
-//! Names have no control characters, so that the zero bytes end them.
+//! Names contain no control characters, so the zero bytes end them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -29,14 +30,14 @@ use crate::lock::resource::Resource;
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
 
-/// Why the records can't be had.
+/// The reason why records cannot be read or written.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// The table has no room for more.
+    /// The table has no room for another record.
     Full,
-    /// The system's own word.
+    /// A system call failed.
     Io(io::Error),
-    /// The table or a record makes no sense.
+    /// The table or a record is invalid.
     Damaged,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What to say of a damaged table that is in use.
+/// The message for a damaged table that is in use.
 pub(super) const DAMAGED: &str =
     "its table is damaged: end the rlock processes that use it, then the next one starts with a new table";
 
@@ -70,27 +71,28 @@ impl From<Damaged> for Error {
     }
 }
 
-/// The records of one namespace, in a transaction that is committed or forgotten as a whole.
+/// The records of one namespace, in a transaction that takes effect as a whole or not at all.
 pub(super) struct Transaction<'t> {
     txn: Txn<'t>,
     namespace: &'t str,
 }
 
-/// Records as they lie in the table, copied.
+/// A copy of encoded records.
 #[derive(Default)]
 pub(super) struct Raw {
     /// The sessions of the namespace.
     pub(super) sessions: Vec<(SessionId, Vec<u8>)>,
-    /// What identifies their beacons.
+    /// The identities of the beacons of these sessions.
     pub(super) beacons: HashMap<SessionId, Vec<u8>>,
-    /// The resources that were asked for.
+    /// The requested resources.
     pub(super) resources: Vec<(Resource, Vec<u8>)>,
-    /// The nodes of their trees, by resource and number.
+    /// The nodes of the resources' trees, with resource and number.
     pub(super) nodes: Vec<(Resource, u32, Vec<u8>)>,
 }
 
 impl<'t> Transaction<'t> {
-    /// Copies the records of the resources named, or of all if none is, and those of all sessions.
+    /// Copies the records of the named resources, or of all resources if none is named, and those
+    /// of all sessions.
     pub(super) fn copy(&self, names: &[Resource]) -> Result<Raw, Error> {
         let mut raw = Raw::default();
         let (sessions, beacons) = (self.key(b"s", &[]), self.key(b"b", &[]));
@@ -113,19 +115,17 @@ impl<'t> Transaction<'t> {
         Ok(raw)
     }
 
-    /// The records in `txn`.
     pub(super) fn new(txn: Txn<'t>, namespace: &'t str) -> Self {
         Self { txn, namespace }
     }
 
-    /// Makes it last.
     pub(super) fn commit(self) -> Result<(), Error> {
         self.txn.commit()
     }
 
-    /// The instant of an operation: `wall`, but later than every instant and every token before. So
-    /// the clock never goes back, and a token, which is at least the instant of its grant, rises
-    /// even on a resource whose state was dropped meanwhile.
+    /// Returns the instant of an operation: `wall`, or later if an earlier instant or token is not
+    /// below `wall`. So the clock never goes back. A token is at least the instant of its grant, so
+    /// tokens rise even on a resource whose state was dropped in between.
     pub(super) fn advance_clock(&mut self, wall: Micros) -> Result<Micros, Error> {
         let now = wall.max(self.clock()? + 1);
         self.put(CLOCK, &now)?;
@@ -156,12 +156,12 @@ impl<'t> Transaction<'t> {
         Ok(ids)
     }
 
-    /// What identifies the beacon of a session that has a record.
+    /// The identity of the beacon of a session that has a record.
     pub(super) fn beacon(&self, id: SessionId) -> Result<Option<Identity>, Error> {
         self.get(&self.beacon_key(id))
     }
 
-    /// Notes what identifies the beacon of a session.
+    /// Stores the identity of a session's beacon.
     pub(super) fn put_beacon(&mut self, id: SessionId, beacon: &Identity) -> Result<(), Error> {
         self.put(&self.beacon_key(id), beacon)
     }
@@ -270,7 +270,7 @@ impl Records for Transaction<'_> {
     }
 
     fn due(&self, _now: Micros) -> Result<Option<SessionId>, Error> {
-        // A hold of this store lives as long as its process; no lease ends.
+        // A grant of this store lives as long as its process; no lease ends.
         Ok(None)
     }
 }

@@ -1,4 +1,4 @@
-//! A copy of the records, from which an answer is built while others use the table.
+//! A copy of the records. An answer is built from the copy while other processes use the table.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,24 +14,24 @@ use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 
-/// Whether the sessions of listings live.
+/// Tells whether a session of a listing lives.
 pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
 
-/// How many holders are watched for the sake of a line that names one of them.
+/// The maximum number of holders to watch for a status line that names one of them.
 const WATCHED_MAX: usize = 8;
 
-/// Who holds and who waits.
+/// The holders and waiters.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) listings: Vec<ResourceListing>,
-    /// The beacons of the first holders.
+    /// The beacons of the first `WATCHED_MAX` holders.
     pub(super) holders: Vec<OwnedFd>,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
 }
 
-/// Who holds and who waits, but for the dead: as the records say that were copied, and as the
-/// beacons say now.
+/// Lists the live holders and waiters. The claims come from the copied records; whether a session
+/// lives comes from its beacon, read now.
 pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
@@ -77,7 +77,8 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     Ok(answer)
 }
 
-/// Takes the dead out of listings, and with `only_used` the resources that nobody uses then.
+/// Removes dead sessions from listings. With `only_used`, resources without a live session are
+/// removed too.
 pub(super) fn without_the_dead(
     mut listings: Vec<ResourceListing>,
     only_used: bool,

@@ -1,7 +1,8 @@
-//! What the store promises when processes die, files go missing and transactions end half-way.
+//! Tests of the store's promises when processes die, files go missing and transactions end
+//! half-way.
 //!
-//! A live process is a lit beacon, a dead one a beacon that was dropped: nothing else tells them
-//! apart.
+//! A test stands in for a live process with an open beacon, and for a dead process with a dropped
+//! beacon. Nothing else tells the two apart.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +13,10 @@ use super::beacon::Beacon;
 use super::*;
 use crate::lock::request::{Claim, Process};
 
-/// A store's directory.
+/// A temporary directory for a store.
 struct Lab(TempDir);
 
-/// An open store, closed when dropped: a process opens the file of a table once.
+/// An open store, closed on drop, because a process may open a table's file only once.
 struct Site(Embedded);
 
 impl Lab {
@@ -31,7 +32,7 @@ impl Lab {
         self.0.path().join("state").join(name)
     }
 
-    /// The sessions whose beacons are there.
+    /// The names of the beacons in the folder.
     fn beacons(&self) -> Vec<String> {
         let names = fs::read_dir(self.0.path().join("state")).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -54,7 +55,7 @@ impl Site {
         self.0.transact(None, work)
     }
 
-    /// Asks as a process of its own does, and gives the answer and the beacon.
+    /// Makes a request as a separate process does, and returns the answer and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
         let (standing, _, beacon) = self.transact(|work| work.enter(request)).unwrap();
         (standing, beacon)
@@ -68,7 +69,7 @@ impl Site {
         self.transact(|work| work.stand(id(number))).unwrap().0
     }
 
-    /// How many hold and how many wait, the dead left out.
+    /// The numbers of live holders and waiters.
     fn counts(&mut self) -> (usize, usize) {
         let listings = self.0.inspect(&[]).unwrap().resources;
         listings.first().map_or((0, 0), |listing| (listing.holders.len(), listing.waiters.len()))
@@ -104,7 +105,8 @@ fn the_dead_are_reaped_by_whoever_meets_them() {
     let lab = Lab::new();
     let mut site = lab.open();
     for number in [1, 2, 3] {
-        // Each finds the one before it dead: as a holder, that is, since it was let in.
+        // Each request finds the session before it dead. That session is a holder, because its
+        // request was granted.
         let (standing, beacon) = site.ask(number);
         assert!(is_granted(&standing), "{number}");
         drop(beacon);
@@ -245,7 +247,8 @@ fn a_table_that_lost_pages_at_its_end_kills_nobody() {
     let (_, beacon) = lab.open().ask(1);
     let cut = || fs::File::options().write(true).open(lab.file("table")).unwrap().set_len(8192).unwrap();
     cut();
-    // What is left may be enough or not; in any case nobody is let in beside the holder.
+    // The remaining pages may suffice or not. In neither case may the store grant a second request
+    // beside the holder.
     if let Ok((standing, _)) = lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None))) {
         assert_eq!(standing, Standing::Waiting);
     }
@@ -286,7 +289,7 @@ fn no_descriptor_of_the_store_is_left_to_the_command() {
         }
         let info = fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/")).unwrap();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
-        // O_CLOEXEC is 02000000 wherever /proc writes it.
+        // Every fdinfo shows O_CLOEXEC as 02000000.
         assert!(u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 != 0, "{path:?}: {info}");
         found += 1;
     }
@@ -307,7 +310,7 @@ fn a_long_queue_of_the_dead_is_passed_over() {
     let lab = Lab::new();
     let mut site = lab.open();
     let (_, holder) = site.ask(1);
-    // So many that reaping one from within the reaping of another would not end well.
+    // A recursive reap of so many sessions would overflow the stack.
     for number in 0..3_000_u32 {
         let mut dead = request(0, Mode::Write, None);
         dead.session.0[..4].copy_from_slice(&(number + 1_000_000).to_be_bytes());

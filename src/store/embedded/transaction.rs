@@ -1,5 +1,5 @@
-//! One locked transaction on the table, and those whom it concerns: who is found dead in it, and
-//! who is to be woken when it lasts.
+//! One locked transaction on the table: it applies operations, reaps the dead sessions that it
+//! meets, and wakes the live ones after the commit.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -22,14 +22,14 @@ use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
 
-/// What has become of a session's process.
+/// The state of a session's process.
 pub(super) enum Fate {
-    /// It lives. Its pipe, to wake or to watch it.
+    /// The process lives. The writing end of its pipe serves to wake or watch it.
     Alive(OwnedFd),
-    /// It is dead, or never to be reached again and runs nothing.
+    /// The process is dead; or it is a waiter that nobody can reach any more, and so runs nothing.
     Dead,
-    /// It holds something and its beacon was removed or replaced by somebody, so it is taken to
-    /// live.
+    /// The session is a holder, and somebody has removed or replaced its beacon. The process counts
+    /// as alive.
     Unknown,
 }
 
@@ -37,26 +37,26 @@ pub(super) enum Fate {
 pub(super) struct Work<'t> {
     directory: &'t Directory,
     table: LockTable<Transaction<'t>>,
-    /// The session that this process acts for; it needs no waking.
+    /// The session of this process, which needs no wake-up.
     own: Option<SessionId>,
     changed: bool,
-    /// Who is to be woken, and lives.
+    /// The live sessions to wake.
     woken: Vec<(SessionId, Option<Identity>)>,
     reaped: Vec<SessionId>,
-    /// Whom the operations so far have granted something, and of whom it isn't known yet whether
-    /// they live.
+    /// The sessions that the operations so far have granted something, and that are not yet known
+    /// to live.
     granted: VecDeque<SessionId>,
 }
 
-/// What to say where others have another lock by now.
+/// The error of a process whose files were replaced, so that other processes use another lock.
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
-/// How often a directory is opened anew that somebody goes on replacing.
+/// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
 
 impl Embedded {
-    /// Runs `work` under the lock of the directory, whenever that can be had. If `work` changed
-    /// anything, that lasts and is told to those whom it concerns; after an error, nothing of it
-    /// was.
+    /// Runs `work` under the directory's lock, and waits for the lock without a limit. If `work`
+    /// changed the table, the transaction is committed and the sessions concerned are woken. An
+    /// error leaves the table unchanged.
     pub(super) fn transact<T>(
         &mut self,
         own: Option<SessionId>,
@@ -66,7 +66,8 @@ impl Embedded {
         Ok(done.expect("an endless patience ends with the lock"))
     }
 
-    /// The same, if the lock can be had in time; `None` otherwise.
+    /// Like [`transact`](Self::transact), but returns `None` if the wait for the lock ends without
+    /// the lock.
     pub(super) fn transact_within<T>(
         &mut self,
         patience: Patience,
@@ -104,15 +105,16 @@ impl Embedded {
             records.into_records().commit().map_err(unusable)?;
             table.seal(directory);
         }
-        // A dead session's beacon goes after the session, so that there is none without a beacon.
+        // A dead session's beacon is removed after the session, so that every session in the table
+        // has a beacon.
         reaped.iter().for_each(|session| beacon::remove(directory, *session));
         drop(locked);
         woken.iter().for_each(|(session, identity)| beacon::wake(directory, *session, identity.as_ref()));
         Ok(Some(result))
     }
 
-    /// Gets the lock that others use as well. A directory that was replaced is opened anew, unless
-    /// this process has used the old one.
+    /// Gets the lock that other processes use as well. If the directory was replaced, it is opened
+    /// again, unless this process has used the old one.
     fn lock(&mut self, patience: Patience) -> Result<bool, Error> {
         for _ in 0..OPENINGS {
             let passed = self.gate.pass(self.directory.lock_file(), patience);
@@ -133,13 +135,13 @@ impl Embedded {
 }
 
 impl<'t> Work<'t> {
-    /// Lights the beacon of a new session and makes its request.
+    /// Makes the beacon of a new session, and then its request.
     pub(super) fn enter(&mut self, mut request: Request) -> Result<(Standing, Vec<OwnedFd>, Beacon), records::Error> {
         let session = request.session;
         let mut ancestors = Vec::with_capacity(request.ancestors.len());
         for ancestor in request.ancestors {
-            // Anybody can read the id of a session and call it an ancestor, but the kernel says
-            // whose beacon it is.
+            // Any process can read the id of a session and claim it as an ancestor. The owner of
+            // the beacon comes from the kernel.
             if self.foreign_owner(ancestor)?.is_none() {
                 ancestors.push(ancestor);
             }
@@ -153,21 +155,20 @@ impl<'t> Work<'t> {
         Ok((standing, watched, beacon))
     }
 
-    /// The user whose session it is, if this process may not act for that one. Root may act for
-    /// all, and all may act for root, whose command started them.
+    /// The owner of a session for which this process may not act, `None` otherwise. Root may act
+    /// for everybody. Everybody may act for a session of root, because root's command started them.
     pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, records::Error> {
         let own = geteuid();
         let owner = self.records().beacon(session)?.map(|beacon| beacon.owner);
         Ok(owner.filter(|owner| !own.is_root() && *owner != 0 && *owner != own.as_raw()))
     }
 
-    /// The records as they stand in this transaction.
     pub(super) fn records(&self) -> &Transaction<'t> {
         self.table.records()
     }
 
-    /// Applies an operation, now. Whom it grants something is woken later, or reaped if dead,
-    /// whereupon the next is granted it.
+    /// Applies an operation at the current time. A session that the operation grants something is
+    /// woken later. If that session is dead, it is reaped, and the next waiter gets the grant.
     pub(super) fn apply(&mut self, op: Op) -> Result<Reply, records::Error> {
         let reply = self.apply_alone(op)?;
         self.wake_granted()?;
@@ -183,7 +184,8 @@ impl<'t> Work<'t> {
         Ok(outcome.reply)
     }
 
-    /// One after the other, since the queue behind a dead one may be long and of the dead.
+    /// Goes through the granted sessions in a loop and not by recursion, because a long queue of
+    /// dead sessions may stand behind a dead one.
     fn wake_granted(&mut self) -> Result<(), records::Error> {
         while let Some(session) = self.granted.pop_front() {
             if Some(session) == self.own {
@@ -198,15 +200,14 @@ impl<'t> Work<'t> {
         Ok(())
     }
 
-    /// Sees to it that these sessions are woken when the transaction lasts; the dead among them are
-    /// reaped.
+    /// Registers sessions to be woken after the commit. Dead sessions are reaped instead.
     pub(super) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), records::Error> {
         self.granted.extend(sessions);
         self.wake_granted()
     }
 
-    /// Sees to it that all who wait for these resources look whom they wait for: what they watch
-    /// may not be in their way any more.
+    /// Makes all waiters for these resources check their blockers again. The sessions that they
+    /// watch may not block them any more.
     pub(super) fn wake_waiters_of(&mut self, resources: &[Resource]) -> Result<(), records::Error> {
         for resource in resources {
             let waiters = self.waiters_of(resource)?;
@@ -215,26 +216,27 @@ impl<'t> Work<'t> {
         Ok(())
     }
 
-    /// Wakes at once, before the transaction lasts. They wait for the lock then, and find what has
-    /// become of it.
+    /// Wakes the registered sessions before the commit. They then wait for the lock, and read the
+    /// result.
     pub(super) fn wake_now(&mut self) {
         let directory = self.directory;
         self.woken.drain(..).for_each(|(session, identity)| beacon::wake(directory, session, identity.as_ref()));
     }
 
-    /// What has become of a session that holds or waits.
+    /// The state of a holder's or waiter's process.
     pub(super) fn fate(&self, id: SessionId) -> Result<Fate, records::Error> {
         let identity = self.records().beacon(id)?;
         Ok(match beacon::look(self.directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => Fate::Alive(pipe),
             Peer::Dead => Fate::Dead,
-            // Nobody can wake it, and it has not started anything: it finds out when it looks.
+            // No process can wake this waiter, and the waiter runs no command. It learns that it is
+            // lost when it looks.
             Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Fate::Dead,
             Peer::Missing => Fate::Unknown,
         })
     }
 
-    /// Removes a dead session from the table.
+    /// Removes a dead session from the table, and wakes the sessions that this grants something.
     pub(super) fn reap(&mut self, id: SessionId) -> Result<(), records::Error> {
         self.reap_alone(id)?;
         self.wake_granted()
@@ -248,8 +250,7 @@ impl<'t> Work<'t> {
         self.apply_alone(Op::Reap(id)).map(drop)
     }
 
-    /// Reaps the dead among these sessions, as far as they hold or wait, and says whether there
-    /// were any.
+    /// Reaps the dead sessions among `suspects` that hold or wait. Returns whether there were any.
     pub(super) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, records::Error> {
         let mut found = false;
         let own = self.own;
@@ -262,8 +263,8 @@ impl<'t> Work<'t> {
         Ok(found)
     }
 
-    /// How a session stands when nobody dead is in its way, and the beacons to watch while it
-    /// waits.
+    /// Returns the state of a session once no dead session blocks it, and the beacons to watch
+    /// while it waits.
     pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
         loop {
             match self.records().session(id)? {
@@ -292,7 +293,7 @@ impl<'t> Work<'t> {
         }
     }
 
-    /// Who holds and who waits, but for the dead.
+    /// Lists the live holders and waiters.
     pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
         let listings = self.list(resources)?;
         let mut known: HashMap<SessionId, bool> = HashMap::new();
@@ -313,26 +314,26 @@ impl<'t> Work<'t> {
         }
     }
 
-    /// The sessions that hold a resource, dead or alive.
+    /// The sessions that hold a resource, including dead ones.
     pub(super) fn holders_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
         let listings = self.list(std::slice::from_ref(resource))?;
         Ok(listings.iter().flat_map(|listing| &listing.holders).map(|holder| holder.session).collect())
     }
 
-    /// The sessions that wait for a resource, dead or alive.
+    /// The sessions that wait for a resource, including dead ones.
     pub(super) fn waiters_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
         let listings = self.list(std::slice::from_ref(resource))?;
         Ok(listings.iter().flat_map(|listing| &listing.waiters).map(|waiter| waiter.session).collect())
     }
 
-    /// The sessions that hold a resource or wait for it, dead or alive.
+    /// The sessions that hold a resource or wait for it, including dead ones.
     pub(super) fn sessions_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
         let mut sessions = self.holders_of(resource)?;
         sessions.extend(self.waiters_of(resource)?);
         Ok(sessions)
     }
 
-    /// Removes the beacons of processes that died before they had a session, or after.
+    /// Removes the beacons of dead processes that have no session in the table.
     pub(super) fn sweep(&mut self) -> Result<(), records::Error> {
         let known = self.records().all_session_ids()?;
         for id in self.directory.beacons()? {

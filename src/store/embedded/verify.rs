@@ -1,8 +1,8 @@
-//! Reads a whole table that somebody else may have changed: first its pages, then its records.
+//! Reads a whole table that another program may have changed: first its pages, then its records.
 //!
-//! LMDB follows page numbers and offsets wherever they lead: into a signal, a loop or foreign
-//! memory. The lock model, too, takes for granted that what one record says of another is true.
-//! What passes here is what both of them leave behind.
+//! LMDB follows every page number and offset, even into a fatal signal, a loop or foreign memory.
+//! The lock model, too, assumes that the statements of one record about another are true. This
+//! check accepts only tables that LMDB and the model leave behind.
 
 mod pages;
 mod records;

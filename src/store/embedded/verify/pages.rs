@@ -1,5 +1,5 @@
-//! The pages of a file of LMDB 0.9.7x, as its structs MDB_page, MDB_node, MDB_db and MDB_meta
-//! describe them.
+//! Reads the pages of a file of LMDB 0.9.7x, as LMDB's structs MDB_page, MDB_node, MDB_db and
+//! MDB_meta describe them.
 //!
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
@@ -7,16 +7,18 @@ use super::super::TABLE_BYTES_MAX;
 use super::super::codec::Damaged;
 use super::super::lmdb::Item;
 
-/// How wide page numbers and sizes are.
+/// The width of page numbers and sizes.
 const WORD: usize = size_of::<usize>();
-/// The header of a page: its number, padding, flags, and the two ends of the free space or the
-/// number of overflow pages.
+/// The length of a page header. The header has the page's number, padding, flags, and either the
+/// two ends of the free space or the number of overflow pages.
 const PAGE_HEADER: usize = WORD + 8;
-/// The header of a node: size or page number, flags, and the size of the key.
+/// The length of a node header. The header has a size or a page number, flags, and the size of the
+/// key.
 const NODE_HEADER: usize = 8;
-/// The description of a tree.
+/// The length of a tree's description.
 const DB: usize = 8 + 5 * WORD;
-/// Where the two descriptions begin in the content of a meta page, and what follows them.
+/// The offset of the two tree descriptions in the content of a meta page; the fields after them
+/// follow.
 const META_DBS: usize = 8 + 2 * WORD;
 const META_LAST_PAGE: usize = META_DBS + 2 * DB;
 const META_TXN: usize = META_LAST_PAGE + WORD;
@@ -30,16 +32,16 @@ const BIG: u16 = 0x01;
 
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
-/// What the flags of the list of free pages are in a file without subfolder and with integer keys:
-/// no others are ever written.
+/// The flags of the list of free pages in a file without subfolder and with integer keys. LMDB
+/// never writes other flags there.
 const FREE_FLAGS: u16 = 0x4008;
-/// No page: the root of an empty tree.
+/// The number that stands for no page: the root of an empty tree.
 const NONE: usize = usize::MAX;
-/// LMDB's cursors go no deeper.
+/// Maximum depth of a tree; LMDB's cursors go no deeper.
 const DEPTH_MAX: usize = 32;
 const META_PAGES: usize = 2;
 
-/// The keys and values of the table, in order. Fails unless every page is sound.
+/// Returns the keys and values of the table, in order. Fails unless every page is valid.
 pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
     let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
     if !size.is_power_of_two() || !(4096..=32768).contains(&size) {
@@ -48,7 +50,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
     let metas = [meta(bytes, size, 0)?, meta(bytes, size, 1)?];
     let current = usize::from(metas[0].txn < metas[1].txn);
     let Meta { last_page, txn, free, main } = metas[current];
-    // The next transaction writes to the other one.
+    // The next transaction writes to the other meta page.
     if txn % 2 != current || txn > usize::MAX / 2 || last_page < META_PAGES - 1 {
         return Err(Damaged);
     }
@@ -106,14 +108,12 @@ fn db(content: &[u8], at: usize) -> Result<Db, Damaged> {
 struct File<'b> {
     bytes: &'b [u8],
     size: usize,
-    /// Which pages have been met. None is met twice, so no walk goes round in circles.
+    /// Which pages were visited. A page is visited at most once, so no walk is endless.
     used: Vec<bool>,
 }
 
-/// A list of keys and values.
 pub(super) type Items<'b> = Vec<Item<'b>>;
 
-/// A walk through a tree.
 struct Walk<'b> {
     depth: usize,
     is_before: fn(&[u8], &[u8]) -> bool,
@@ -133,7 +133,7 @@ impl<'b> File<'b> {
         if walk.items.len() == db.entries { Ok(walk.items) } else { Err(Damaged) }
     }
 
-    /// Walks through the page and what is below it, where no key is before `from`.
+    /// Walks through a page and the pages below it, where no key may be before `from`.
     fn page(&mut self, page: usize, level: usize, from: Option<&'b [u8]>, walk: &mut Walk<'b>) -> Result<(), Damaged> {
         let bytes = self.take(page, 1)?;
         let leaf = level == walk.depth;
@@ -153,7 +153,7 @@ impl<'b> File<'b> {
                 let value = self.value(&node)?;
                 walk.items.push((node.key, value));
             } else {
-                // The first key of a branch is not looked at: it stands for all that is smaller.
+                // The first key of a branch is ignored: it stands for all smaller keys.
                 let from = if at == 0 { from } else { Some(node.key) };
                 let ordered = match (walk.items.last(), from) {
                     (Some((last, _)), Some(from)) if at > 0 => (walk.is_before)(last, from),
@@ -174,7 +174,7 @@ impl<'b> File<'b> {
         }
         let first = word_at(node.data, 0)?;
         let header = first.checked_mul(self.size).and_then(|at| self.bytes.get(at..)).ok_or(Damaged)?;
-        // There may be more pages than the value needs: it was longer once.
+        // There may be more pages than the value needs, because the value was longer before.
         let count = u32_at(header, WORD + 4)? as usize;
         let bytes = self.take(first, count)?;
         if u16_at(bytes, WORD + 2)? != OVERFLOW {
@@ -183,7 +183,7 @@ impl<'b> File<'b> {
         bytes.get(PAGE_HEADER..PAGE_HEADER + node.number).ok_or(Damaged)
     }
 
-    /// The bytes of pages that nothing else consists of.
+    /// Marks pages as used, and returns their bytes. Fails if one of them is already in use.
     fn take(&mut self, first: usize, count: usize) -> Result<&'b [u8], Damaged> {
         let end = first.checked_add(count).ok_or(Damaged)?;
         let used = self.used.get_mut(first..end).ok_or(Damaged)?;
@@ -195,7 +195,8 @@ impl<'b> File<'b> {
         if word_at(bytes, 0)? == first { Ok(bytes) } else { Err(Damaged) }
     }
 
-    /// Pages that a transaction gave up: how many, and their numbers, the last first.
+    /// Takes the pages that a transaction gave up. The value is their count and their numbers, in
+    /// falling order.
     fn take_free(&mut self, key: &[u8], value: &[u8], txn: usize) -> Result<(), Damaged> {
         let count = word_at(value, 0)?;
         if key.len() != WORD || number(key) > txn || count >= value.len() / WORD {
@@ -215,7 +216,7 @@ impl<'b> File<'b> {
 }
 
 struct Node<'b> {
-    /// The size of the value, or the lower half of the number of a page.
+    /// The size of the value, or the lower half of a page number.
     number: usize,
     flags: u16,
     key: &'b [u8],
@@ -224,14 +225,14 @@ struct Node<'b> {
 }
 
 impl Node<'_> {
-    /// The page below a node of a branch.
+    /// The number of the page below a node of a branch.
     fn child(&self) -> usize {
-        // Where addresses have 32 bits, the flags are no part of the number.
+        // On a machine with 32-bit addresses, the flags are not part of the page number.
         self.number | usize::from(self.flags).checked_shl(32).unwrap_or(0)
     }
 }
 
-/// The nodes of a page, which fill its end without a gap.
+/// Returns the nodes of a page. The nodes must fill the end of the page without a gap.
 fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
     let (lower, upper) = (usize::from(u16_at(page, WORD + 4)?), usize::from(u16_at(page, WORD + 6)?));
     if lower < PAGE_HEADER || lower > upper || upper > page.len() || !(lower - PAGE_HEADER).is_multiple_of(2) {
@@ -268,7 +269,7 @@ fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
     if end == Some(page.len()) { Ok(nodes) } else { Err(Damaged) }
 }
 
-/// A key of the list of free pages, which is the number of a transaction.
+/// Reads a key of the list of free pages, which is a transaction number.
 fn number(key: &[u8]) -> usize {
     word_at(key, 0).unwrap_or(NONE)
 }

@@ -1,4 +1,5 @@
-//! The records of a table: each makes sense, and what one says of another is true.
+//! Checks the records of a table: each record is valid, and its statements about other records are
+//! true.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,7 @@ use crate::lock::mode::Mode;
 use crate::lock::records::{ResourceState, Session};
 use crate::lock::resource::Resource;
 
-/// Names of sessions, resources and nodes are told apart by the bytes of their keys, without the
-/// first.
+/// The records of a table. Each map's keys are the keys of the table without their first byte.
 #[derive(Default)]
 struct Table<'b> {
     sessions: HashMap<&'b [u8], Session>,
@@ -19,13 +19,13 @@ struct Table<'b> {
     nodes: HashMap<&'b [u8], Node>,
 }
 
-/// Makes sure that these are the records of a table.
+/// Fails unless the items are the records of a valid table.
 pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     let mut table = Table::default();
     for (key, value) in items {
         table.take(key, value)?;
     }
-    // How many claims of each session stand in a tree.
+    // The number of each session's claims that stand in a tree.
     let mut found: HashMap<Vec<u8>, usize> = HashMap::new();
     for (key, state) in std::mem::take(&mut table.resources) {
         table.check_resource(key, &state, &mut found)?;
@@ -35,7 +35,7 @@ pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     if all_found && table.nodes.is_empty() { Ok(()) } else { Err(Damaged) }
 }
 
-/// Fails for a number that rises with each use, and is close to the end of its range.
+/// Fails if a number that rises with each use is close to the end of its range.
 fn in_range(number: u64) -> Result<(), Damaged> {
     if number <= u64::MAX / 4 { Ok(()) } else { Err(Damaged) }
 }
@@ -96,7 +96,8 @@ impl<'b> Table<'b> {
         if said == is && !entries.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 
-    /// Collects the entries below a node. Each node is taken out, so that none is met twice.
+    /// Collects the entries below a node. Each node is removed from the map, so no node is visited
+    /// twice.
     fn collect(&mut self, resource: &[u8], node: &Node, next: u32, entries: &mut Vec<Entry>) -> Result<(), Damaged> {
         match node {
             Node::Leaf(leaf) => entries.extend_from_slice(leaf),

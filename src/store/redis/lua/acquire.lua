@@ -1,8 +1,8 @@
 -- acquire: session | ancestors | channel | wait | place | listening | ttl | claim | heartbeat |
--- process,
+--   process,
 --   then for each claim: number of its resource | mode | slots | lower | upper | text
 --
--- Asks for a request to be granted or queued. Asked again, it says how the request stands.
+-- Grants or queues a request. A repeated call returns the state of the request.
 
 local session, ancestors, channel = argument(1), argument(2), argument(3)
 local wait, place, ttl = argument(4) == '1', tonumber(argument(5)), tonumber(argument(7))
@@ -41,7 +41,7 @@ end
 
 local kin = kin_of(session, ancestors)
 
--- A holder that has shown no sign of life for so long is subscribed to its channel, or dead or cut
+-- A holder without a sign of life for this time is subscribed to its channel, or it is dead or cut
 -- off.
 local QUIET = 3000000
 
@@ -60,10 +60,10 @@ local function is_alive(r, id, known)
   return (subscribers(known[CHANNEL]) or call(publish, known[CHANNEL], 'granted')) > 0
 end
 
--- Puts another number of slots in force. The reply that refuses it, while a session that is alive
--- uses the one before, or that asks for more resources; or nil. Dead waiters are dropped. Dead
--- holders keep their leases, and their slots count as those of another number, in the way of all
--- until the leases are over.
+-- Puts another number of slots in force, or returns a reply. The reply refuses the change because a
+-- live session uses the old number, or it asks for more resources. Dead waiters are dropped. Dead
+-- holders keep their leases. Until these are over, their slots count as slots of another number and
+-- block every request for slots.
 local function change_slots(r, slots)
   local dead, seen, other = {}, {}, 0
   for class = 1, 4 do
@@ -114,8 +114,8 @@ for i = 1, #claims do
   end
 end
 
--- One that comes back keeps its place, unless the numbers began anew meanwhile and somebody else
--- has it.
+-- A waiter that comes back keeps its place, unless the numbers have begun anew and another waiter
+-- has this number.
 for i = 1, place > 0 and #at or 0 do
   for nested = 0, 1 do
     local score = place - nested * AHEAD
@@ -133,9 +133,10 @@ for i = 1, #claims do
   end
 end
 
--- Who is in the way on a resource, some of them: holders, then waiters, and how many wait. What is
--- held may lie around the span without an end inside it; of such the nearest on either side and the
--- first of all are looked at, which are all where few are held.
+-- Lists some of the sessions that conflict on a resource: holders first, then waiters, and the
+-- number of all waiters. A held claim may surround the span and have no end inside it. Of these
+-- claims, the listing looks at the nearest on either side and at the first of all. If few claims
+-- are held, these are all of them.
 local function listing(r)
   local reply, seen, left = { r.name, r.count.waiters or 0 }, {}, 16
   local function tell(id, expiry, place_of)
@@ -216,9 +217,10 @@ if in_the_way and not wait then
   return finish(reply)
 end
 
--- Of more resources than these, only the record at the first has all names, and the others name the
--- first: the records of a request take as much memory as its names. Of few, each names all, so that
--- one call more is enough to declare them.
+-- Maximum number of resources for which each record has all names, so that one more call suffices
+-- to declare all. With more resources, only the record at the first resource has all names, and the
+-- other records name the first resource. So the records of a request take memory in proportion to
+-- its names.
 local FEW = 16
 
 local seq = place
@@ -227,7 +229,7 @@ for i = 1, #at do
     seq = at[i].seq + 1
   end
 end
--- HSET is the one command that was not tried where nothing was known.
+-- HSET is the only command that `check` did not try if no resource was known.
 if not resources[1].known then
   call('HSET', resources[1].d, '#clock', now)
 end

@@ -1,7 +1,7 @@
 -- break: 'dry' or nothing
 --
--- Takes away whatever is held of the first resource, with all else that its holders hold, and tells
--- them. Dry, it only answers who they are, among them those whose leases are over.
+-- Takes away all grants on the first resource, with everything else that its holders hold, and
+-- tells the holders. A dry run only reports the holders, including those whose leases are over.
 
 local dry = argument(1) == 'dry'
 begin()

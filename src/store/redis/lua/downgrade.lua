@@ -1,6 +1,6 @@
 -- downgrade: session | mode
 --
--- Lowers the mode of what is held of the first resource.
+-- Lowers the mode in which a session holds the first resource.
 
 local session, mode = argument(1), argument(2)
 local over = begin_change(session)
@@ -9,7 +9,7 @@ if over then
 end
 local r = resources[1]
 
--- What a mode lowers to, and in whose way it is no more then.
+-- For each lowering, the modes of the waiters that the claim blocks no longer.
 local LOWER = { rr = '', pp = '', ww = '', pr = 'p', wr = 'rpsh', wp = 'rsh' }
 local known = record(r, session)
 local lowered, refusal = {}, { 'refused', 'none', r.name }

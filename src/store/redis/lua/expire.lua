@@ -1,6 +1,6 @@
 -- expire: 'dry' or nothing
 --
--- Drops every session whose lease is over, and tells which; dry, it only tells.
+-- Drops every session whose lease is over, and reports these sessions. A dry run only reports them.
 
 local dry = argument(1) == 'dry'
 begin()

@@ -1,6 +1,6 @@
--- inspect: limit (0: none) of holders and of waiters told of each resource
+-- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum)
 --
--- Tells who holds and who waits. Changes nothing.
+-- Lists holders and waiters. Changes nothing.
 
 begin()
 local limit = tonumber(argument(1))

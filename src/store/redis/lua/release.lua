@@ -1,6 +1,7 @@
 -- release: session
 --
--- Gives back a grant, or a place in the queue, and tells the tokens, which are 0 of one who waited.
+-- Gives back a grant, or a place in the queue, and returns the tokens. The tokens of a waiter are
+-- 0.
 
 local session = argument(1)
 begin(session)
@@ -15,7 +16,8 @@ if need then
 end
 if known or #due > 0 then
   make_way()
-  -- Alone it is asked for less than its grant was.
+  -- Without waiters and expired sessions, the release needs fewer commands than its grant did, so
+  -- no check is made.
   local alone = #due == 0
   for i = 1, n do
     alone = alone and not resources[i].count.waiters

@@ -1,12 +1,12 @@
 -- renew: session | listening
 --
--- A waiter keeps its place, a holder its grant, a new holder claims it.
+-- A waiter keeps its place, a holder keeps its grant, and a new holder claims its grant.
 
 local session, listening = argument(1), tonumber(argument(2))
 begin(session)
 
--- Most renewals are those of a holder of one resource where no lease is over, and they need nothing
--- of the rest.
+-- Most renewals come from a holder of one resource when no lease is over. They need none of the
+-- remaining prelude.
 local own = resources[1]
 local held = n == 1 and own.records[session]
 if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and #own.page == 2 then
@@ -14,7 +14,7 @@ if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and #own.page 
   for i = 1, #held[CLAIMS] do
     reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
   end
-  -- A write that takes no memory comes first, and lets the others through at maxmemory.
+  -- The first write takes no memory, so the server accepts the others at maxmemory.
   call('PERSIST', own.q)
   call('ZADD', own.e, now + held[TTL], session)
   call('HSET', own.d, '#clock', now)

@@ -1,7 +1,6 @@
 -- renew_alone: KEYS: the e of one resource. ARGV: now or '' | session | ttl
 --
--- Renews a holder while the slot of its resource migrates, where nothing with several keys can be
--- called.
+-- Renews a holder while the slot of its resource migrates, when no call with several keys works.
 
 local now = tonumber(ARGV[1])
 if not now then

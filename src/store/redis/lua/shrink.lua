@@ -1,6 +1,6 @@
 -- shrink: session | lower | upper | text
 --
--- Gives up the part of what is held of the first resource that lies outside a span.
+-- Gives up the part of a hold on the first resource that lies outside a span.
 
 local session, lo, hi, text = argument(1), argument(2), argument(3), argument(4)
 local over = begin_change(session)

@@ -1,6 +1,6 @@
--- What becomes of sessions: they are granted, and they leave.
+-- The changes of sessions: a session is granted its request, or it leaves.
 
--- Makes a holder of a session whose records are in place, and gives its tokens.
+-- Makes a session a holder, and returns its tokens. The session's records are in place.
 local function grant(id, at, kin, lease, waited)
   local tokens = {}
   for i = 1, #at do
@@ -13,7 +13,8 @@ local function grant(id, at, kin, lease, waited)
     end
     for j = 1, #claims do
       local claim = claims[j]
-      -- Asked anew, for an ancestor's hold may have ended while this one waited.
+      -- The standing is computed again, because an ancestor's hold may have ended while this claim
+      -- waited.
       local how, token = standing(r, claim, kin)
       if how ~= 'included' then
         if not fresh then
@@ -36,8 +37,8 @@ local function grant(id, at, kin, lease, waited)
     end
     known[HELD], known[SINCE] = 1, now
     put(r, id, pack(known), known[NAMES])
-    -- In this order, or l and u might be gone in between, and where their slot migrates be looked
-    -- for elsewhere.
+    -- The new members come before the removals. Otherwise l and u could become empty and vanish in
+    -- between, and a migrating slot would look for them on the other server.
     change('ZADD', r.l, los)
     change('ZADD', r.u, his)
     if waited then
@@ -48,8 +49,8 @@ local function grant(id, at, kin, lease, waited)
   return tokens
 end
 
--- Counts the slots whose ancestors have given up theirs: they outlive them, and now take a slot of
--- their own.
+-- Finds the shares whose ancestors have given up their slots. Such a share outlives the ancestor's
+-- slot, and now takes a slot of its own.
 local function unshare(r)
   for class = 1, 2 do
     class = sub('Hh', class, class)
@@ -90,11 +91,11 @@ local function unshare(r)
   end
 end
 
--- The modes of the waiters in whose way a claim of a mode may be.
+-- For the mode of a freed claim, the modes of the waiters that the claim may have blocked.
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
--- Removes sessions, and adds to `freed` what they held or waited for, in the order of sessions and
--- claims.
+-- Removes sessions. Appends the claims that they held or waited for to `freed`, in the order of
+-- sessions and claims.
 local function leave(ids, hint, freed)
   local slots = {}
   for i = 1, #ids do

@@ -1,10 +1,11 @@
 -- The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
 
--- The modes that clash with a mode. Slots clash when all are taken, which is counted; a share takes
--- none.
+-- The modes that clash with a mode. Slots clash when all are taken, which `blocked` counts. A share
+-- takes no slot.
 local CLASH = { r = 'w', p = 'pw', w = 'rpwsh', s = 'w', h = 'w' }
 
--- How many claims of a class overlap a span and are neither the session's own nor an ancestor's.
+-- Counts the claims of a class that overlap a span and belong neither to the session nor to an
+-- ancestor.
 local function strangers(r, class, lo, hi, kin)
   local k = overlapping(r, class, lo, hi)
   for i = 1, k > 0 and #kin or 0 do
@@ -20,9 +21,10 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
--- How many waiting claims of some modes are ahead of a score, overlap a claim and are strangers',
--- up to `enough`. The queue is walked only where any waits but the claim itself, or letting in many
--- past a long queue would take as long as both multiplied.
+-- Counts the waiting claims ahead of a score that have one of `modes`, overlap a claim and belong
+-- to strangers. The count stops at `enough`. The queue is walked only if a claim other than this
+-- one waits there. Otherwise granting many requests past a long queue would take as long as the
+-- product of both lengths.
 local function ahead(r, score, modes, claim, kin, enough)
   local lo, hi, some = claim[LO], claim[HI], false
   for i = 1, #modes do
@@ -48,8 +50,8 @@ local function ahead(r, score, modes, claim, kin, enough)
   return found
 end
 
--- Whether something stands in the way of a claim: what is held and, for an ordinary one, what waits
--- ahead of `score`; all that waits where there is none.
+-- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
+-- Without a score, all waiters count.
 local function blocked(r, claim, kin, score)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local modes, waits = CLASH[mode], claim[NESTED] == 0
@@ -68,7 +70,7 @@ local function blocked(r, claim, kin, score)
   if mode ~= 's' then
     return false
   end
-  -- Slots of another number are those of dead holders, whose leases have to end first.
+  -- Slots of another number belong to dead holders, whose leases must end first.
   if r.count.other then
     return true
   end

@@ -1,11 +1,11 @@
--- The course of an operation: what has expired is dropped first; what more has to be declared is
--- asked for before anything is changed; and what people are told.
+-- The course of an operation. Expired sessions are dropped first, and missing resources are asked
+-- for before anything changes. The replies that describe sessions are here, too.
 
--- The sessions whose leases are over, in the order in which they ended, and when each did.
+-- The sessions whose leases are over, in the order in which they ended, and the end of each lease.
 local due, ended = {}, {}
 local crowded = false
 
--- All of them are looked for where they are only to be told of.
+-- With `all`, finds all expired sessions and not only a crowd, for a script that only reports them.
 local function look_for_expired(all)
   for i = 1, n do
     local r = resources[i]
@@ -40,11 +40,13 @@ local function look_for_expired(all)
   end
 end
 
--- The reply that asks for the other resources of the expired, of the sessions in `ids`, and, where
--- something will be freed, of whoever waits with several claims; or nil where all are declared.
+-- Returns the reply that asks for undeclared resources, or nil if all are declared. The script
+-- needs the resources of the expired sessions and of the sessions in `ids`. If something will be
+-- freed, the script also needs the resources of the waiters with several claims.
 local function needed(ids, frees)
   local reply, asked = { 'need' }, {}
-  -- Not more than a client takes in one reply; it asks again for the others.
+  -- The reply has no more names than a client accepts in one reply. The client asks again for the
+  -- others.
   local function want(name)
     if #reply <= 1000 and not by_name[name] and not asked[name] then
       reply[#reply + 1], asked[name] = name, true
@@ -81,10 +83,10 @@ local function needed(ids, frees)
   return #reply > 1 and reply or nil
 end
 
--- Does, where it changes nothing, all that some script may have to do, so that a user who lacks a
--- right learns it before anything is half done. ZADD comes first: at maxmemory it is refused, as
--- long as nothing was written. HSET comes last, for it moves the clock on; where nothing is known
--- of any resource there is nothing yet that could be half done.
+-- Runs all commands that a script may need, in a form that changes nothing. So a user without a
+-- right gets the error before anything is half done. ZADD comes first: at maxmemory the server
+-- refuses it, as long as the script has written nothing. HSET comes last, because it moves the
+-- clock. If no resource is known yet, HSET is left out: nothing can be half done then.
 local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
@@ -92,7 +94,7 @@ local function check(channel)
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
   call('ZSCORE', r.e, '')
-  -- Before and after, so that no key is left with a TTL.
+  -- The calls before and after leave the key without a TTL.
   call('PERSIST', r.q)
   call('PEXPIRE', r.q, IDLE)
   call('PERSIST', r.q)
@@ -107,16 +109,17 @@ local function check(channel)
   end
 end
 
--- Begins to write at a server that may be at maxmemory: what follows a write that takes no memory
--- is let through. This one changes nothing, for q never has a TTL.
+-- Begins to write on a server that may be at maxmemory. After a write that takes no memory, the
+-- server accepts all other writes of the script. This write changes nothing, because q never has a
+-- TTL.
 local function make_way()
   call('PERSIST', resources[1].q)
 end
 
 -- Drops the state of the resources whose keys do not belong together, and tells the sessions that
--- it still knows of: holders that they have lost the lock, waiters that they have to ask anew.
--- Without its record a session is told on the channel that it has if this is its first resource.
--- Nothing else is done: the caller asks again.
+-- the state still names. Holders learn that they have lost the lock, and waiters that they must ask
+-- again. If the record of a session is missing, the message goes to the channel that the session
+-- has if this is its first resource. The script does nothing else, and the caller asks again.
 local function mend(channel)
   make_way()
   check(channel)
@@ -141,7 +144,7 @@ local function mend(channel)
       tell_all(r.q, 1, 32)
       tell_all(r.l, -36, -5)
       tell_all(r.u, -36, -5)
-      -- Which removes them, with a right that is needed anyway.
+      -- PEXPIRE removes the keys, and every user needs the right to it anyway.
       call('PEXPIRE', r.e, 0)
       call('PEXPIRE', r.q, 0)
       call('PEXPIRE', r.l, 0)
@@ -164,7 +167,7 @@ local function drop_expired()
   end
 end
 
--- Removes a session that has lost a part of its claims, so that it counts nowhere.
+-- Removes a session that has lost some of its claims, so that none of its claims counts.
 local function drop_lost(id)
   local _, lost = places(id)
   if lost then
@@ -174,7 +177,7 @@ local function drop_lost(id)
   end
 end
 
--- Lets the state of resources go that nobody holds or waits for any more.
+-- Sets a TTL on the state of resources that no session holds or waits for any more.
 local function finish(reply)
   for i = 1, n do
     if resources[i].changed and not next(resources[i].count) then
@@ -184,8 +187,8 @@ local function finish(reply)
   return reply
 end
 
--- Begins to change what a session holds of the first resource. Gives the reply with which that ends
--- already, or nil.
+-- Begins to change what a session holds of the first resource. Returns a reply if the operation
+-- ends here already, or else nil.
 local function begin_change(session)
   begin(session)
   look_for_expired()
@@ -194,7 +197,7 @@ local function begin_change(session)
   end
   local at, lost = places(session)
   local known = #at > 0
-  -- Its next renewal drops the rest.
+  -- The session's next renewal drops the remaining claims.
   if lost then
     return { 'unknown' }
   end
@@ -210,10 +213,10 @@ local function begin_change(session)
   return #places(session) == 0 and finish({ 'unknown' }) or nil
 end
 
--- How a session stands: granted with what is left of its lease and its tokens, waiting with its
--- number, its place and how long until a lease ends; or unknown. `left` is what is left of its
--- lease where that is known already. Where it waits and more are expired, it is told that nothing
--- more is needed than to ask again.
+-- Returns the reply with the state of a session. It is granted, with the rest of its lease and its
+-- tokens; or waiting, with its number, its place and the time until a lease ends; or unknown. The
+-- caller gives `left`, the rest of the lease, if it is known already. If a session waits and more
+-- leases are over than one call drops, the reply is an empty `need`: the client just asks again.
 local function stands(id, left)
   local at = places(id)
   if #at == 0 then
@@ -231,7 +234,7 @@ local function stands(id, left)
       local its = expiry - now
       left = (not left or its < left) and its or left
     end
-    -- It is over as well, and is dropped with the next of a crowd.
+    -- This session is expired as well; a later call drops it with the rest of the crowd.
     if known[TTL] > 0 and left <= 0 then
       return { 'need' }
     end
@@ -255,8 +258,8 @@ local function stands(id, left)
   return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
 end
 
--- A session as it is told: of its claims those on the resources in `at`, with their places in the
--- queue where these are known.
+-- Describes a session for a reply: its claims on the resources in `at`, with their places in the
+-- queue if these are known.
 local function told(id, at, expiry, place)
   local known = at[1].records[id]
   local reply = {
@@ -274,7 +277,7 @@ local function told(id, at, expiry, place)
   return reply
 end
 
--- The same, with all claims, for sessions that are about to leave.
+-- Describes sessions with all of their claims, before the sessions leave.
 local function told_all(ids)
   local reply = {}
   for i = 1, #ids do
@@ -287,8 +290,8 @@ local function told_all(ids)
   return reply
 end
 
--- The places in a queue: by session and 0 or 1 for ordinary and nested claims. Calls `visit` with
--- each waiter until it says no.
+-- Numbers the places in a queue. The keys of the result are the session followed by 0 for ordinary
+-- or 1 for nested claims. Calls `visit` with each waiter until `visit` returns false.
 local function number_waiters(r, visit)
   local place, number, last, at = {}, 0, nil, 1
   while r.count.waiters do

@@ -1,49 +1,51 @@
--- The head of every script but renew_alone: arguments, resources, the clock, records, counters.
--- docs/protocol.md describes the keys, the records, and what a script does step by step.
+-- The head of every script except renew_alone: arguments, resources, the clock, records, counters.
+-- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
--- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | what
--- the operation takes
+-- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | the
+-- arguments of the operation
 --
--- All scripts together use these commands, each of which a user of the lock needs the right to:
---   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a Cluster SPUBLISH)
+-- The scripts together use these commands, so a user of the lock needs the right to:
+--   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a
+--   Cluster SPUBLISH)
 --
---   and, so that subscriptions to patterns do not count as those of waiters: PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
+-- One more command serves to count the subscribers of waiters without subscriptions to patterns:
+--   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
--- Order of writes. Nothing is rolled back, so `check` in the file below tries all of them where
--- nothing is changed by it. Record and counters change in one HSET.
+-- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
+-- that changes nothing. One HSET changes the record and the counters together.
 --
--- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. It is
--- a field of d, a member of e and, while anybody waits, of q with the score -inf, and the score of
--- all members of l and u. The counters in d say how many members each set has. So a key that was
--- lost or replaced is noticed by whichever script comes next, which drops them all (`mend`).
+-- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. The
+-- epoch is a field of d and a member of e. While a session waits, the epoch is also a member of q,
+-- with the score -inf. All members of l and u have the epoch as their score. The counters in d say
+-- how many members each set has. So the next script notices a key that was lost or replaced, and
+-- drops all keys of the resource (`mend`).
 --
--- A number may be given to redis.call as it is, which writes it with 17 digits; `..` would write
--- 14.
+-- A script may give a number to redis.call directly, which writes the number with 17 digits. The
+-- operator `..` would write only 14 digits.
 
 local call, pack, unpack_record = redis.call, cmsgpack.pack, cmsgpack.unpack
 local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
 local KEYS, ARGV = KEYS, ARGV
 
--- A record, as each resource keeps one of every session that has claims on it.
+-- A record. Each resource keeps one for every session that has claims on it.
 local HELD, SINCE, TTL, LEASE, HEARTBEAT, SEQ, LISTENING = 1, 2, 3, 4, 5, 6, 7
 local CHANNEL, ANCESTORS, PROCESS, NAMES, CLAIMS = 8, 9, 10, 11, 12
--- A claim in a record. Its mode is r, p, w, s or h: a slot that is a share of one that an ancestor
+-- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
 -- holds.
 local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
 
--- How long the last token and the clock of a resource are kept that nobody holds or waits for, in
--- ms.
+-- The time in ms for which the last token and the clock of an unused resource are kept.
 local IDLE = 604800000
 
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local resources, by_name = {}, {}
 local caller, now
--- Whether the keys of some resource do not belong together.
+-- Whether the keys of any resource do not belong together.
 local damaged = false
 
--- So many sessions of a resource whose leases are over are dropped at once, for nobody else is
--- served meanwhile. Where there may be more, the rest counts as before, and a request that would
--- have to wait asks again.
+-- Maximum number of a resource's expired sessions that one call drops, because the server serves no
+-- other client meanwhile. If there may be more, the others count as before, and a request that
+-- would have to wait asks again.
 local CROWD = 1000
 
 local function argument(i)
@@ -54,7 +56,7 @@ local function unpacked(raw)
   return raw and raw ~= '' and unpack_record(raw)
 end
 
--- Whether the keys of a resource belong together. What is there of e up to now has been read.
+-- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
   local count, claims, queued, leases = r.count, 0, 0, 0
   if next(count) then
@@ -69,13 +71,13 @@ local function belongs_together(r)
     and (leases == 0 or r.page[1] == r.epoch) and (queued == 0 or call('ZSCORE', r.q, r.epoch) and true)
 end
 
--- Takes a resource for one that nobody holds or waits for, until its keys are dropped.
+-- Treats a resource as unused until its keys are dropped.
 local function disown(r)
   r.damaged, damaged = true, true
   r.records, r.count, r.with, r.page = {}, {}, {}, {}
 end
 
--- Reads what is known of the resources and, in the same breath, of the session that calls.
+-- Reads the state of the resources and, in the same calls, the records of the calling session.
 local function begin(session)
   caller = session
   now = tonumber(ARGV[1])
@@ -113,7 +115,7 @@ local function begin(session)
   end
 end
 
--- The record that a resource has of a session, or false.
+-- Returns the record of a session at a resource, or false.
 local function record(r, id)
   local known = r.records[id]
   if known == nil then
@@ -123,8 +125,10 @@ local function record(r, id)
   return known
 end
 
--- The declared resources on which a session has claims; whether it has lost those on another, so
--- that nothing of it counts; and whether these are all. `hint` is one of them, if it is known.
+-- Returns the declared resources on which a session has claims, and two more values. The second is
+-- whether the session has lost its claims on another resource, so that none of its claims counts.
+-- The third is whether the declared resources are all of the session's. `hint` is one of the
+-- resources, if the caller knows one.
 local function places(id, hint)
   for i = hint and 0 or 1, n do
     local r = i == 0 and hint or resources[i]
@@ -157,8 +161,8 @@ local function places(id, hint)
   return {}, false, false
 end
 
--- The claims of a session in their order, and the resource of each. Some are missing where the keys
--- of a resource were lost.
+-- Returns the claims of a session in their order, and the resource of each. Claims are missing if
+-- the keys of their resource were lost.
 local function claims_of(id, at)
   local found, claims, where = {}, {}, {}
   for i = 1, #at do
@@ -178,7 +182,7 @@ local function claims_of(id, at)
   return claims, where
 end
 
--- A session and its ancestors, the innermost first, as list and as set.
+-- Returns a session and its ancestors, the innermost first, as a list and as a set.
 local function kin_of(id, ancestors)
   local kin = { id, [id] = true }
   for i = 1, #ancestors, 32 do
@@ -188,17 +192,20 @@ local function kin_of(id, ancestors)
   return kin
 end
 
--- Counts claims by class: a capital letter of the mode for those held, a small one for those
--- waiting. Beside them the waiting sessions ('waiters'), their members in q ('places'), the waiting
--- claims below a hold of an ancestor ('nested'), the sessions with a lease ('leases'), and the held
--- claims of another number of slots than the one in force ('other').
+-- Adds to a counter. A class of claims has the letter of its mode: a capital for held claims, a
+-- small letter for waiting claims. Other counters are:
+-- - 'waiters': the waiting sessions
+-- - 'places': the members of the waiting sessions in q
+-- - 'nested': the waiting claims below a hold of an ancestor
+-- - 'leases': the sessions with a lease
+-- - 'other': the held claims with another number of slots than the number in force
 local function count(r, class, by)
   local k = (r.count[class] or 0) + by
   r.count[class] = k ~= 0 and k or nil
 end
 
--- Counts, for each other resource that the record of a waiting session names, that it has to be
--- declared where one is granted something here.
+-- Counts the other resources that the record of a waiting session names. A script that grants
+-- something on this resource must declare them.
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
@@ -208,7 +215,7 @@ local function link(r, names, by)
   end
 end
 
--- Writes a record, and all that is counted with it.
+-- Writes a record, and all counters with it.
 local function put(r, id, raw, names)
   if names then
     call('HSET', r.d, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,

@@ -1,6 +1,7 @@
--- How a claim stands to what the ancestors of its session hold.
+-- The standing of a claim below the holds of its session's ancestors.
 
--- By the mode held, what becomes of r, p, w, s below it: granted at once, waits, refused.
+-- For each held mode, the fate of r, p, w and s below it: granted at once (=), waiting (w) or
+-- refused (x).
 local BELOW = { r = '=xxw', p = '==ww', w = '====', s = '=xx=', h = '=xx=' }
 local COLUMN = { r = 1, p = 2, w = 3, s = 4, h = 4 }
 
@@ -13,8 +14,9 @@ local function plain(mode)
   return mode == 'h' and 's' or mode
 end
 
--- 'ordinary'; 'included' with the token of the hold that includes it, and whether it is a share of a slot; 'growing'; or 'refused'
--- with the reply. Of several holds in the way the outermost is named.
+-- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and whether the
+-- claim is a share of a slot; or 'growing'; or 'refused' and the reply. If several holds conflict,
+-- the reply names the outermost.
 local function standing(r, claim, kin)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local grows, slot, refusal
@@ -31,7 +33,8 @@ local function standing(r, claim, kin)
           grows = true
         elseif verdict == 'x' then
           refusal = { 'refused', 'grow', r.name, plain(held[MODE]), plain(mode) }
-          -- Somebody may wait for that slot on whom this claim would wait, whatever other hold allows it.
+          -- Another session may wait for that slot and block this claim, whatever other hold allows
+          -- the claim.
           slot = COLUMN[held[MODE]] == 4 and refusal or slot
         elseif not refusal or refusal[2] == 'past' then
           refusal = { 'refused', 'past', r.name, held[TEXT], claim[TEXT] }
@@ -49,7 +52,8 @@ local function standing(r, claim, kin)
   return 'ordinary'
 end
 
--- Whether a descendant's nested claim waits within a span that `keeps` does not answer for: it relies on the hold above it.
+-- Whether a descendant's nested claim waits within a span and relies on the hold above it, so that
+-- `keeps` rejects the claim.
 local function nested_waits(r, id, lo, hi, keeps)
   local at = 1
   while r.count.nested do

@@ -1,7 +1,8 @@
--- The queue of a resource: q has a member for each waiting session, two where it has both nested
--- and ordinary claims. A member is the session and all that decides whether one of its claims is in
--- the way, so that walking the queue reads no records. Scores are the numbers of the requests;
--- those of nested claims lie below zero, ahead of all others, and that of the epoch is -inf.
+-- The queue of a resource: q has a member for each waiting session, or two if the session has both
+-- nested and ordinary claims. A member contains the session and everything that decides whether one
+-- of its claims conflicts, so a walk through the queue reads no records. The scores are the numbers
+-- of the requests. The scores of nested claims lie below zero, ahead of all others. The epoch has
+-- the score -inf.
 
 local AHEAD = 4503599627370496
 
@@ -9,7 +10,7 @@ local function rank(known, claim)
   return known[SEQ] - (claim[NESTED] == 1 and AHEAD or 0)
 end
 
--- The members of a session with their scores: score, member, score, member.
+-- Returns the members of a session with their scores: score, member, score, member.
 local function queued(id, known)
   local found, place = {}, {}
   for i = 1, #known[CLAIMS] do
@@ -25,8 +26,8 @@ local function queued(id, known)
   return found
 end
 
--- Takes a session out of the queue. Its record goes or changes later, so that no place is ever left
--- without one.
+-- Removes a session from the queue. The record is removed or changed later, so that every place
+-- always has a record.
 local function unqueue(r, id, known)
   local members = queued(id, known)
   for i = 2, #members, 2 do
@@ -61,10 +62,11 @@ local function read_member(member, score)
   return entry
 end
 
--- The waiter in a place of the queue as it was when it was first looked at, or nil behind the last.
--- Those that left since are in `left`. It is read in batches that grow, so that the first costs
--- little and all together few calls. Each begins with the last score of the one before: should two
--- have the same number, neither is left out.
+-- Returns the waiter at a place of the queue, or nil behind the last place. Places count from the
+-- script's first look at the queue; waiters that have left since are in `left`. The queue is read
+-- in growing batches, so that the first batch costs little and few calls read the whole queue. Each
+-- batch begins with the last score of the batch before. So if two waiters have the same number,
+-- neither is left out.
 local function waiter(r, at)
   while not r.view[at] and not r.all do
     local page = call('ZRANGE', r.q, r.after or '(-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
@@ -81,7 +83,8 @@ local function waiter(r, at)
   return r.view[at]
 end
 
--- Makes slots of the shares that a session waits for, in q and where it was read.
+-- Turns the shares that a session waits for into slots, in q and in the part of the queue already
+-- read.
 local function requeue(r, id, old, new)
   for i = 1, #old, 2 do
     if old[i + 1] ~= new[i + 1] then
@@ -97,7 +100,7 @@ local function requeue(r, id, old, new)
   end
 end
 
--- The first place in the queue whose waiter hasn't left.
+-- Returns the first place in the queue whose waiter has not left.
 local function first_place(r)
   while r.view[r.first] and r.left[r.view[r.first].id] do
     r.first = r.first + 1

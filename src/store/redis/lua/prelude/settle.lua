@@ -1,7 +1,7 @@
--- Who is let in when something is given up.
+-- The grants to waiters after something was given up.
 
--- How many are subscribed to a channel itself, not to a pattern; nil for a user who lacks the right
--- to ask.
+-- Returns the number of subscribers to the channel itself, not counting patterns. Returns nil if
+-- the user lacks the right to ask.
 local may_count = true
 local function subscribers(channel)
   local reply = may_count and redis.pcall('PUBSUB', publish == 'PUBLISH' and 'NUMSUB' or 'SHARDNUMSUB', channel)
@@ -9,15 +9,15 @@ local function subscribers(channel)
   return may_count and reply[2] or nil
 end
 
--- Tells a waiter of its grant, and whether it hears. PUBLISH counts whoever subscribed to a pattern
--- as well, SPUBLISH knows no patterns.
+-- Tells a waiter of its grant. Returns whether a subscriber received the message. PUBLISH also
+-- counts subscribers to patterns; SPUBLISH ignores patterns.
 local function is_heard(channel)
   return not (publish == 'PUBLISH' and subscribers(channel) == 0) and call(publish, channel, 'granted') > 0
 end
 
--- Grants a waiter's request if nothing is in its way. Answers 'granted', 'waits', or 'absent' for a
--- waiter that listens and does not hear, or that has lost a part of its claims: it has left the
--- queue then, and what it stood in the way of is added to `freed`.
+-- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits' or 'absent'. A
+-- waiter is absent if it listens and does not receive the message, or if it has lost some of its
+-- claims. An absent waiter leaves the queue, and its claims are appended to `freed`.
 local function try(id, hint, freed)
   local at, lost, whole = places(id, hint)
   local known = hint.records[id]
@@ -43,9 +43,10 @@ local function try(id, hint, freed)
   return 'granted'
 end
 
--- Grants to the waiters that something freed lets in, first come, first served. Whoever it lets in
--- overlaps it in one of the modes. The walk ends when all of those were seen, or at a claim that
--- covers it in a mode that no later one goes with.
+-- Grants the requests that a freed span lets in, first come, first served. Only waiters that
+-- overlap the span in one of `modes` can have become grantable. The walk ends when it has seen all
+-- of these waiters. It also ends when claims that cover the span have ruled out all of `modes` for
+-- later claims.
 local function settle_one(r, lo, hi, modes, freed)
   local left, open = 0, 0
   local closed = {}
@@ -67,7 +68,7 @@ local function settle_one(r, lo, hi, modes, freed)
   local at = first_place(r)
   while left > 0 do
     local entry = waiter(r, at)
-    -- A nested one heeds no waiter, so it is always looked at.
+    -- A nested claim ignores other waiters, so the walk always looks at it.
     local nested = entry and entry.score < 0
     if not entry or open == 0 and not nested then
       break
@@ -96,7 +97,7 @@ local function settle_one(r, lo, hi, modes, freed)
   end
 end
 
--- `freed` grows while those who can't hear leave.
+-- `freed` grows while absent waiters leave.
 local function settle(freed)
   local i = 1
   while freed[i] do

@@ -1,6 +1,7 @@
--- Spans: cuts are compared byte by byte, as ZSETs do and `<` doesn't, which follows the server's locale.
+-- Spans. Cuts are compared byte by byte, as ZSETs compare them; `<` follows the server's locale.
 
--- Whether one cut lies before another. No cut begins another, so they differ before either ends.
+-- Whether one cut lies before another. No cut is a prefix of another, so two cuts differ before
+-- either ends.
 local function before(a, b)
   if a == b then
     return false
@@ -26,8 +27,9 @@ local function covers(lo, hi, inner_lo, inner_hi)
   return not before(inner_lo, lo) and not before(hi, inner_hi)
 end
 
--- How many claims of a class overlap a span: all but those that begin beyond it and those that end before it.
--- A member of l or u is class, cut, session and index; no session's digit is as high as \255.
+-- Counts the claims of a class that overlap a span: all claims except those that begin after the
+-- span and those that end before it. A member of l or u consists of class, cut, session and index.
+-- No digit of a session is as high as \255.
 local function overlapping(r, class, lo, hi)
   local k = r.count[class] or 0
   if k > 0 and hi ~= '\255' then
@@ -39,7 +41,8 @@ local function overlapping(r, class, lo, hi)
   return k
 end
 
--- The members of l and u for the claims of a session, each list to follow ZADD or ZREM.
+-- Returns the members of l and u for the claims of a session, as lists of arguments for ZADD or
+-- ZREM.
 local function cuts(id, claims, held, score)
   local los, his = {}, {}
   for i = 1, #claims do
@@ -54,14 +57,14 @@ local function cuts(id, claims, held, score)
   return los, his
 end
 
--- Changes a set by a list that may be longer than what Lua can hand over at once.
+-- Changes a set by a list that may be too long for one call from Lua.
 local function change(command, set, list)
   for i = 1, #list, 4000 do
     call(command, set, unpack(list, i, i + 3999 < #list and i + 3999 or #list))
   end
 end
 
--- The session of a member of l or u.
+-- Returns the session of a member of l or u.
 local function owner(member)
   return sub(member, -36, -5)
 end
