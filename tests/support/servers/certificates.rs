@@ -12,7 +12,8 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// A new authority, with the certificates `server` (for 127.0.0.1, ::1 and localhost) and `client`.
+    /// A new authority, with the certificates `server` (for 127.0.0.1, ::1 and localhost) and
+    /// `client`.
     pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-tls-").tempdir().expect("a folder can be made");
         let certificates = Self { folder };
