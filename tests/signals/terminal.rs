@@ -98,8 +98,8 @@ fn a_script_goes_on_when_its_command_handles_ctrl_c() {
     assert_eq!(session.code(), 0);
 }
 
-/// A signal from a process in the group that is not the command counts as sent to rlock alone, as
-/// in `rlock … & kill $!` in a script.
+/// A signal from a process of the group other than the command counts as sent to rlock alone. An
+/// example is `rlock … & kill $!` in a script.
 #[test]
 fn a_script_on_a_terminal_can_signal_its_background_job() {
     let lab = Lab::new();
