@@ -1,16 +1,21 @@
-//! Puts the Lua scripts together, and links the binary statically where the C library allows it.
+//! Assembles the Lua scripts, and links the binary statically if the C library allows it.
 //!
-//! A static binary starts in half the time of a dynamic one (no loader, nothing to relocate), and starting is most of what
-//! `rlock exec` costs; it also runs on whatever machine it is copied to. `-C target-feature=+crt-static` would say the same, but
-//! as a flag for all crates it breaks the procedural macros that some build dependencies use, and a flag for one crate can't be
-//! given from inside a package. So rustc links as ever, and finds archives first where it looks for shared libraries.
+//! A static binary starts in half the time of a dynamic one: it needs no loader and no relocation.
+//! Starting is most of what `rlock exec` costs. A static binary also runs on any machine that it is
+//! copied to.
+//!
+//! `-C target-feature=+crt-static` would have the same effect. But as a flag for all crates, it
+//! breaks the procedural macros that some build dependencies use. A package cannot set a flag for
+//! one crate only. So rustc links as usual, but finds archives first where it looks for shared
+//! libraries.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What rustc names when it links against glibc. Of libgcc_s no archive exists; libgcc_eh has what std needs of it.
+/// The libraries that rustc names when it links against glibc. libgcc_s has no archive; libgcc_eh
+/// has the symbols of libgcc_s that std needs.
 const LIBRARIES: [(&str, &str); 7] = [
     ("libgcc_s.a", "libgcc_eh.a"),
     ("libc.a", "libc.a"),
@@ -21,16 +26,15 @@ const LIBRARIES: [(&str, &str); 7] = [
     ("libutil.a", "libutil.a"),
 ];
 
-/// Where the scripts are.
 const LUA: &str = "src/store/redis/lua";
 
-/// The prelude of the operations, in this order. An operation may run its first part between the head and the rest, since a
-/// server spends a fifth of its time on defining the rest.
+/// The parts of the prelude of the operations, in this order. An operation may run its first part
+/// between the head and the rest: a server spends a fifth of its time on the definitions of the
+/// rest.
 const HEAD: &str = "head";
 const REST: [&str; 7] = ["span", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const MARK: &str = "--- the rest of the prelude ---\n";
 
-/// One script for each operation.
 const OPERATIONS: [(&str, Prelude); 9] = [
     ("acquire", Prelude::Whole),
     ("renew", Prelude::Whole),
@@ -43,7 +47,7 @@ const OPERATIONS: [(&str, Prelude); 9] = [
     ("inspect", Prelude::Whole),
 ];
 
-/// How much of the prelude an operation has.
+/// The part of the prelude that an operation needs.
 enum Prelude {
     Whole,
     None,
@@ -57,7 +61,7 @@ fn main() {
     link_statically(&out);
 }
 
-/// The module of the scripts: one static for each, and what they share.
+/// Generates the module of the scripts: one static for each script, and the parts that they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let head = stripped(&read(format!("{LUA}/prelude/{HEAD}.lua")));
@@ -81,7 +85,8 @@ fn scripts() -> String {
     module
 }
 
-/// A script without indentation, empty lines and lines that are comments: a third of what would be sent.
+/// Removes indentation, empty lines and comment lines from a script. They would be a third of the
+/// bytes that are sent.
 fn stripped(lua: &str) -> String {
     let lines = lua.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
     lines.fold(String::new(), |script, line| script + line + "\n")
@@ -100,7 +105,8 @@ fn link_statically(out: &Path) {
     for ((asked, _), archive) in LIBRARIES.iter().zip(archives) {
         fs::write(out.join(asked), format!("INPUT ( {archive} )\n")).expect("OUT_DIR is writable");
     }
-    // One of the benches is the command whose start is measured, and of its own time there should be little.
+    // The benches are linked statically too: one of them is the command whose start is measured,
+    // and its own start must cost little.
     for kind in ["bins", "benches"] {
         for argument in [&format!("-L{}", out.display()), "-static", "-no-pie"] {
             println!("cargo:rustc-link-arg-{kind}={argument}");
@@ -108,7 +114,8 @@ fn link_statically(out: &Path) {
     }
 }
 
-/// The path of an archive that comes with the C compiler or its library; some distributions keep libc.a in a package of its own.
+/// The path of an archive that comes with the C compiler or its library. Some distributions have
+/// libc.a in a package of its own.
 fn find(archive: &str) -> Option<String> {
     let answer = Command::new("cc").arg(format!("-print-file-name={archive}")).output().ok()?;
     let path = String::from_utf8(answer.stdout).ok()?.trim().to_owned();

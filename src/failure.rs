@@ -1,12 +1,12 @@
-//! A failure with its exit code.
+//! The failure of a subcommand, with its exit code.
 
 use std::fmt;
 
 use crate::exit;
 use crate::store;
 
-/// Why a subcommand ends without its result: one line for the user, and the exit code that says
-/// what kind of failure it is. An error of any other type is a failure of rlock itself.
+/// The reason why a subcommand ends without a result: one line for the user, and the exit code for
+/// the kind of failure. An error of any other type is a failure of rlock itself.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,

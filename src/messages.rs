@@ -1,6 +1,6 @@
-//! The text that users see about requests, holders and waiters, one line each.
+//! The text for users about requests, holders and waiters, one line each.
 //!
-//! The text of a mistake on the command line is in `cli::usage`, that of a store's own failure
+//! `cli::usage` has the text of mistakes on the command line. The text of a store's own failure
 //! comes with [`crate::store::Error`].
 
 use std::collections::{HashMap, HashSet};
@@ -14,13 +14,13 @@ use crate::lock::span::Span;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
 
-/// How many characters of a command are shown in a line.
+/// Maximum number of characters of a command in a line.
 const COMMAND_CHARS: usize = 60;
 
-/// From how many others on their number is not told.
+/// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
 
-/// How many resources a message names.
+/// Maximum number of resources that a message names.
 const NAMES_MAX: usize = 8;
 
 /// The messages about one request.
@@ -28,7 +28,7 @@ const NAMES_MAX: usize = 8;
 pub(crate) struct Messages {
     /// The claims of the request.
     pub(crate) claims: Vec<Claim>,
-    /// The sessions that cannot be in the way: that of the request and its ancestors.
+    /// The sessions that cannot be in the way: the session of the request and its ancestors.
     pub(crate) related: Vec<SessionId>,
     /// Whether a grant is a lease.
     pub(crate) has_leases: bool,
@@ -47,7 +47,7 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
-    /// `waited` is how long the request waited, if it was to wait.
+    /// `waited` is the length of the request's wait, if the request was to wait.
     pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
         format!("busy: {}{waited}", in_the_way(&self.claims, &self.related, obstructions))
@@ -57,7 +57,7 @@ impl Messages {
         format!("cannot lock {}: {reason}", self.names())
     }
 
-    /// `outcome` is what becomes of the command, such as [`NOT_STARTED`].
+    /// `outcome` says what happens to the command, such as [`NOT_STARTED`].
     pub(crate) fn lost(&self, outcome: &str) -> String {
         let by = match self.has_leases {
             true => "by 'rlock cleanup --break' or with the server's data",
@@ -67,7 +67,7 @@ impl Messages {
         format!("lost: {} {were} taken away, {by}{outcome}", self.names())
     }
 
-    /// `trouble` is the reason why the store did not answer, if it is known.
+    /// `trouble` is the reason why the store did not answer, if that reason is known.
     pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
         let reason = trouble.map(|trouble| format!(": {}", reason(&trouble))).unwrap_or_default();
         format!("lost: the lease on {} was not renewed in time{reason}{outcome}", self.names())
@@ -85,15 +85,17 @@ impl Messages {
     }
 }
 
-/// The outcomes for a command whose grant is lost, as additions to the message about the loss.
+/// The outcomes for a command whose grant is lost. The message about the loss ends with one of
+/// them.
 pub(crate) const NOT_STARTED: &str = "; the command was not started";
 pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
-/// The outcome for a wait whose store is out of reach.
+/// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
 
-/// One line: what of `claims` is held, by whom, since when, how many others hold it, how many wait.
-/// `related` are the sessions that can't be in the way.
+/// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
+/// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
+/// way.
 fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
     let stranger = |session: &SessionId| !related.contains(session);
     let clashes = |claim: &Claim, mode: Mode, span: &Span| {
@@ -128,7 +130,7 @@ fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstructi
     if let Some((obstruction, it)) = first_waiter {
         return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
     }
-    // On the embedded store a session above is a stranger if it is another user's.
+    // On the embedded store, an ancestor of another user counts as a stranger.
     if let [above @ .., own] = related
         && !above.is_empty()
     {
@@ -138,8 +140,8 @@ fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstructi
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
 }
 
-/// How many others are in the way. A server lists only some of many, so the number ends where both
-/// stores know it.
+/// The number of other holders. A server lists only some of many holders, so the exact number ends
+/// where both kinds of store know it.
 fn others(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -162,21 +164,21 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
     }
 }
 
-/// A process in a line: `user@host, pid 7, 'the command'`.
+/// One line about a process: `user@host, pid 7, 'the command'`.
 pub(crate) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
     format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
 }
 
-/// Whether the process of a session is stopped, as far as that can be told from here. A pid means
-/// nothing on another host or in another pid namespace, so a process counts only if its command
+/// Whether the process of a session is stopped, as far as this process can tell. A pid means
+/// nothing on another host or in another pid namespace. So a process counts only if its command
 /// line ends as the command of the session does.
 pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
     }
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    // The name, which comes before, may have anything in it.
+    // The name, which comes before the state, may contain any characters.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
     if !matches!(state, Some("T" | "t")) {
         return false;
@@ -193,14 +195,14 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// An instant of the store's clock, in RFC 3339, UTC, to the millisecond. What is later than that
-/// can write is its last instant: a server says what it likes.
+/// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339
+/// cannot express is shown as the last one that it can: a server may send any number.
 pub(crate) fn time(instant: Micros) -> String {
     let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
     humantime::format_rfc3339_millis(written).to_string()
 }
 
-/// The first instant that RFC 3339 can't write.
+/// The first instant that RFC 3339 cannot express.
 const YEAR_10000: Micros = 253_402_300_800_000_000;
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.

@@ -1,12 +1,12 @@
-//! The arguments of each subcommand: what clap parses by, and what help, man pages and completions
-//! are made from.
+//! The arguments of each subcommand. clap parses by them, and help, man pages and completions are
+//! made from them.
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::values;
 
-/// The names of arguments, by which `read` and `claims` ask for them.
+/// The names of arguments, by which `read` and `claims` look up their values.
 pub(super) mod id {
     pub(crate) const STORE: &str = "store";
     pub(crate) const NAMESPACE: &str = "namespace";
@@ -56,12 +56,12 @@ fn switch(id: &'static str, help: &'static str) -> Arg {
     Arg::new(id).long(id).action(ArgAction::SetTrue).help(help)
 }
 
-/// A word without an option.
+/// A positional argument.
 pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
     Arg::new(id).value_parser(parser.into()).help(help)
 }
 
-/// Where the lock table lives: accepted before and after the subcommand.
+/// The options that select the store, accepted before and after the subcommand.
 pub(super) fn store_options() -> [Arg; 2] {
     let store = "The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
@@ -101,8 +101,8 @@ pub(super) fn exec(command: Command) -> Command {
         .arg(command_words())
 }
 
-/// Words after KEY. As they never parse, zsh is only asked for them behind `--`, where they are the
-/// command's.
+/// Words after KEY. They never parse without `--`, so zsh completes them only behind `--`, where
+/// they are the command's words.
 fn stray_words() -> Arg {
     word(id::STRAY, values::plain, "The command and its arguments")
         .action(ArgAction::Append)
@@ -133,7 +133,7 @@ pub(super) fn range(command: Command) -> Command {
         .arg(command_words())
 }
 
-/// The options of everything that runs a command.
+/// The options of every subcommand that runs a command.
 fn run_options() -> [Arg; 10] {
     let shell_command = OsStringValueParser::new().map(values::shell_command);
     [
@@ -157,7 +157,7 @@ fn run_options() -> [Arg; 10] {
     ]
 }
 
-/// The command to run: everything after `--`, of whatever bytes.
+/// The command to run: all words after `--`, with any bytes.
 fn command_words() -> Arg {
     Arg::new(id::COMMAND)
         .value_parser(ValueParser::os_string())
@@ -182,7 +182,6 @@ pub(super) fn cleanup(command: Command) -> Command {
         .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
 }
 
-/// Any number of resources.
 fn keys(help: &'static str) -> Arg {
     word(id::KEY, values::resource, help).action(ArgAction::Append).num_args(1..).value_hint(ValueHint::Other)
 }
@@ -206,7 +205,7 @@ pub(super) fn downgrade(command: Command) -> Command {
         .arg(which())
 }
 
-/// Which of several holds is meant.
+/// Selects one of several holds.
 fn which() -> Arg {
     option(id::RESOURCE, "KEY", values::resource, "Which lock, where the command holds several")
         .value_hint(ValueHint::Other)

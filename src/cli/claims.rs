@@ -1,4 +1,4 @@
-//! The claims of a request, from the words that were matched.
+//! Builds the claims of a request from the matched words.
 
 use clap::ArgMatches;
 
@@ -11,7 +11,7 @@ use crate::lock::span::Span;
 use super::args::id;
 use super::usage::Mistake;
 
-/// The claims of `exec`, in the order of the command line, with no resource twice.
+/// The claims of `exec`, in the order of the command line, each resource at most once.
 pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     only_one_bare_key(matches)?;
     let mut claims = Vec::new();
@@ -38,8 +38,8 @@ pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     Ok(merged)
 }
 
-/// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`, and
-/// to lock that name would run the rest of the command line, on this host.
+/// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`. If
+/// rlock locked that name, it would run the rest of the command line, on this host.
 fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
     let Some(stray) = matches.get_many::<String>(id::STRAY).and_then(|mut words| words.next()) else { return Ok(()) };
     let key = matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str);
@@ -58,7 +58,7 @@ fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
     )))
 }
 
-/// A word as a shell reads it: in quotes where a shell would read it differently without.
+/// A word in shell syntax: quoted if a shell would read the bare word differently.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -68,7 +68,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The values of an argument, each with its place among the words.
+/// The values of an argument, each with its position among the words.
 fn with_places<'a, T>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = (usize, &'a T)>
 where
     T: Clone + Send + Sync + 'static,
@@ -77,13 +77,13 @@ where
     places.zip(matches.get_many::<T>(id).into_iter().flatten())
 }
 
-/// A claim on all of a resource.
+/// A claim on the whole of a resource.
 fn whole(resource: &Resource, mode: Mode, slots: Option<u32>) -> Claim {
     Claim { resource: resource.clone(), mode, span: Span::Whole, slots }
 }
 
-/// Makes one claim of two on the same resource: the stronger of two modes allows what both were
-/// for. A slot has no such order.
+/// Merges two claims on the same resource: the stronger of two modes allows what either mode
+/// allows. Slots have no such order.
 fn merge(earlier: &mut Claim, later: &Claim) -> Result<(), Mistake> {
     let key = &later.resource;
     match (earlier.slots, later.slots) {
@@ -107,7 +107,7 @@ pub(super) fn of_range(matches: &ArgMatches, mode: Mode) -> Result<Claim, Mistak
     Ok(Claim { resource, mode, span: span(matches)?, slots: None })
 }
 
-/// The interval in the words LO HI, or in one such as `[LO,HI)`.
+/// The interval in the words LO HI, or in one word such as `[LO,HI)`.
 pub(super) fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
     let word = |id| matches.get_one::<String>(id).map(String::as_str);
     let span = match (word(id::LO), word(id::HI)) {
@@ -125,7 +125,6 @@ pub(super) fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
     span.map_err(|error| Mistake::plain(error.to_string()))
 }
 
-/// One end of an interval.
 fn endpoint(word: &str) -> Result<Endpoint, Mistake> {
     Endpoint::parse(word).map_err(|error| Mistake::plain(error.to_string()))
 }
@@ -135,7 +134,7 @@ mod tests {
     use super::super::Invocation;
     use super::super::tests::{mistake, parsed};
 
-    /// The claims of a line, each as `mode resource` and what else there is to it.
+    /// The claims of a command line, each as `mode resource` with its span or slots.
     fn claims(line: &str) -> Vec<String> {
         let Ok(Invocation::Exec(exec)) = parsed(line) else { panic!("'{line}' should be parsed") };
         let slots = |slots: Option<u32>| slots.map(|slots| format!("={slots}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The completion scripts, made from the definitions that parse.
+//! Generates the completion scripts from the definitions that clap parses by.
 
 use super::invocation::Shell;
 use super::table;
@@ -16,7 +16,7 @@ pub fn script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The name of the file under which the shell looks for the script.
+/// The name of the file in which the shell looks for the script.
 #[must_use]
 pub fn file_name(shell: Shell) -> &'static str {
     match shell {

@@ -1,5 +1,5 @@
-//! What a command line asks for, as plain data: checked as far as the words alone allow, and not
-//! yet looked up anywhere.
+//! The parsed command line as plain data. It is checked as far as the words alone allow; nothing
+//! has been looked up yet.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crate::lock::span::Span;
 
 use super::pages::Page;
 
-/// A parsed command line: one variant for each subcommand, but for `exec` and the `range-*`, which
-/// differ only in their claims.
+/// A parsed command line. Each subcommand has one variant, except that `exec` and the `range-*`
+/// share one: they differ only in their claims.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     /// Run a command while claims are held.
     Exec(Exec),
-    /// Show who holds and who waits.
+    /// Show holders and waiters.
     Inspect(Inspect),
-    /// Remove what is expired or dead, or break grants.
+    /// Remove expired and dead sessions, or break grants.
     Cleanup(Cleanup),
     /// Give up a part of a held span.
     Shrink(Shrink),
@@ -28,12 +28,12 @@ pub enum Invocation {
     Downgrade(Downgrade),
     /// Print a completion script.
     Completions(Shell),
-    /// Print a man page, or write them all.
+    /// Print a man page, or write all of them.
     Man(Man),
 }
 
-/// Where the lock table lives, as far as the command line says so; the environment and the defaults
-/// come after it.
+/// The store options of the command line. The environment and the defaults apply where an option is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreOptions {
     /// `--store URL`.
@@ -45,42 +45,42 @@ pub struct StoreOptions {
 /// `rlock exec` and `rlock range-*`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exec {
-    /// The store to ask.
+    /// The store to use.
     pub store: StoreOptions,
-    /// What to hold: never empty, no resource twice, in the order of the command line.
+    /// The claims to hold: never empty, no resource twice, in the order of the command line.
     pub claims: Vec<Claim>,
-    /// The words to execute: never empty, the first names the program.
+    /// The words to execute: never empty; the first names the program.
     pub command: Vec<OsString>,
-    /// How long to wait for the grant: `None` for as long as it takes, zero for not at all
-    /// (`--no-wait`).
+    /// The maximum wait for the grant: `None` for no limit, zero for no wait (`--no-wait`).
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The lease to ask for, at least a second; of no effect in a store where a hold lives as long
-    /// as its process.
+    /// The ttl of the lease, at least a second. It has no effect in a store where a hold lives as
+    /// long as its process.
     pub ttl: Duration,
     /// The time from TERM to KILL when the command must be stopped.
     pub grace: Duration,
-    /// Whether `grace` is the default, which yields where it is too long for `ttl`.
+    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
     pub grace_yields: bool,
     /// The time that connecting to the store may take.
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
-    /// Say nothing when busy and nothing while waiting.
+    /// Print nothing when busy or while waiting.
     pub quiet: bool,
-    /// Say what is being done.
+    /// Report the start of the wait and the grant.
     pub verbose: bool,
 }
 
 /// `rlock inspect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspect {
-    /// The store to ask.
+    /// The store to inspect.
     pub store: StoreOptions,
-    /// The resources to show, none twice; all that have holders or waiters if empty.
+    /// The resources to show, none twice. If empty, all resources with holders or waiters are
+    /// shown.
     pub resources: Vec<Resource>,
-    /// Print JSON, not a table.
+    /// Print JSON instead of a table.
     pub json: bool,
 }
 
@@ -89,37 +89,38 @@ pub struct Inspect {
 pub struct Cleanup {
     /// The store to clean.
     pub store: StoreOptions,
-    /// The resources to look at, none twice; all if empty, which it never is with `break_grants`.
+    /// The resources to clean, none twice. If empty, all resources are cleaned; with `break_grants`
+    /// it is never empty.
     pub resources: Vec<Resource>,
-    /// Only say what would be removed.
+    /// Only report what would be removed.
     pub dry_run: bool,
-    /// Take live grants away, too.
+    /// Take live grants away too.
     pub break_grants: bool,
 }
 
 /// `rlock shrink`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shrink {
-    /// The store to ask.
+    /// The store to use.
     pub store: StoreOptions,
-    /// What is left of the held span.
+    /// The remaining part of the held span.
     pub span: Span,
-    /// Which of the held resources; needed only where there are several.
+    /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
 }
 
 /// `rlock downgrade`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Downgrade {
-    /// The store to ask.
+    /// The store to use.
     pub store: StoreOptions,
     /// The mode to lower the hold to: read or prewrite.
     pub mode: Mode,
-    /// Which of the held resources; needed only where there are several.
+    /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
 }
 
-/// A shell that completions are written for.
+/// A shell that rlock has completions for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// GNU bash.
@@ -131,10 +132,10 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// Every shell there is a script for.
+    /// Every shell that rlock has a script for.
     pub const ALL: [Self; 3] = [Self::Bash, Self::Zsh, Self::Fish];
 
-    /// The shell's name, as a user writes it.
+    /// The shell's name in the form that a user types.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,17 +1,18 @@
-//! The command line: the one source of parser, help, man pages and completions, and the typed
-//! result of parsing.
+//! The command line: the single source of the parser, help, man pages and completions, and the
+//! typed result of parsing.
 //!
-//! It reads words and nothing else: no environment, no clock, no files. What a variable such as
-//! `RLOCK_STORE` adds, and whether a store can do what was asked, is decided by the subcommands.
+//! This module reads words only: no environment, no clock, no files. The subcommands apply
+//! variables such as `RLOCK_STORE`, and check whether a store supports the request.
 //!
+//! The modules:
 //! - [`invocation`]: the typed result, plain data.
 //! - `table`: one entry for each subcommand.
-//! - `args`: the arguments that clap parses by and that everything printed is made from.
+//! - `args`: the arguments that clap parses by and that all generated text is made from.
 //! - `numbers`: lets `-3` and `-inf` stand unquoted.
-//! - `values`: the text of one word into its type. `claims` and `read`: matched words into an
-//!   [`Invocation`].
-//! - `usage`: every way to be wrong, in one line.
-//! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: how to print it.
+//! - `values`: converts the text of one word into its type. `claims` and `read`: convert matched
+//!   words into an [`Invocation`].
+//! - `usage`: reports each mistake in one line.
+//! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: prints it.
 
 mod args;
 mod claims;
@@ -30,11 +31,12 @@ use std::ffi::OsString;
 pub use invocation::Invocation;
 pub use usage::Usage;
 
-/// Parses the words of a command line, of which the first is the program's own name, as
-/// `std::env::args_os` gives them.
+/// Parses the words of a command line as `std::env::args_os` gives them: the first word is the
+/// program's own name.
 ///
 /// # Errors
-/// Whatever is not an invocation: a request for help or the version, or a mistake (see [`Usage`]).
+/// The words are not an invocation: they ask for help or the version, or have a mistake (see
+/// [`Usage`]).
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
     if words.is_empty() {
@@ -59,12 +61,12 @@ pub(crate) mod tests {
 
     use super::{Invocation, Usage, parse};
 
-    /// What a line of words separated by spaces is parsed to; `_` stands for a space within a word.
+    /// Parses words that are separated by spaces. `_` stands for a space within a word.
     pub(crate) fn parsed(line: &str) -> Result<Invocation, Usage> {
         parse(["rlock"].into_iter().chain(line.split_whitespace()).map(|word| OsString::from(word.replace('_', " "))))
     }
 
-    /// The one line that a mistake is answered with.
+    /// The one-line message for a command line with a mistake.
     pub(crate) fn mistake(line: &str) -> String {
         match parsed(line) {
             Err(Usage::Mistake(text)) => text,

@@ -1,17 +1,20 @@
-//! Lets the ends of an interval stand unquoted where they start with a minus sign, wherever the options stand.
+//! Lets the ends of an interval stand unquoted if they start with a minus sign, in any position
+//! among the options.
 //!
-//! clap would read `-inf` as the options -i, -n, -f and refuse `-22/7`. So before it sees them, words that look like options and
-//! are numbers get a mark in front, which every value parser takes off again. The mark is a control character, which no name,
-//! number, duration or mode may hold, so a marked word can't be mistaken for one that was typed.
+//! clap would read `-inf` as the options -i, -n, -f and refuse `-22/7`. So before clap sees the
+//! words, numbers that look like options get a prefix, which every value parser removes. The prefix
+//! is a control character, which no name, number, duration or mode may contain. So a marked word
+//! cannot be mistaken for a typed word.
 
 use std::ffi::OsString;
 
 use crate::lock::endpoint::Endpoint;
 
-/// What stands before the minus sign of a marked word.
+/// The prefix of a marked word.
 const MARK: char = '\u{1}';
 
-/// Marks the numbers that start with a minus sign among the words before `--`. No option is spelt like a number, so none is lost.
+/// Marks the numbers that start with a minus sign among the words before `--`. No option is spelt
+/// like a number, so no option is lost.
 pub(super) fn mark(words: &mut [OsString]) {
     for word in words.iter_mut().take_while(|word| *word != "--") {
         if let Some(text) = word.to_str().filter(|text| text.starts_with('-') && Endpoint::parse(text).is_ok()) {
@@ -20,7 +23,7 @@ pub(super) fn mark(words: &mut [OsString]) {
     }
 }
 
-/// The word as it was typed.
+/// The word without its mark.
 pub(super) fn unmark(word: &str) -> &str {
     word.strip_prefix(MARK).filter(|rest| rest.starts_with('-')).unwrap_or(word)
 }

@@ -1,8 +1,8 @@
 //! The manual pages.
 //!
-//! The page of a subcommand takes its name, synopsis and options from the definitions that parse,
-//! and the rest from the texts in pages/. The page of a topic takes all but its name from there. A
-//! page holds the version and no date, so it has the same bytes wherever it is made.
+//! The page of a subcommand takes its name, synopsis and options from the clap definitions, and the
+//! rest from the texts in pages/. The page of a topic takes everything except its name from pages/.
+//! A page holds the version and no date, so every build produces the same bytes.
 
 mod prose;
 
@@ -19,7 +19,7 @@ use super::table;
 #[derive(Clone, Copy)]
 pub struct Page(Subject);
 
-/// What a page is about.
+/// The subject of a page.
 #[derive(Clone, Copy)]
 enum Subject {
     Program,
@@ -27,7 +27,8 @@ enum Subject {
     Topic(&'static table::Topic),
 }
 
-/// What the crate roff puts before whatever it writes, so that an apostrophe stays one.
+/// The crate roff puts this preamble before all its output, so that an apostrophe stays an
+/// apostrophe.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
@@ -38,13 +39,14 @@ pub fn all() -> impl Iterator<Item = Page> {
 }
 
 impl Page {
-    /// The page of this name, such as `rlock-exec`, or of the subcommand or topic of this name, such as `exec`.
+    /// The page of this name, such as `rlock-exec`, or the page of this subcommand or topic, such
+    /// as `exec`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         all().find(|page| page.name() == name || page.0.word() == Some(name))
     }
 
-    /// Its name, such as `rlock-exec`.
+    /// The page's name, such as `rlock-exec`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self.0 {
@@ -54,7 +56,7 @@ impl Page {
         }
     }
 
-    /// The section of the manual that it belongs to.
+    /// The section of the manual that the page belongs to.
     #[must_use]
     pub fn section(self) -> u8 {
         match self.0 {
@@ -75,7 +77,7 @@ impl Page {
         let mut out = Vec::new();
         self.write(&mut out).expect("writing to memory does not fail");
         let page = String::from_utf8(out).expect("a page is text");
-        // Each part that was written starts with it, and once is enough.
+        // Each rendered part starts with the preamble; the page needs it once.
         [PREAMBLE, &page.replace(PREAMBLE, "")].concat().into_bytes()
     }
 
@@ -89,7 +91,8 @@ impl Page {
         let man = Man::new(command)
             .title(self.name().to_uppercase())
             .section(self.section().to_string())
-            // A date would change the page with no change in it, and an empty one would let the next field take its place.
+            // A date would change the page without a change in its text. An empty date would let
+            // the next field take its place.
             .date(" ")
             .source(concat!("rlock ", env!("CARGO_PKG_VERSION")))
             .manual(manual);
@@ -110,9 +113,9 @@ impl Page {
         self.see_also().to_writer(out)
     }
 
-    /// The definition that the page is about, with all that clap adds to it.
+    /// The clap definition of the subcommand, with everything that clap adds.
     fn command(self) -> Command {
-        // The subcommand `help` has no page, so it is not in the list of pages either.
+        // The subcommand `help` has no page, so the list of pages must not contain it.
         let mut root = table::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
         root.build();
         match self.0 {
@@ -124,7 +127,8 @@ impl Page {
         }
     }
 
-    /// The text of the DESCRIPTION, and that of the sections after it, between which the options stand.
+    /// The text of the DESCRIPTION, and the text of the later sections. The options stand between
+    /// the two.
     fn sections(self) -> (String, String) {
         let mut description = self.0.texts().concat();
         let end = description.find("\n# ").map_or(description.len(), |newline| newline + 1);
@@ -132,7 +136,8 @@ impl Page {
         (description, rest)
     }
 
-    /// The last section: all other pages on the main one, and the main one on the others.
+    /// The last section: the main page lists all other pages, and each other page names the main
+    /// page.
     fn see_also(self) -> Roff {
         let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
         let own: Vec<Self> = match self.0 {
@@ -148,14 +153,14 @@ impl Page {
         roff
     }
 
-    /// The page as others refer to it.
+    /// A reference to the page, as other pages print it.
     fn reference(self) -> String {
         format!("{}({})", self.name(), self.section())
     }
 }
 
 impl Subject {
-    /// The word for it on the command line.
+    /// The word that selects the page on the command line.
     fn word(self) -> Option<&'static str> {
         match self {
             Program => None,
@@ -164,7 +169,7 @@ impl Subject {
         }
     }
 
-    /// The text in the markup of [`prose`].
+    /// The texts of the page in the markup of [`prose`].
     fn texts(self) -> &'static [&'static str] {
         match self {
             Program => &[include_str!("pages/rlock.txt")],

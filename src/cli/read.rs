@@ -1,5 +1,5 @@
-//! Matched words into an [`Invocation`]: the rules that join several options, which clap can't
-//! state or can't explain.
+//! Converts matched words into an [`Invocation`]. It holds the rules between several options that
+//! clap cannot state or cannot explain.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mista
     run(vec![claims::of_range(&matches, mode)?], matches)
 }
 
-/// What `exec` and `range-*` share.
+/// The part that `exec` and `range-*` share.
 fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
     let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
@@ -54,8 +54,7 @@ fn given<T: Clone + Send + Sync + 'static>(matches: &mut ArgMatches, id: &str) -
 
 /// The words to execute.
 fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
-    // What follows `sh -c STRING` is an argument of the shell, and users would expect the same
-    // here.
+    // Words after `sh -c STRING` are arguments of the shell, and users would expect the same here.
     if matches.index_of(id::KEY) > matches.index_of(id::SHELL_COMMAND).or(Some(usize::MAX)) {
         let key: &Resource = matches.get_one(id::KEY).expect("KEY has a place among the words");
         return Err(Mistake::plain(format!(
@@ -70,7 +69,7 @@ fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
     Ok(words.collect())
 }
 
-/// How long to wait. `-n` is `-w 0`, so the two may stand together only where they say the same.
+/// The maximum wait. `-n` means `-w 0`, so the two may stand together only if they agree.
 fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
     let wait = matches.get_one::<Duration>(id::WAIT).copied();
     match (matches.get_flag(id::NO_WAIT), wait) {

@@ -1,16 +1,17 @@
-//! Printing what was asked for to standard output.
+//! Prints requested output to standard output.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Writes all of `bytes` to standard output. A reader that went away (`rlock man | head -1`) has seen enough: that is success.
+/// Writes all of `bytes` to standard output. A reader that closes the pipe early, as in `rlock man
+/// | head -1`, counts as success.
 ///
 /// # Errors
-/// Standard output can't be written: it is closed, or the disk under it is full.
+/// Standard output cannot be written: it is closed, or the disk under it is full.
 pub fn print(bytes: &[u8]) -> io::Result<()> {
     print_to(&mut io::stdout().lock(), bytes)
 }
 
-/// The same to any writer.
+/// [`print()`] to any writer.
 fn print_to(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -24,7 +25,7 @@ mod tests {
 
     use super::print_to;
 
-    /// A writer that always fails in the same way.
+    /// A writer that always fails with the same error.
     struct Failing(ErrorKind);
 
     impl Write for Failing {

@@ -1,8 +1,8 @@
-//! The table of subcommands: for each one its definition, its reader and its manual page.
+//! The table of subcommands: for each subcommand its definition, its reader and its manual page.
 //!
-//! Starting must be quick, so the arguments of a subcommand are defined only when it is asked for,
-//! and [`command`] leaves out the other subcommands where the words name one. The function of a
-//! subcommand follows from the [`Invocation`] that it reads.
+//! rlock must start quickly. So a subcommand's arguments are defined only on demand, and
+//! [`command`] omits the other subcommands if the words name one. `cmd` selects the function of a
+//! subcommand by the [`Invocation`].
 
 use std::ffi::OsString;
 
@@ -17,21 +17,21 @@ use crate::lock::mode::Mode;
 
 /// One subcommand.
 pub(super) struct Subcommand {
-    /// The word that asks for it.
+    /// The word that selects the subcommand.
     pub(super) name: &'static str,
     /// The name of its manual page.
     pub(super) page: &'static str,
-    /// What it does, in one line.
+    /// A summary in one line.
     about: &'static str,
-    /// The texts of its manual page, to be read one after the other.
+    /// The texts of its manual page, in order.
     pub(super) texts: &'static [&'static str],
-    /// Adds its arguments.
+    /// Adds its arguments to the definition.
     define: fn(Command) -> Command,
-    /// Reads its matched words.
+    /// Converts its matched words.
     read: fn(ArgMatches) -> Result<Invocation, Mistake>,
-    /// Whether numbers stand among its words, which may start with a minus sign.
+    /// Whether its words include numbers, which may start with a minus sign.
     pub(super) has_numbers: bool,
-    /// Whether a command follows its words, after `--`.
+    /// Whether a command follows its words after `--`.
     pub(super) runs_command: bool,
 }
 
@@ -153,17 +153,14 @@ pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
 
 /// A manual page that is about no subcommand.
 pub(super) struct Topic {
-    /// The word that asks for the page.
+    /// The word that selects the page.
     pub(super) name: &'static str,
-    /// The name of the page.
     pub(super) page: &'static str,
-    /// What it is about, in one line.
+    /// A summary in one line.
     pub(super) about: &'static str,
-    /// Its text.
     pub(super) texts: &'static [&'static str],
 }
 
-/// Every topic.
 pub(super) static TOPICS: [Topic; 1] = [Topic {
     name: "redis",
     page: "rlock-redis",
@@ -172,14 +169,13 @@ pub(super) static TOPICS: [Topic; 1] = [Topic {
 }];
 
 impl Subcommand {
-    /// The subcommand of this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name)
     }
 }
 
-/// The subcommand that the words ask for, if there is one of this name: the first word that is
-/// neither an option nor the value of an option.
+/// The subcommand that the words ask for, if it exists. Its name is the first word that is neither
+/// an option nor the value of an option.
 pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
     let mut words = words.iter();
     let name = loop {
@@ -193,7 +189,8 @@ pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
     Subcommand::named(name.to_str()?)
 }
 
-/// The whole definition, or what is enough to parse words that ask for `only` this subcommand.
+/// The whole definition. With `only`, the definition contains no more than what parses words that
+/// ask for this subcommand.
 pub(super) fn command(only: Option<&Subcommand>) -> Command {
     let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
     Command::new("rlock")
@@ -204,8 +201,8 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
             "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
         )
-        // The words that follow are all that is parsed; messages name the program the same wherever
-        // it is installed.
+        // clap gets only the words after the program's name. Messages show the same name wherever
+        // the program is installed.
         .no_binary_name(true)
         .bin_name("rlock")
         .subcommand_required(true)
@@ -217,7 +214,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         }))
 }
 
-/// Reads the words that [`command`] has matched.
+/// Converts the words that [`command`] has matched.
 pub(super) fn invocation(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
     let subcommand = Subcommand::named(&name).expect("clap takes only subcommands of the table");

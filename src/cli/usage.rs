@@ -1,4 +1,5 @@
-//! Every way in which words are no invocation: a request for help, or a mistake told in one line.
+//! The ways in which words are not an invocation: a request for help, or a mistake that is reported
+//! in one line.
 
 use std::fmt;
 
@@ -8,12 +9,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::numbers::unmark;
 use crate::words::one_line;
 
-/// Why there is nothing to run.
+/// The reason why there is nothing to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// Help or the version was asked for: print the text to standard output and exit with 0.
+    /// The user asked for help or the version: print the text to standard output and exit with 0.
     Information(String),
-    /// Nothing was asked for: print the short help to standard error and exit with 64.
+    /// The command line was empty: print the short help to standard error and exit with 64.
     Bare(String),
     /// A mistake, in one line without a prefix: print it to standard error and exit with 64.
     Mistake(String),
@@ -28,12 +29,11 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A mistake before it is known whose help it should point to.
+/// A mistake before the help that it should point to is known.
 #[derive(Debug)]
 pub(super) struct Mistake {
-    /// What is wrong.
     text: String,
-    /// Whether the text leaves open what to do instead, so that the help must say it.
+    /// Whether the text does not say what to do instead, so that it must point to the help.
     see_help: bool,
 }
 
@@ -43,23 +43,23 @@ impl Mistake {
         Self { text: text.into(), see_help: false }
     }
 
-    /// A mistake that the help must explain.
+    /// A mistake whose text must point to the help.
     fn unexplained(text: impl Into<String>) -> Self {
         Self { text: text.into(), see_help: true }
     }
 
-    /// The mistake as made on the command line of `page`, such as `rlock exec`.
+    /// Turns the mistake into the [`Usage`] error of `page`, such as `rlock exec`.
     pub(super) fn on(self, page: &str) -> Usage {
         let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
-        // Words may hold anything, and what they hold must neither break the line nor reach the
-        // terminal.
+        // Words may contain any characters; control characters must neither break the line nor
+        // reach the terminal.
         Usage::Mistake(one_line(&text.replace('\u{1}', "")))
     }
 }
 
 impl Usage {
-    /// What clap says, made while it parsed the command line of `page`, which may still want a `--`
-    /// and a command.
+    /// Converts clap's error on the command line of `page`. With `wants_command`, the command line
+    /// may still lack a `--` and a command.
     pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
@@ -73,7 +73,7 @@ impl Usage {
     }
 }
 
-/// The one line for each kind of error.
+/// The one-line text for each kind of error.
 fn mistake(error: &Error) -> Mistake {
     let argument = label(text(error, ContextKind::InvalidArg));
     let value = unmark(text(error, ContextKind::InvalidValue));
@@ -109,7 +109,7 @@ fn mistake(error: &Error) -> Mistake {
     }
 }
 
-/// A mistake, with what was probably meant.
+/// A mistake with a suggestion of the intended word.
 fn suggested(what: String, suggestion: &str) -> Mistake {
     if suggestion.is_empty() {
         Mistake::unexplained(what)
@@ -118,7 +118,7 @@ fn suggested(what: String, suggestion: &str) -> Mistake {
     }
 }
 
-/// What clap tells of one kind; empty if it tells nothing.
+/// The text of one kind in clap's error; empty if the error has none.
 fn text(error: &Error, kind: ContextKind) -> &str {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text,
@@ -126,7 +126,7 @@ fn text(error: &Error, kind: ContextKind) -> &str {
     }
 }
 
-/// The same where clap may tell several things: the first.
+/// The first text of a kind that may have several.
 fn first(error: &Error, kind: ContextKind) -> &str {
     match error.get(kind) {
         Some(ContextValue::Strings(texts)) => texts.first().map_or("", String::as_str),
@@ -134,7 +134,7 @@ fn first(error: &Error, kind: ContextKind) -> &str {
     }
 }
 
-/// The values that would have been right.
+/// The values that clap would have accepted.
 fn alternatives(error: &Error) -> String {
     let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else {
         return "something else".to_owned();
@@ -153,7 +153,7 @@ fn label(argument: &str) -> &str {
     name.trim_end_matches("...").trim_matches(['<', '>', '[', ']'])
 }
 
-/// The first line of clap's own text, for kinds of error that none of our definitions can cause
+/// The first line of clap's own text, for kinds of error that none of rlock's definitions can cause
 /// today.
 fn first_line(error: &Error) -> String {
     let text = error.render().to_string();

@@ -1,5 +1,5 @@
-//! The text of one word into its type. Each error completes "'--option': ", in one line, with what
-//! to write instead.
+//! Converts the text of one word into its type. Each error completes "'--option': " in one line
+//! that says what to write instead.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,29 +8,28 @@ use crate::lock::resource::Resource;
 
 use super::numbers::unmark;
 
-/// The most slots that a resource may have. Beyond it a slot protects nothing, and a slip of the
-/// keyboard is likelier.
+/// The maximum number of slots of a resource. A higher number protects nothing, and a typing error
+/// is more likely.
 const SLOTS_MAX: u32 = 1_000_000;
 
 /// The longest duration, so that no sum of an instant and a duration overflows.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The shortest lease. Below it the time for renewals and for stopping the command is of the order
-/// of one slow reply.
+/// The shortest lease. In a shorter lease, renewals and the stop of the command would have no more
+/// time than one slow reply takes.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// A resource's name.
 pub(super) fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(unmark(word)).map_err(|error| error.to_string())
 }
 
-/// A word taken as it is: an end of an interval, or the whole of one, which need each other to be
-/// understood.
+/// A word that is not parsed here. The two ends of an interval, for example, can only be parsed
+/// together.
 pub(super) fn plain(word: &str) -> Result<String, String> {
     Ok(unmark(word).to_owned())
 }
 
-/// A word taken as it is that need not be UTF-8.
+/// A word that is taken unchanged and need not be UTF-8.
 pub(super) fn shell_command(word: OsString) -> OsString {
     match word.to_str() {
         Some(text) => unmark(text).into(),
@@ -38,7 +37,7 @@ pub(super) fn shell_command(word: OsString) -> OsString {
     }
 }
 
-/// `KEY=N`, split at the last `=`, since a name may hold one and a number never does.
+/// Parses `KEY=N`, split at the last `=`: a name may contain one and a number never does.
 pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
     let (name, slots) =
         word.rsplit_once('=').ok_or_else(|| format!("'{word}' lacks the number of slots: write {word}=4"))?;
@@ -47,13 +46,13 @@ pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
     Ok((resource(name)?, slots))
 }
 
-/// A duration as humantime reads it, or a bare number of seconds, which is what users of flock(1)
-/// and timeout(1) write.
+/// Parses a duration as humantime does, or a bare number of seconds, as users of flock(1) and
+/// timeout(1) write it.
 pub(super) fn duration(word: &str) -> Result<Duration, String> {
     let word = unmark(word);
     let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let duration = if bare {
-        // What is beyond a Duration is beyond the limit below, too.
+        // A value beyond the range of Duration is beyond the limit below too.
         word.parse().ok().map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     } else {
         humantime::parse_duration(word).ok()
@@ -67,25 +66,23 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
     }
 }
 
-/// A lease's length.
+/// Parses the ttl of a lease.
 pub(super) fn ttl(word: &str) -> Result<Duration, String> {
     let ttl = duration(word)?;
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }
 
-/// How long reaching a server may take.
+/// The time that connecting to a server may take.
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
     if timeout.is_zero() { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
 }
 
-/// An exit code.
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
 }
 
-/// A number of replicas.
 pub(super) fn replicas(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))

@@ -1,4 +1,4 @@
-//! `rlock cleanup`: removes what is expired or dead and, if told to, takes live grants away.
+//! `rlock cleanup`: removes expired and dead sessions and, with `--break`, takes live grants away.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::lock::resource::Resource;
 use crate::messages;
 use crate::words::one_line;
 
-/// Cleans up, says what was removed, and gives the exit code.
+/// Cleans up, prints the removed claims, and returns the exit code.
 pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut store = context::open_store(&cleanup.store)?;
     let dry = cleanup.dry_run;
@@ -24,8 +24,8 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     if !cleanup.break_grants {
         return Ok(super::after_all_but(&store.take_unusable()));
     }
-    // In a dry run the dead are still there, and so is a session that holds several of the
-    // resources.
+    // A dry run removes nothing, so the store still lists the dead sessions. It also lists a
+    // session again that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| held_by(session)).cloned().collect();
     for resource in &cleanup.resources {
@@ -36,7 +36,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     }
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
     let unusable = store.take_unusable();
-    // A resource that cannot be used is reported below; its holders are unknown.
+    // `after_all_but` reports the unusable resources below; their holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|line| line.starts_with(&format!("'{name}' ")));
     for resource in free.iter().filter(|name| is_usable(name)) {
         super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));
@@ -47,16 +47,16 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     }
 }
 
-/// What a session held; nothing if it waited.
+/// The resources that a session held; none if the session waited.
 fn held_by(session: &Session) -> impl Iterator<Item = &Resource> {
     session.claims.iter().filter(|record| record.rank.is_held()).map(|record| &record.claim.resource)
 }
 
-/// Prints a line for each claim: what was done, to what, whose it was. At once, so that nothing is
-/// done untold if the next thing fails.
+/// Prints a line for each claim: what was done, to which claim, of which session. Each call prints
+/// at once, so that a later failure leaves no change unreported.
 ///
-/// `broken` is the resource that was broken, and all that were to be: a claim on any other went
-/// with its session.
+/// `broken` is the resource that was broken, and all resources to break. A claim on any other
+/// resource was removed with its session.
 fn tell<'a>(
     done: &str,
     sessions: impl Iterator<Item = &'a Session>,
@@ -70,7 +70,7 @@ fn tell<'a>(
             let line = line(done, session, record);
             let with = broken.filter(|_| !is_named(record));
             let with = with.map(|(resource, _)| format!(", held together with '{resource}'")).unwrap_or_default();
-            // Writing to a String can't fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(report, "{}", one_line(&(line + &with)));
         }
     }

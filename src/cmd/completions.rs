@@ -6,10 +6,10 @@ use crate::cli::completions;
 use crate::cli::invocation::Shell;
 use crate::cli::stdout;
 
-/// Prints the script for `shell` and gives the exit code.
+/// Prints the script for `shell` and returns the exit code.
 ///
 /// # Errors
-/// Standard output can't be written.
+/// Standard output cannot be written.
 pub(super) fn run(shell: Shell) -> anyhow::Result<u8> {
     stdout::print(&completions::script(shell)).context("cannot write the completions to standard output")?;
     Ok(0)

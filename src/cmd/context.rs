@@ -1,5 +1,5 @@
-//! What the subcommands share of the environment: the store that is meant, and the sessions above
-//! this process.
+//! The environment that the subcommands share: the selected store, and the sessions above this
+//! process.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +15,8 @@ use crate::store::{self, Changed, Secrets, Store};
 
 const STORE: &str = "RLOCK_STORE";
 const NAMESPACE: &str = "RLOCK_NAMESPACE";
-/// The password for a server, and the file whose first line it is where it is not given itself.
+/// The password for a server. If it is unset, its value is the first line of the file in
+/// `PASSWORD_FILE`.
 const PASSWORD: &str = "RLOCK_PASSWORD";
 const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
 pub(super) const SESSION: &str = "RLOCK_SESSION";
@@ -25,7 +26,7 @@ pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
 pub(super) const MODE: &str = "RLOCK_MODE";
 
-/// A variable that is set to something.
+/// The value of a variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
         None => Ok(None),
@@ -36,18 +37,18 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// How long reaching a server may take where no option says so.
+/// The time that connecting to a server may take if no option limits it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the store that the options, the environment or the defaults name, with a warning if the
-/// options tell everybody its password.
+/// Opens the store that the options, the environment or the defaults name. It warns if the options
+/// reveal the store's password to other users.
 pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
     let store = open_store_within(options, CONNECT_TIMEOUT)?;
     warn_of_password(options);
     Ok(store)
 }
 
-/// Opens the same store, without a word.
+/// Opens the same store, without the warning.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
     let url = named_store(options)?;
     let namespace = named_namespace(options)?;
@@ -75,15 +76,16 @@ fn named_namespace(options: &StoreOptions) -> Result<Option<String>, Failure> {
     options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))
 }
 
-/// The variables that lead an rlock in the command to `store`, as far as the user named it. The
-/// defaults are not exported: below su(1), an inner rlock uses the default store of its own user.
+/// The variables that lead an rlock in the command to `store`, as far as the user named the store.
+/// The defaults are not exported: below su(1), an inner rlock uses the default store of its own
+/// user.
 pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<(OsString, OsString)>, Failure> {
     let mut variables = Vec::new();
     if named_namespace(options)?.is_some() {
         variables.push((NAMESPACE.into(), store.namespace().into()));
     }
-    // The URL of `store` lacks the password. One that came in the environment stays there, as the
-    // command may need it.
+    // The URL of `store` lacks the password. A URL with a password in the environment stays there,
+    // as the command may need it.
     let has_password_in_environment = |url: &str| options.store.is_none() && store::has_password(url);
     if named_store(options)?.is_some_and(|url| !has_password_in_environment(&url)) {
         variables.push((STORE.into(), store.url().into()));
@@ -100,7 +102,7 @@ pub(super) fn warn_of_password(options: &StoreOptions) {
     }
 }
 
-/// What the environment has to say to a server that asks who is there.
+/// The credentials in the environment for a server that demands a password.
 fn secrets() -> Secrets {
     let value = |name| env::var_os(name).filter(|value| !value.is_empty());
     Secrets { password: value(PASSWORD), password_file: value(PASSWORD_FILE).map(PathBuf::from) }
@@ -120,8 +122,9 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     .collect()
 }
 
-/// The hold that a `shrink` or `downgrade` in this process is about: of the innermost session above
-/// that holds `resource` or, where none is named, the one resource of the innermost session.
+/// The hold that a `shrink` or `downgrade` in this process changes. With `resource`, it belongs to
+/// the innermost session above that holds `resource`. Without it, the hold is the only resource of
+/// the innermost session.
 pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<(SessionId, Resource), Failure> {
     let above = sessions_above()?;
     if above.is_empty() {
@@ -155,8 +158,7 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
     }))
 }
 
-/// The resources of the innermost session above, as far as the environment can be trusted to say
-/// so.
+/// The resources of the innermost session above, as far as the environment names them correctly.
 fn resources_above() -> Result<Vec<Resource>, Failure> {
     let lines = variable(RESOURCE)?.unwrap_or_default();
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())

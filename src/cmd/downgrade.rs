@@ -4,7 +4,7 @@ use super::context;
 use crate::cli::invocation::Downgrade;
 use crate::failure::Failure;
 
-/// Downgrades the hold and gives the exit code.
+/// Downgrades the hold and returns the exit code.
 pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {
     let mut store = context::open_store(&downgrade.store)?;
     let (session, resource) = context::hold_above(store.as_mut(), downgrade.resource.as_ref())?;

@@ -20,18 +20,19 @@ use crate::supervise::run::{self, CommandSpec, Options, Task};
 use crate::supervise::signals::Signals;
 use crate::words::{self, without_passwords};
 
-/// How many bytes of the command are kept at the store, for others to see.
+/// Maximum number of bytes of the command that the store keeps, for other users to see.
 const COMMAND_BYTES: usize = 2048;
 
-/// Runs the command under its claims and gives the exit code.
+/// Runs the command under its claims and returns the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
-    // Opening a store reads files. As long as their file system does not answer, signals end rlock
-    // as they end any program.
+    // Opening a store reads files. While their file system does not answer, signals end rlock as
+    // they end any program.
     let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
-    // Before the request, so that no signal that cancels it is lost.
+    // The signals are installed before the request is made, so that no signal that cancels it is
+    // lost.
     let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = random_id()?;
@@ -54,8 +55,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let mut related = ancestors;
     related.push(session);
     let handle = store.acquire(request, AcquireOptions { replicas: exec.replicas }).map_err(Failure::from)?;
-    // Not dropped: rlock ends when this returns, and the kernel frees the table's map and all else
-    // faster.
+    // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
+    // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);
     let options = Options {
         grace,
@@ -75,15 +76,15 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     run::run(handle.as_mut(), Task { command, messages, options }, start_with, signals)
 }
 
-/// The grace to keep. Where a grant is a lease, the command is told to stop a grace before its
-/// deadline, and the last renewal is tried a third of the ttl before it, so a longer grace would
-/// stop commands that hold their lock.
+/// The grace to use. If a grant is a lease, rlock tells the command to stop a grace before the
+/// deadline. The last renewal is tried a third of the ttl before the deadline. So a longer grace
+/// would stop commands that hold their lock.
 fn grace(exec: &Exec, has_leases: bool) -> Result<Duration, Failure> {
     let Exec { ttl, grace, grace_yields, .. } = *exec;
     match ttl / 3 {
         _ if !has_leases => Ok(grace),
         limit if grace <= limit => Ok(grace),
-        // A default must not be the reason for a mistake.
+        // A default must not cause a usage error.
         limit if grace_yields => Ok(limit),
         _ => Err(Failure::usage(format!(
             "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
@@ -99,7 +100,7 @@ fn random_id() -> anyhow::Result<SessionId> {
     Ok(SessionId(id))
 }
 
-/// What the command is told, but for the token, which nobody knows yet.
+/// The variables for the command, except for the token, which is not known yet.
 fn inherited(
     store: &dyn Store,
     session: SessionId,
@@ -113,8 +114,8 @@ fn inherited(
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
     ];
     variables.extend(context::exported(&exec.store, store)?);
-    // One that is left from elsewhere would make strangers of this session's descendants its
-    // ancestors.
+    // A stale variable from outside would make strangers the ancestors of this session's
+    // descendants.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
@@ -127,7 +128,7 @@ fn this_process(command: &[OsString]) -> Process {
     let mut left = COMMAND_BYTES;
     let mut words = Vec::with_capacity(command.len());
     for word in command {
-        // Everybody who uses the store sees it.
+        // Every user of the store can read the command.
         let word = without_passwords(&word.to_string_lossy());
         if word.len() > left {
             words.push(format!("{}…", &word[..word.floor_char_boundary(left)]));

@@ -1,4 +1,5 @@
-//! `rlock inspect`: who holds what, who waits, since when.
+//! `rlock inspect`: shows the holders and waiters of each resource, and since when they hold or
+//! wait.
 
 use std::collections::HashMap;
 
@@ -17,14 +18,14 @@ use crate::messages;
 use crate::store::Inspection;
 use crate::words::one_line;
 
-/// Prints the listing and gives the exit code.
+/// Prints the listing and returns the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
     let Inspection { now, resources } = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     let text = match inspect.json {
         true => format!("{}\n", as_json(&store.url(), &resources, now)),
-        // That nobody holds would not be true.
+        // The table would say that nobody holds, which is unknown for unusable resources.
         false if resources.is_empty() && !unusable.is_empty() => String::new(),
         false => as_table(&resources, now),
     };
@@ -132,7 +133,7 @@ fn row(
     [name.take().unwrap_or_default(), state, mode, span, who, process.pid.to_string(), since, lease, command]
 }
 
-/// The columns side by side, each as wide as its widest cell.
+/// Aligns the columns: each is as wide as its widest cell.
 fn aligned(rows: &[[String; HEADINGS.len()]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();

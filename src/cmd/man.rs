@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use crate::cli::invocation::Man;
 use crate::cli::{pages, stdout};
 
-/// Prints or writes what was asked for and gives the exit code.
+/// Prints or writes the requested pages and returns the exit code.
 ///
 /// # Errors
-/// Standard output, the directory or a file in it can't be written.
+/// Standard output, the directory or a file in it cannot be written.
 pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
     match man {
         Man::Print(page) => stdout::print(&page.roff()).context("cannot write the page to standard output")?,
@@ -20,7 +20,8 @@ pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Writes every page to the file where man(1) looks for it, below a directory such as /usr/share/man.
+/// Writes every page to the file where man(1) looks for the page, below a directory such as
+/// /usr/share/man.
 fn write_all(dir: &Path) -> anyhow::Result<()> {
     for page in pages::all() {
         let section = dir.join(format!("man{}", page.section()));

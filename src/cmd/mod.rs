@@ -1,6 +1,7 @@
 //! The subcommands, one file each: options in, wiring, exit code out.
 //!
-//! `context` has what they share of the environment. `room` says what fits into the command's environment.
+//! `context` reads the environment that they share. `room` checks whether rlock's variables fit
+//! into the command's environment.
 
 mod cleanup;
 mod completions;
@@ -21,7 +22,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::words::{one_line, reason};
 
-/// Runs a command line and gives the exit code; whatever there was to say has been said by then.
+/// Runs a command line and returns the exit code. All messages have been printed when it returns.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let invocation = match cli::parse(args) {
         Ok(invocation) => invocation,
@@ -35,7 +36,8 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
             );
         }
         Err(Usage::Bare(help)) => {
-            // Whoever can't be told anything still gets the exit code; so below.
+            // If standard error cannot be written, the caller still gets the exit code. This holds
+            // for the writes below too.
             let _ = io::stderr().write_all(help.as_bytes());
             return exit::USAGE;
         }
@@ -54,13 +56,13 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     })
 }
 
-/// Says one line on standard error.
+/// Prints one line on standard error.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
 }
 
-/// Says which resources a store had to pass over, and gives the exit code of what was done for the
-/// others.
+/// Reports the resources that a store had to skip, and returns the exit code of the work on the
+/// other resources.
 fn after_all_but(unusable: &[String]) -> u8 {
     unusable.iter().for_each(|line| say(line));
     if unusable.is_empty() { 0 } else { exit::UNAVAILABLE }

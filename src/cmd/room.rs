@@ -1,16 +1,16 @@
-//! Whether the command can be started with the variables that rlock adds. execve(2) limits each
-//! string and all of them.
+//! Checks whether the command can be started with the variables that rlock adds: execve(2) limits
+//! the size of each string and of all strings together.
 //!
-//! The names of all resources go into one variable, so a request for many names may never start its
-//! command. It is refused before the request is made: a wait for such a lock would be in vain, and
-//! would hold up others.
+//! The names of all resources go into one variable, so a request for many names might never start
+//! its command. rlock refuses such a request before it is made: its wait would be useless and would
+//! delay other requests.
 
 use std::ffi::{OsStr, OsString};
 
 use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 
-/// What execve(2) accepts, in bytes.
+/// The limits of execve(2), in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// One string with its NUL: `MAX_ARG_STRLEN` of the kernel.
@@ -32,11 +32,11 @@ fn all(stack: Option<usize>) -> usize {
     stack.map_or(usize::MAX, |bytes| bytes / 4).clamp(128 << 10, 6 << 20)
 }
 
-/// Says in one line what does not fit, if anything: `added` are the variables that rlock adds to
-/// those it inherited.
+/// Says in one line what does not fit, if anything. `added` are the variables that rlock adds to
+/// the inherited ones.
 ///
-/// It may let pass what the kernel refuses by a few bytes, such as the path that PATH leads to, but
-/// refuses nothing else.
+/// The check may accept a command that the kernel refuses by a few bytes, for example because of
+/// the path found in PATH. It refuses only commands that the kernel refuses too.
 pub(super) fn complaint(
     argv: &[OsString],
     inherited: impl Iterator<Item = (OsString, OsString)>,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn all_strings_together_fit_up_to_their_limit() {
-        // "cmd" takes 8 + 4 bytes, and a variable 8 + 3 and its value.
+        // "cmd" takes 8 + 4 bytes, and a variable takes 8 + 3 bytes and its value.
         let complaint_of = |bytes| {
             let inherited = (0..9).map(|n| pair(&n.to_string(), 89));
             complaint(&["cmd".into()], inherited, &[pair("a", bytes)], LIMITS)

@@ -1,10 +1,10 @@
-//! `rlock shrink`: gives up a part of the interval that the rlock around this process holds.
+//! `rlock shrink`: gives up a part of the interval that the enclosing rlock holds.
 
 use super::context;
 use crate::cli::invocation::Shrink;
 use crate::failure::Failure;
 
-/// Shrinks the hold and gives the exit code.
+/// Shrinks the hold and returns the exit code.
 pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {
     let mut store = context::open_store(&shrink.store)?;
     let (session, resource) = context::hold_above(store.as_mut(), shrink.resource.as_ref())?;

@@ -1,7 +1,8 @@
-//! The command as processes: starts it, has it guarded, signals it, sees it stop and end, reaps it.
+//! The command as processes: starts the command and its guardian, sends signals, sees stops and
+//! ends, reaps.
 //!
-//! No decision is made here. What this module guarantees: the command's process tree dies when
-//! rlock does, and no process id is used after its process was reaped.
+//! This module makes no decisions. It guarantees that the command's process tree dies when rlock
+//! does, and that no process id is used after its process was reaped.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,72 +28,72 @@ use super::tree::Family;
 use crate::exit;
 use crate::words::reason;
 
-/// How often the tree is searched for processes that were started while the others were killed. A
+/// Maximum number of searches for processes that were started while the others were killed. A
 /// process with a pending SIGKILL starts no other.
 const ROUNDS: usize = 100;
-/// How many rounds in a row find nothing before the tree counts as killed.
+/// Number of consecutive searches that must find nothing before the tree counts as killed.
 const EMPTY_ROUNDS: usize = 2;
-/// How long killed processes are waited for; one that hangs in the kernel may take for ever.
+/// Maximum wait for the end of killed processes. A process that hangs in the kernel may never end.
 const KILLED_LIMIT: Duration = Duration::from_millis(100);
-/// How many guardians in a row may die before rlock goes on without one.
+/// Number of guardians that may die before rlock goes on without a guardian.
 const GUARDIANS_MAX: u32 = 8;
 
-/// What to run, as it is and without a shell.
+/// The command to run, without a shell.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandSpec {
-    /// The program, looked up in PATH unless it has a slash, and its arguments.
+    /// The program and its arguments. The program is looked up in PATH unless it has a slash.
     pub(crate) argv: Vec<OsString>,
-    /// The session id in the environment of the command, by which its processes are recognised.
+    /// The session id in the environment of the command, by which rlock recognises the command's
+    /// processes.
     pub(crate) session: String,
 }
 
-/// The command could not be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartError {
     /// 126 or 127, as in the shells.
     pub(crate) code: u8,
-    /// One line that says what could not be run and why.
+    /// One line that says which command could not be run and why.
     pub(crate) text: String,
 }
 
-/// What has become of the command since it was last looked at.
+/// A change in the state of the command since the last [`Child::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It was stopped.
+    /// The command was stopped.
     Stopped(Stop),
-    /// It has ended. Until [`Child::reap`] is called its process id, and that of its group, stay
-    /// its own.
+    /// The command has ended. Its process id and the id of its group stay reserved until
+    /// [`Child::reap`].
     Ended(Ended),
-    /// All that it left behind has ended too; told after [`Child::await_rest`].
+    /// All processes that the command left behind have ended too. Reported after
+    /// [`Child::await_rest`].
     RestEnded,
 }
 
-/// The running command.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     reaped: bool,
     group: Group,
-    /// What the guardian keeps open.
+    /// The descriptors that the guardian keeps open.
     kept: Vec<OwnedFd>,
-    /// `None` where too many have died.
+    /// `None` after too many guardians have died.
     guardian: Option<Guardian>,
     ward: Ward,
-    /// How many guardians may die before rlock goes on without one.
+    /// Number of guardians that may still die before rlock goes on without one.
     guardians_left: u32,
     family: Family,
-    /// As far as [`Child::look`] has seen, and nobody has continued the command since.
+    /// Whether [`Child::look`] has seen a stop after which rlock has not continued the command.
     stopped: bool,
     awaits_rest: bool,
 }
 
 impl Child {
-    /// Starts the command, with these variables on top of rlock's own, if the kernel opens it
-    /// within `limit`. `kept` are descriptors that stay open until the command's tree is gone, even
-    /// if rlock is killed.
+    /// Starts the command with `environment` on top of rlock's own variables, if the kernel opens
+    /// the program within `limit`. The descriptors in `kept` stay open until the command's tree is
+    /// gone, even if rlock is killed.
     ///
     /// # Errors
-    /// [`StartError`] when the command cannot be executed: nothing is left running then.
+    /// [`StartError`] when the command cannot be executed. Nothing is left running then.
     pub(crate) fn start(
         command: &CommandSpec,
         environment: &[(OsString, OsString)],
@@ -134,21 +135,22 @@ impl Child {
         started().map_err(|error| start_error(program, &error, limit))
     }
 
-    /// The command's process id, until it is reaped.
+    /// The command's process id, until the command is reaped.
     pub(crate) fn pid(&self) -> Option<Pid> {
         (!self.reaped).then_some(self.pid)
     }
 
-    /// Looks what has become of the command, without waiting. To be asked after each SIGCHLD.
+    /// Checks the state of the command without waiting. The caller must call it after each SIGCHLD.
     ///
-    /// It also reaps the processes that rlock inherited, and replaces a guardian that has died.
+    /// The function also reaps the processes that rlock inherited, and replaces a guardian that has
+    /// died.
     ///
     /// # Errors
-    /// The kernel's; none is expected.
+    /// An error of the kernel; none is expected.
     pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
         if let Some(pid) = self.pid() {
-            // Seen, not reaped: as long as it is a zombie, a signal to its group can reach no
-            // stranger.
+            // The command is not reaped here: while it is a zombie, its ids are reserved, so a
+            // signal to its group cannot reach other processes.
             if let Some(status) = seen(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)? {
                 return Ok(Some(Change::Ended(ended(&status))));
             }
@@ -162,11 +164,11 @@ impl Child {
         Ok(over.then_some(Change::RestEnded))
     }
 
-    /// Reaps all ended children but the command, and replaces a guardian that has died.
+    /// Reaps all ended children except the command, and replaces a guardian that has died.
     fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
         while let Some(ended) = next_ended()? {
             if Some(ended) == self.pid() {
-                // It has ended just now, which brings another look.
+                // The command has ended just now. Its SIGCHLD brings another look.
                 return Ok(());
             }
             waitpid(Some(ended), WaitOptions::empty())?;
@@ -176,8 +178,8 @@ impl Child {
                     self.guardians_left -= 1;
                     let _blocked = signals.hold_back()?;
                     let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
-                    // Without memory or processes left the command goes on unguarded, as it does
-                    // where too many guardians have died.
+                    // If the system has no memory or processes left, the command goes on unguarded,
+                    // as it does after too many guardians have died.
                     self.guardian = Guardian::start(&self.ward, &kept).ok();
                     self.family.guardian = self.guardian.as_ref().map(Guardian::pid);
                 }
@@ -186,41 +188,42 @@ impl Child {
         Ok(())
     }
 
-    /// Sends the signal to the command's process alone; in a shared group a SIGCONT only if it is
-    /// needed.
+    /// Sends the signal to the command's process alone. In a shared group, a SIGCONT is sent only
+    /// if the command needs it.
     pub(crate) fn pass(&mut self, signal: Signal) {
         let Some(pid) = self.pid() else { return };
         if signal == Signal::Cont && self.group == Group::Shared {
             self.continue_stopped(pid);
         } else {
-            // What cannot be signalled has gained rights of its own, or is a zombie.
+            // A process that cannot be signalled has gained privileges, or is a zombie.
             let _ = kill_process(pid, signal.kernel());
         }
     }
 
-    /// Continues the command if it is still in the stop that was seen. Mostly whoever continued
-    /// rlock has continued the whole group, and one more SIGCONT, or one that comes late, would
-    /// undo a Ctrl-Z that came in between.
+    /// Continues the command if the command is still in the stop that rlock has seen. Mostly the
+    /// process that continued rlock has continued the whole group. A second or late SIGCONT would
+    /// then undo a Ctrl-Z that came in between.
     fn continue_stopped(&mut self, pid: Pid) {
         let ask = |what| seen(pid, what).ok().flatten();
         let continued = ask(WaitIdOptions::CONTINUED).is_some();
         let unseen = ask(WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).and_then(|status| status.stopping_signal());
         let stopped = match unseen.map(Stop::from_number) {
             None => self.stopped,
-            // These stop rlock too, before it can look at the command.
+            // These signals stop rlock too, before it can look at the command.
             Some(Stop::Ttin | Stop::Ttou) => true,
             Some(Stop::Tstp | Stop::Unconditional) => false,
         };
         self.stopped = false;
         if stopped && !continued {
             let _ = kill_process(pid, Kernel::CONT);
-            // Takes the note of this one, which would be taken for another's the next time.
+            // Consumes the kernel's note of this SIGCONT. The next call would take the note for
+            // another process's SIGCONT.
             ask(WaitIdOptions::CONTINUED);
         }
     }
 
-    /// Sends the signal to what is left of the command's process group; where the group is rlock's,
-    /// to those in it that the command has started.
+    /// Sends the signal to the remaining processes of the command's process group. If the group is
+    /// rlock's, only its members that the command has started receive the signal.
     pub(crate) fn pass_group(&mut self, signal: Signal) {
         let all = processes::all();
         let members = self.family.members(&all);
@@ -233,7 +236,7 @@ impl Child {
         self.send(&found, signal.kernel());
     }
 
-    /// Asks the whole tree to end.
+    /// Sends SIGTERM to the whole tree.
     pub(crate) fn terminate(&mut self) {
         self.send_tree(Kernel::TERM);
     }
@@ -243,18 +246,18 @@ impl Child {
         self.send_tree(Kernel::STOP);
     }
 
-    /// Continues the whole tree.
     pub(crate) fn thaw(&mut self) {
         self.send_tree(Kernel::CONT);
     }
 
-    /// Ends the whole tree, with what is started meanwhile, and waits a little until it is gone.
+    /// Kills the whole tree, including processes that are started meanwhile, and waits briefly
+    /// until they have ended.
     pub(crate) fn kill(&mut self) {
         let mut killed = self.stop_all();
         let mut ending: Vec<OwnedFd> =
             killed.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()).collect();
-        // Children go before their parents: an rlock in the tree must not end, and its lock be
-        // free, before its command has ended.
+        // Children are killed before their parents: an rlock in the tree must not end, and so free
+        // its lock, before its command has ended.
         killed.reverse();
         self.send(&killed, Kernel::KILL);
         let mut empty_rounds = 0;
@@ -263,8 +266,9 @@ impl Child {
             new.retain(|process| !killed.contains(process));
             ending.extend(new.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()));
             self.send(&new, Kernel::KILL);
-            // At one stroke, or a process that forks and ends at once could get away between two
-            // rounds. The guardian of the group is not needed any more.
+            // One call kills the whole group. Otherwise a process that forks and ends at once could
+            // escape between two rounds. The guardian, which is in the group, is not needed any
+            // more.
             if let Some(group) = self.ward.group {
                 let _ = kill_process_group(group, Kernel::KILL);
             }
@@ -280,8 +284,8 @@ impl Child {
         wait_for_end(&ending);
     }
 
-    /// Stops the tree, so that no process of it starts another one; gives its processes, parents
-    /// before their children.
+    /// Stops the tree, so that none of its processes starts another process. Returns the processes,
+    /// parents before their children.
     fn stop_all(&mut self) -> Vec<Process> {
         let mut stopped: Vec<Process> = Vec::new();
         for _ in 0..ROUNDS {
@@ -296,12 +300,12 @@ impl Child {
         stopped
     }
 
-    /// From here on [`look`](Self::look) tells when nothing of the tree is left.
+    /// From here on, [`look`](Self::look) reports when no process of the tree is left.
     pub(crate) fn await_rest(&mut self) {
         self.awaits_rest = true;
     }
 
-    /// Begins to end the guardian, for nothing is to be guarded any more.
+    /// Tells the guardian to end, because no process needs a guardian any more.
     pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
         if let Some(guardian) = self.guardian.take() {
@@ -309,11 +313,11 @@ impl Child {
         }
     }
 
-    /// Waits for the end of the dismissed guardian. A zombie would stay for ever where process 1
-    /// reaps nothing, as in many containers.
+    /// Waits for the end of the dismissed guardian. If process 1 reaps nothing, as in many
+    /// containers, the guardian would stay a zombie for ever.
     ///
     /// # Errors
-    /// The kernel's; none is expected.
+    /// An error of the kernel; none is expected.
     pub(crate) fn reap_guardian(&mut self) -> io::Result<()> {
         if let Some(pid) = self.family.guardian.take() {
             waitpid(Some(pid), WaitOptions::empty())?;
@@ -329,7 +333,7 @@ impl Child {
     fn send_tree(&mut self, signal: Kernel) {
         let members = self.members();
         if members.is_empty() {
-            // /proc shows nothing, or the command is a zombie.
+            // Either /proc shows nothing, or the command is a zombie.
             match (self.pid(), self.group) {
                 (Some(_), Group::Own) if processes::all().is_empty() => {
                     let _ = self.ward.group.map(|group| kill_process_group(group, signal));
@@ -343,15 +347,15 @@ impl Child {
 
     fn send(&self, processes: &[Process], signal: Kernel) {
         for process in processes {
-            // What cannot be signalled has gained rights of its own, or has ended.
+            // A process that cannot be signalled has gained privileges, or has ended.
             let _ = kill_process(process.pid, signal);
         }
     }
 
-    /// Collects the ended command.
+    /// Reaps the ended command.
     ///
     /// # Errors
-    /// The kernel's; none is expected.
+    /// An error of the kernel; none is expected.
     pub(crate) fn reap(&mut self) -> io::Result<()> {
         if let Some(pid) = self.pid() {
             self.reaped = true;
@@ -362,8 +366,8 @@ impl Child {
     }
 }
 
-/// For the command between clone and exec: it is to die with rlock, it joins the group of the
-/// guardian if that leads it, and it gets the signals as rlock was started with them.
+/// Prepares the command between clone and exec. The command dies with rlock, joins the group that
+/// the guardian leads, if any, and gets back the signal state that rlock was started with.
 fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()> {
     let undo = signals.undo_in_child();
     let rlock = getpid();
@@ -372,7 +376,7 @@ fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()
             setpgid(None, leader)?;
         }
         set_parent_process_death_signal(Some(Kernel::KILL))?;
-        // If rlock ended before the line above, nothing is sent any more.
+        // If rlock ended before the line above, the kernel sends no signal any more.
         if getppid() != Some(rlock) {
             signal_hook::low_level::exit(i32::from(exit::FAILURE));
         }
@@ -380,10 +384,11 @@ fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()
     }
 }
 
-/// Makes rlock the parent of all that the command orphans, and notes the children that rlock has
-/// already.
+/// Makes rlock the parent of all processes that the command orphans, and records the children that
+/// rlock has already.
 fn expect_orphans() -> Family {
-    // A kernel that refuses leaves the orphans to another process; the rest is found all the same.
+    // If the kernel refuses, the orphans go to another process. The rest of the tree is still
+    // found.
     let _ = set_child_subreaper(Some(getpid()));
     let mut family = Family {
         rlock: getpid(),
@@ -393,7 +398,7 @@ fn expect_orphans() -> Family {
         sessions: [own_session()].into(),
     };
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    // Mostly there is no child at all, and asking for one is cheaper than reading /proc.
+    // Mostly rlock has no child yet, and waitid(2) is cheaper than reading /proc.
     if !matches!(waitid(WaitId::All, any), Err(Errno::CHILD)) {
         let all = processes::all();
         let children = all.iter().filter(|stat| stat.parent == Some(family.rlock));
@@ -402,35 +407,35 @@ fn expect_orphans() -> Family {
     family
 }
 
-/// What happened to a child, if it did.
+/// The status of a child, if the child has made one of the changes in `what`.
 fn seen(pid: Pid, what: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
     Ok(waitid(WaitId::Pid(pid), what | WaitIdOptions::NOHANG)?)
 }
 
-/// A child that has ended and is not reaped. rustix does not tell its id.
+/// A child that has ended and is not reaped. rustix does not report the child's id.
 fn next_ended() -> io::Result<Option<Pid>> {
-    // What is inherited comes to the main thread, which this is; in the unit tests other threads
-    // have children of their own.
+    // The kernel hands orphans to the main thread, which this thread is. In the unit tests, other
+    // threads have children of their own.
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WNOTHREAD;
-    // SAFETY: of all zeros it is a siginfo_t without anything in it.
+    // SAFETY: all zeros are a valid, empty siginfo_t.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` has room for what the kernel tells.
+    // SAFETY: `info` has room for the data that the kernel writes.
     if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } != 0 {
         let error = io::Error::last_os_error();
         return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
     }
-    // SAFETY: waitid filled it in for a child, or left the zeros.
+    // SAFETY: waitid filled in the fields for a child, or left the zeros.
     Ok(Pid::from_raw(unsafe { info.si_pid() }))
 }
 
-/// Reaps, as process 1, what rlock inherited while it has no command. Elsewhere there is nothing of
-/// the kind.
+/// As process 1, reaps the processes that rlock inherited while it has no command. In any other
+/// process the function does nothing.
 pub(crate) fn reap_inherited() {
-    // When there is nobody left it fails, which is as well.
+    // The call fails when no child is left, which ends the loop.
     while getpid().is_init() && wait(WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {}
 }
 
-/// Waits until killed processes have ended, or [`KILLED_LIMIT`] is over.
+/// Waits until killed processes have ended, but at most [`KILLED_LIMIT`].
 fn wait_for_end(ending: &[OwnedFd]) {
     let limit = Instant::now() + KILLED_LIMIT;
     for pidfd in ending {
@@ -450,13 +455,14 @@ fn ended(status: &WaitIdStatus) -> Ended {
     }
 }
 
-/// Says why the program can't be run, with the exit code that a shell would give.
+/// The error for a program that cannot be run, with the exit code that a shell would give.
 fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> StartError {
     let name = program.display();
     let (code, why) = match error.kind() {
         io::ErrorKind::NotFound if find(program) => (exit::NOT_FOUND, "its interpreter was not found".to_owned()),
         io::ErrorKind::NotFound => (exit::NOT_FOUND, "not found".to_owned()),
-        // A directory in PATH that this user may not enter hides nothing that he could have meant.
+        // EACCES during the PATH search counts as not found: a directory that this user may not
+        // enter holds no program that the user could have meant.
         io::ErrorKind::PermissionDenied if !program.as_encoded_bytes().contains(&b'/') && !find(program) => {
             (exit::NOT_FOUND, "not found".to_owned())
         }
@@ -472,7 +478,7 @@ fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> StartErro
     StartError { code, text: format!("cannot run '{name}': {why}{hint}") }
 }
 
-/// Whether a file of that name is where the kernel would look for it.
+/// Whether the kernel's search would find a file of this name.
 fn find(program: &OsStr) -> bool {
     if program.is_empty() {
         return false;

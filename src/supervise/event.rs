@@ -1,7 +1,7 @@
-//! The words between the loop and the machine: what can happen, and what can be done about it.
+//! The vocabulary between the loop and the machine: events go in, actions come out.
 //!
-//! Plain data. What an event leads to is [`super::machine`]'s business, how an action is done is
-//! [`super::run`]'s.
+//! This module is plain data. [`super::machine`] decides which actions follow an event;
+//! [`super::run`] carries the actions out.
 
 use rustix::process::Signal as Kernel;
 
@@ -32,11 +32,11 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// Every signal that rlock receives, SIGCHLD apart, which is about the command and not for it.
+    /// Every signal that rlock receives, except SIGCHLD: SIGCHLD is about the command, not for the
+    /// command.
     pub(crate) const ALL: [Self; 9] =
         [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Winch, Self::Cont, Self::Tstp];
 
-    /// The kernel's own name for it.
     pub(crate) const fn kernel(self) -> Kernel {
         match self {
             Self::Term => Kernel::TERM,
@@ -61,39 +61,40 @@ impl Signal {
         Ended::Signal(self.kernel().as_raw()).exit_code()
     }
 
-    /// Whether a program that does nothing about the signal is ended by it: while no command runs,
-    /// these cancel the request.
+    /// Whether the signal's default action ends a process. While no command runs, these signals
+    /// cancel the request.
     pub(crate) const fn ends_by_default(self) -> bool {
         !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
     }
 }
 
-/// Who sent a signal, as far as it tells whether the command has received it too.
+/// The sender of a signal, as far as the sender tells whether the command has received the signal
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// The terminal, which sends to the whole foreground group.
     Terminal,
-    /// The command or rlock itself; what they send while they share a group is for the group.
+    /// The command or rlock itself. While the command and rlock share a group, their signals are
+    /// meant for the whole group.
     Command,
-    /// Anybody else.
+    /// Any other process.
     Other,
 }
 
-/// A signal that stopped the command, and will stop rlock in turn.
+/// A signal that stopped the command, and that will stop rlock in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// SIGTSTP: Ctrl-Z, or a program that suspends itself
     Tstp,
     /// SIGSTOP, which no program can catch
     Unconditional,
-    /// SIGTTIN: it read from the terminal out of the background
+    /// SIGTTIN: the command read from the terminal while it was in the background
     Ttin,
-    /// SIGTTOU: it wrote to or changed the terminal out of the background
+    /// SIGTTOU: the command wrote to or changed the terminal while it was in the background
     Ttou,
 }
 
 impl Stop {
-    /// The kernel's own name for it.
     pub(crate) const fn kernel(self) -> Kernel {
         match self {
             Self::Tstp => Kernel::TSTP,
@@ -103,24 +104,23 @@ impl Stop {
         }
     }
 
-    /// The stop with this number; a number that stops nothing is taken for SIGSTOP.
+    /// The stop signal with this number. A number that is no stop signal counts as SIGSTOP.
     pub(crate) fn from_number(number: i32) -> Self {
         let known = [Self::Tstp, Self::Ttin, Self::Ttou];
         known.into_iter().find(|stop| stop.kernel().as_raw() == number).unwrap_or(Self::Unconditional)
     }
 }
 
-/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It exited with this code.
+    /// The command exited with this code.
     Code(u8),
-    /// The signal of this number ended it.
+    /// The signal of this number ended the command.
     Signal(i32),
 }
 
 impl Ended {
-    /// The exit code that says the same: the command's own, or 128 + n.
+    /// The exit code that a shell would report: the command's own, or 128 + n.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -132,120 +132,120 @@ impl Ended {
 /// The process group that the command runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Not that of rlock, for there is no terminal: the group of the guardian, which leads it.
+    /// The guardian's group, which the guardian leads. It is used when rlock has no terminal.
     Own,
-    /// That of rlock, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines work
-    /// untouched.
+    /// rlock's group, so that the terminal's foreground, Ctrl-C, Ctrl-Z, `fg` and pipelines keep
+    /// working.
     Shared,
 }
 
-/// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The store says: still in the queue.
+    /// The store reports that the request is still queued.
     Queued,
-    /// The store is out of reach, where the request is in the queue as far as anybody knows; it is
-    /// tried again.
+    /// The store is out of reach while the request is queued, as far as rlock knows. The handle
+    /// retries.
     OutOfReach,
-    /// The store says: granted. Again with each renewal, which moves the deadline.
+    /// The store reports a grant. The event is repeated with each renewal, which moves the
+    /// deadline.
     Granted {
-        /// When the command must be gone unless the lease is renewed; `None` where there is no
+        /// When the command must be gone unless the lease is renewed; `None` if the grant has no
         /// lease.
         deadline: Option<Boottime>,
     },
-    /// The store says: neither granted nor queued, now or ever; the exit code that says why.
+    /// The store reports that the request is neither granted nor queued, and never will be. The
+    /// exit code says why.
     Denied(u8),
-    /// The store says: the grant, or the place in the queue, is gone.
+    /// The store reports that the grant or the place in the queue is gone.
     Lost,
-    /// The store could not say.
+    /// The store gave no answer.
     StoreFailed,
-    /// The store has said which sessions are in the way: the request must not wait, or its wait is
-    /// over.
+    /// The store has named the sessions that are in the way: the request must not wait, or its wait
+    /// is over.
     Busy,
-    /// A signal came.
     Signal {
-        /// Which one.
+        /// The signal that was received.
         signal: Signal,
-        /// Who sent it.
+        /// Its sender.
         sender: Sender,
     },
-    /// The command runs.
     Started,
-    /// The command could not be run; the exit code that says why.
+    /// The command could not be run. The exit code says why.
     StartFailed(u8),
-    /// The command was stopped, not ended.
+    /// The command was stopped; it has not ended.
     CommandStopped(Stop),
     /// The command has ended and is not yet reaped.
     Ended(Ended),
-    /// Nothing is left of what the command has started.
+    /// No process that the command has started is left.
     RestEnded,
     /// The grant or the place in the queue was given back. A release that finds the grant gone
-    /// brings [`Event::Lost`] instead.
+    /// reports [`Event::Lost`] instead.
     Released,
-    /// Time has passed, nothing else.
+    /// Time has passed and nothing else has happened.
     Tick,
 }
 
-/// What becomes of the command when the grant is lost, or the place in the queue.
+/// What happens to the command when the grant or the place in the queue is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
-    /// It was not started.
+    /// The command was not started.
     NotStarted,
-    /// It is stopped.
+    /// rlock stops the command.
     Stopped,
-    /// It ended by itself, and nobody can tell whether in time.
+    /// The command ended by itself, perhaps too late.
     EndedLate,
 }
 
-/// Something to do. A list of them is carried out in order.
+/// One step for the loop. The loop carries out a list of actions in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Start the command; answer with [`Event::Started`] or [`Event::StartFailed`].
+    /// Start the command. The loop answers with [`Event::Started`] or [`Event::StartFailed`].
     Start,
-    /// Send the signal to the command's process alone, as if its sender had.
+    /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),
-    /// Send the signal to what is left of the command's group: in a shared one, to what the command
-    /// has started.
+    /// Send the signal to the rest of the command's group. In a shared group, only processes that
+    /// the command has started receive it.
     PassGroup(Signal),
-    /// Ask the command's whole process tree to end: SIGTERM.
+    /// Send SIGTERM to the command's whole process tree.
     Terminate,
-    /// End the command's whole process tree: SIGKILL, until nothing of it is left.
+    /// Send SIGKILL to the command's whole process tree, until none of its processes is left.
     Kill,
-    /// Stop the command's whole process tree: SIGSTOP.
+    /// Send SIGSTOP to the command's whole process tree.
     Freeze,
-    /// Continue the command's whole process tree: SIGCONT.
+    /// Send SIGCONT to the command's whole process tree.
     Thaw,
-    /// Stop rlock as this signal would have, and come back when it is continued.
+    /// Stop rlock as this signal would have, and return when rlock is continued.
     StopSelf(Stop),
-    /// Collect the ended command; its process id is void from here on.
+    /// Reap the ended command. Its process id is invalid from here on.
     Reap,
-    /// Wait for the end of what the command has started; answer with [`Event::RestEnded`].
+    /// Wait until the processes that the command has started have ended. The loop answers with
+    /// [`Event::RestEnded`].
     AwaitRest,
-    /// Give back the grant or the place in the queue, whichever there is by now; answer with
-    /// [`Event::Released`] or [`Event::Lost`].
+    /// Give back the grant or the place in the queue, whichever the session has by now. The loop
+    /// answers with [`Event::Released`] or [`Event::Lost`].
     Release,
-    /// Show on the terminal who holds what the request waits for.
+    /// Show on the terminal the holders that the request waits for.
     ShowWaiting,
-    /// Take that line away again.
+    /// Erase the line that [`Action::ShowWaiting`] has written.
     HideWaiting,
-    /// Ask the store which sessions are in the way of the request; answer with [`Event::Busy`], or
-    /// [`Event::StoreFailed`] if the store cannot tell.
+    /// Ask the store which sessions are in the way of the request. The loop answers with
+    /// [`Event::Busy`], or with [`Event::StoreFailed`] if the store cannot tell.
     AskBlockers,
-    /// Say which sessions are in the way.
+    /// Print which sessions are in the way.
     ReportBusy,
-    /// Say what the store or the start of the command failed with, or why the request was denied.
+    /// Print why the store or the start of the command failed, or why the request was denied.
     ReportFailure,
-    /// Say the same as a warning: the command goes on.
+    /// Print the failure as a warning: the command goes on.
     Warn,
-    /// Say the same as a warning: the wait goes on.
+    /// Print the failure as a warning: the wait goes on.
     WarnWaiting,
-    /// Say that the store took the grant away.
+    /// Print that the store took the grant away.
     ReportLost(Consequence),
-    /// Say that the lease could not be renewed in time.
+    /// Print that the lease could not be renewed in time.
     ReportOverdue(Consequence),
-    /// The end: leave with this exit code.
+    /// Exit with this code. No action follows.
     Exit(u8),
-    /// The end: leave as a program that this signal ends.
+    /// End rlock by this signal. No action follows.
     ExitBy(Signal),
 }
 

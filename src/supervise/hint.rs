@@ -1,11 +1,11 @@
-//! What to do instead where a command was not found because only a shell could have run it.
+//! Suggests a fix when a command was not found because only a shell could have run it.
 //!
-//! Users forget that rlock starts a program and no shell: a whole command line in one word, a
-//! builtin or a function is no program.
+//! Users forget that rlock starts a program and no shell. A whole command line in one word, a
+//! builtin and a shell function are not programs.
 
 use std::ffi::{OsStr, OsString};
 
-/// The name of the variable in which bash exports the function `program`.
+/// The environment variable in which bash exports the function `program`.
 pub(super) fn function_variable(program: &OsStr) -> OsString {
     let mut name = OsString::from("BASH_FUNC_");
     name.push(program);
@@ -13,11 +13,11 @@ pub(super) fn function_variable(program: &OsStr) -> OsString {
     name
 }
 
-/// What to do about a program that was not found, to be added to the line that says so after `; `.
-/// `is_function` tells whether the environment has a bash function of this name, see
-/// [`function_variable`].
+/// A suggestion for a program that was not found. The caller appends it after `; ` to the line that
+/// reports the error. `is_function` tells whether the environment has a bash function of this name,
+/// see [`function_variable`].
 pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
-    // What is no text was not typed, and a hint could not quote it.
+    // A name that is not UTF-8 was hardly typed, and a hint could not quote it.
     let program = program.to_str()?;
     if is_function {
         return Some(format!("a shell function needs its shell, as in: rlock exec KEY -- bash -c {}", quoted(program)));
@@ -34,17 +34,17 @@ pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
     None
 }
 
-/// A longer command line is not repeated.
+/// A hint does not quote a longer command line.
 const SHOWN_CHARS: usize = 60;
 
-/// A word as a shell reads it.
+/// A word in shell syntax.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The builtins and reserved words of POSIX shells and bash. Some are programs as well; a hint is
-/// asked for only where they are not.
+/// The builtins and reserved words of POSIX shells and bash. Some of them exist as programs as
+/// well; the caller asks for a hint only if the program was not found.
 const IN_THE_SHELL: [&str; 64] = [
     "!", ".", ":", "[", "[[", "{", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command",
     "compgen", "complete", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export",

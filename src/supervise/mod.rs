@@ -1,12 +1,13 @@
-//! Runs the command while its request waits and holds, from the first signal to the release.
+//! Supervises the command while its request waits and holds, from the first signal to the release.
 //!
-//! [`machine`] decides and does nothing else: an [`event::Event`] goes in, [`event::Action`]s come
-//! out. [`run`] carries these out and decides nothing. The other modules do the work of the loop:
-//! [`signals`] receives, [`child`] signals and reaps the command, which `spawn` starts,
-//! [`guardian`] ends the command's process tree if rlock is killed, `processes` reads /proc, `tree`
-//! tells the command's processes from all others, [`terminal`] asks and tells the terminal.
+//! [`machine`] only decides: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`]
+//! carries the actions out and decides nothing. The other modules do the work of the loop:
+//! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
+//! [`guardian`] kills the command's process tree if rlock is killed; `processes` reads /proc;
+//! `tree` separates the command's processes from all others; [`terminal`] detects the terminal and
+//! writes the status line.
 //!
-//! This module sees the store through [`crate::store::Handle`] only, and it takes all text from
+//! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
 
 pub(crate) mod child;

@@ -1,6 +1,6 @@
-//! Reads /proc: the processes of this pid namespace, and whose child each of them is.
+//! Reads /proc: the processes of this pid namespace and the parent of each.
 //!
-//! /proc is read when somebody has to be signalled, never in a run that nothing disturbs.
+//! rlock reads /proc only when it has to signal processes, never in a run without disturbance.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,34 +11,35 @@ use rustix::process::{Pid, getpid};
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
 
-/// How often the parent of a process is looked up again. A parent that ends meanwhile hands its
-/// children over to another process.
+/// Maximum number of times that the parent of a process is read again. A parent that ends meanwhile
+/// leaves its children to another process.
 const ATTEMPTS: usize = 4;
 
-/// A process, as opposed to another one that gets the same id later.
+/// The identity of a process. Another process may get the same id later, but not the same start
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     pub(super) pid: Pid,
-    /// In ticks since the start of the machine.
+    /// In ticks since the boot.
     pub(super) started: u64,
 }
 
-/// The part of /proc/PID/stat that matters here.
+/// The part of /proc/PID/stat that rlock uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) process: Process,
-    /// `None` where the parent is in another pid namespace.
+    /// `None` if the parent is in another pid namespace.
     pub(super) parent: Option<Pid>,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// Whether the process has begun to end. It has no memory any more, but it may still have
-    /// children.
+    /// Whether the process has begun to end. Such a process has no memory any more, but it may
+    /// still have children.
     pub(super) ending: bool,
     /// Whether the process is a zombie.
     pub(super) ended: bool,
 }
 
-/// All processes that can be seen. There are none where /proc is missing, or shows the processes of
+/// All visible processes. The list is empty if /proc is missing. It is also empty if /proc shows
 /// another pid namespace, where the same numbers mean other processes.
 pub(super) fn all() -> Vec<Stat> {
     let own = getpid().as_raw_nonzero().to_string();
@@ -56,7 +57,8 @@ pub(super) fn all() -> Vec<Stat> {
     all
 }
 
-/// Reads those again whose parent ended after they were read; tells whether there were any.
+/// Reads each process again whose parent ended after the first read. Returns whether any entry
+/// changed.
 fn refresh_orphans(all: &mut [Stat]) -> bool {
     let living: std::collections::HashSet<Pid> =
         all.iter().filter(|stat| !stat.ended).map(|stat| stat.process.pid).collect();
@@ -72,14 +74,13 @@ fn refresh_orphans(all: &mut [Stat]) -> bool {
     found
 }
 
-/// Reads one process.
 pub(super) fn stat(pid: Pid) -> io::Result<Stat> {
     let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     parse(pid, &String::from_utf8_lossy(&text)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// See proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the session, 9 the flags, 22 the
-/// start. The name before them may have any characters in it.
+/// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the
+/// session, 9 the flags, 22 the start. The name before these fields may contain any characters.
 fn parse(pid: Pid, text: &str) -> Option<Stat> {
     let mut fields = text.rsplit_once(") ")?.1.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
@@ -91,23 +92,24 @@ fn parse(pid: Pid, text: &str) -> Option<Stat> {
     Some(Stat { process: Process { pid, started }, parent, group, session, ending, ended })
 }
 
-/// The process group of this process. It is 0, which rustix cannot express, if the group is from
-/// outside of the pid namespace.
+/// The process group of this process. The result is 0, which rustix cannot express, if the group
+/// comes from outside the pid namespace.
 pub(super) fn own_group() -> i32 {
     // SAFETY: getpgrp touches no memory.
     unsafe { libc::getpgrp() }
 }
 
-/// The session of this process, with 0 for the same case.
+/// The session of this process. The result is 0 if the session comes from outside the pid
+/// namespace.
 pub(super) fn own_session() -> i32 {
     // SAFETY: getsid touches no memory.
     unsafe { libc::getsid(0) }
 }
 
-/// Whether the environment that a process was started with has a variable `RLOCK_…` that names the
-/// session. The environment of another user's process can be read by root only, and counts as one
-/// that does not name the session. `None` for a process that has lost its environment because it
-/// has begun to end.
+/// Whether the initial environment of a process has a variable `RLOCK_…` that names the session.
+/// Only root can read the environment of another user's process; an unreadable environment counts
+/// as one that does not name the session. The result is `None` for a process that has lost its
+/// environment because it has begun to end.
 pub(super) fn names_session(process: Process, session: &str) -> Option<bool> {
     let mut environment = Vec::new();
     let read = fs::File::open(format!("/proc/{}/environ", process.pid.as_raw_nonzero()))

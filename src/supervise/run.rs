@@ -1,8 +1,8 @@
-//! The loop: tells the machine what happens and does what it says, in one thread and without
-//! polling by time.
+//! The poll loop: reports events to the machine and carries out the machine's actions, in one
+//! thread and without periodic polling.
 //!
-//! It decides nothing. One `poll` waits for the signals, for the descriptors of the request at the
-//! store, and for the machine's next timer.
+//! The loop makes no decisions. One `poll` waits for the signals, for the descriptors of the
+//! request at the store, and for the machine's next timer.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,44 +23,39 @@ use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
 
-/// A command to run under a request.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// The command.
     pub(crate) command: CommandSpec,
-    /// The messages about the request.
     pub(crate) messages: Messages,
-    /// What the command line says about the supervision.
     pub(crate) options: Options,
 }
 
-/// What the command line says about the supervision.
+/// The supervision options of the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// From SIGTERM to SIGKILL when the grant is lost.
+    /// The time from SIGTERM to SIGKILL when the grant is lost.
     pub(crate) grace: Duration,
-    /// How long to stay in the queue; `None` for as long as it takes.
+    /// The maximum time in the queue; `None` for no limit.
     pub(crate) wait: Option<Duration>,
-    /// The exit code when the wait is over.
+    /// The exit code when the request is busy or its wait is over.
     pub(crate) busy_code: u8,
-    /// Whether a wait that lasts is shown: standard error is a terminal, and the output is not
-    /// quiet.
+    /// Whether rlock shows a long wait: standard error is a terminal, and `--quiet` is absent.
     pub(crate) notice: bool,
-    /// Whether "busy", and that a wait goes on without its store, is left unsaid.
+    /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.
     pub(crate) quiet: bool,
-    /// Whether the start of the wait and the grant are reported.
+    /// Whether rlock reports the start of the wait and the grant.
     pub(crate) verbose: bool,
 }
 
-/// Waits for the grant, runs the command under it, releases, and returns the exit code.
+/// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
 ///
-/// `signals` were installed before the request was made. `environment` gives the variables for the
-/// command, once the tokens are known and the command is about to start. All messages are on
-/// standard error when this returns.
+/// The caller must install `signals` before it makes the request. `environment` returns the
+/// variables for the command; the loop calls it once the tokens are known and the command is about
+/// to start. All messages are on standard error when the function returns.
 ///
 /// # Errors
-/// A failure of the kernel that leaves nothing to supervise with. A command that still runs dies
-/// with rlock.
+/// A failure of the kernel that makes supervision impossible. A command that still runs dies with
+/// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
     task: Task,
@@ -120,7 +115,7 @@ struct Supervision<'a, E> {
     /// Whether the store may still report something.
     asks: bool,
     tokens: Vec<u64>,
-    /// The sessions that were in the way when the store was last asked.
+    /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
@@ -145,11 +140,12 @@ impl<E> Supervision<'_, E>
 where
     E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
 {
-    /// Waits for something to happen and tells the machine.
+    /// Waits for events and reports them to the machine.
     ///
-    /// The order matters where several things have: signals first, for they cancel a grant that
-    /// came with them; the store before the command, so that a grant that was lost is lost even if
-    /// the command ended in the same instant; the time last, for a renewal may have come in time.
+    /// If several events are ready, their order matters. Signals come first, because a signal
+    /// cancels a grant that arrives with it. The store comes before the command: a lost grant is
+    /// reported as lost even if the command ended at the same instant. The tick comes last, because
+    /// a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
         let store_is_ready = self.wait()?;
         let child_changed = self.take_signals()?;
@@ -162,8 +158,8 @@ where
         self.on(Event::Tick)
     }
 
-    /// Sleeps until a descriptor is ready or a timer has run out; tells whether the store is to be
-    /// asked.
+    /// Sleeps until a descriptor is ready or a timer has expired. Returns whether the loop must ask
+    /// the store.
     fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
@@ -173,7 +169,7 @@ where
         let timer = self.machine.next_timeout().into_iter().chain(asking).min();
         let left = timer.map(|at| at - Boottime::now());
         let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
-        // A time that the kernel can't express is longer than anybody waits.
+        // A duration that the kernel cannot express is longer than any wait.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let store_spoke = match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty()),
@@ -183,8 +179,8 @@ where
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 
-    /// Tells the machine of the signals that have come; says whether the command is to be looked
-    /// at.
+    /// Reports the received signals to the machine. Returns whether the loop must look at the
+    /// command.
     fn take_signals(&mut self) -> anyhow::Result<bool> {
         let mut child_changed = false;
         while let Some(arrival) = self.signals.next() {
@@ -199,11 +195,10 @@ where
         Ok(child_changed)
     }
 
-    /// Asks the store and tells the machine.
+    /// Asks the store for the state of the request and reports it to the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let standing = self.handle.check();
-        // The descriptors of a request that is over may stay ready for ever, and the loop would
-        // spin.
+        // The descriptors of a finished request may stay ready for ever, and the loop would spin.
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
@@ -256,8 +251,8 @@ where
             child::reap_inherited();
         }
         let Some(child) = &mut self.child else { return Ok(()) };
-        // One look for each SIGCHLD: what changes after it brings another, and comes after the
-        // signals that were noted meanwhile.
+        // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
+        // loop handles it after the signals that came meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
             None => Ok(()),
             Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
@@ -279,7 +274,7 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
-            // A message that cannot be written must not keep the lock held. This goes for all
+            // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
             Action::AskBlockers => self.ask_blockers()?,
@@ -406,8 +401,8 @@ where
         }
     }
 
-    /// Prints a line. From the start of the command until its end the lines are kept back: standard
-    /// error may be a pipe that nobody reads, and a blocked write could miss the deadline.
+    /// Prints a line. While the command runs, the lines are buffered: standard error may be a pipe
+    /// that no process reads, and a blocked write could miss the deadline.
     fn say(&mut self, text: &str) {
         self.unsaid.push(format!("rlock: {}", one_line(&reason(&text))));
         if self.child.is_none() {

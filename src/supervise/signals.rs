@@ -1,9 +1,9 @@
 //! Receives signals: each with its sender, through a descriptor that the loop polls.
 //!
-//! No thread: a handler notes the signal and makes the descriptor ready. What a signal leads to is
-//! [`super::machine`]'s business. Here is also what has to be undone for others: the command starts
-//! with the dispositions and the mask that rlock was started with, and rlock stops itself as if it
-//! had no handler.
+//! There is no thread: a handler records the signal and makes the descriptor readable.
+//! [`super::machine`] decides what a signal leads to. This module also undoes rlock's own signal
+//! setup. The command starts with the dispositions and the mask that rlock was started with, and
+//! rlock stops itself as if it had no handler.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,14 +22,13 @@ use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
 
-/// The signals of a write that fails: to a pipe that nobody reads, and beyond the limit on the size
-/// of files.
+/// The signals of a failed write: to a pipe without readers, and beyond the limit on file sizes.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
-/// What rlock, and so its command, was to do on them.
+/// The original dispositions of these signals, which the command gets back.
 static BEFORE_WRITES: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Ignores SIGPIPE and SIGXFSZ from here on: a write that fails is an error, not a death. The
-/// command is not concerned.
+/// Ignores SIGPIPE and SIGXFSZ from here on, so that a failed write is an error and does not kill
+/// rlock. The command gets the original dispositions.
 pub(crate) fn ignore_failed_writes() {
     let ignored = action(libc::SIG_IGN);
     for (signal, before) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
@@ -39,7 +38,7 @@ pub(crate) fn ignore_failed_writes() {
     }
 }
 
-/// Something that the handlers noted.
+/// An event that the handlers recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {
     /// A child has ended or stopped.
@@ -48,7 +47,7 @@ pub(crate) enum Arrival {
     Signal(Signal, Source),
 }
 
-/// What the kernel says about the sender of a signal.
+/// The kernel's information about the sender of a signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     kernel: bool,
@@ -62,13 +61,15 @@ impl Source {
         Self { kernel: origin.cause == Cause::Kernel, process }
     }
 
-    /// Tells whether the command has had `signal` from its sender too.
+    /// Classifies the sender, which tells whether the command has received `signal` too.
     ///
-    /// Whoever else is in a shared group may have sent to the group or to rlock alone, which nobody
-    /// can tell; a signal too many is better than a `kill $!` in a script that nobody hears.
+    /// Other processes in a shared group may have sent the signal to the group or to rlock alone;
+    /// rlock cannot tell. In doubt rlock passes the signal on: a duplicate signal is better than a
+    /// `kill $!` in a script that is lost.
     pub(crate) fn sender(self, signal: Signal, command: Option<Pid>) -> Sender {
         if self.kernel {
-            // When a line hangs up the kernel tells the leader of the session alone, not its group.
+            // When a terminal hangs up, the kernel signals only the leader of the session, not its
+            // group.
             let to_leader =
                 matches!(signal, Signal::Hup | Signal::Cont) && getsid(None).is_ok_and(|sid| sid == getpid());
             return if to_leader { Sender::Other } else { Sender::Terminal };
@@ -82,26 +83,28 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
-    /// What was taken out of the handlers' notes but not yet asked for.
+    /// Signals that were taken from the handlers' record and not yet returned by
+    /// [`next`](Self::next).
     kept: VecDeque<Origin>,
-    /// Every signal whose disposition is another than the command's, with the one for the command.
+    /// Each signal whose disposition differs from the command's, with the disposition for the
+    /// command.
     before: Vec<(libc::c_int, libc::sigaction)>,
     /// The mask that rlock was started with.
     inherited: libc::sigset_t,
 }
 
 impl Signals {
-    /// Starts to receive [`Signal::ALL`] and SIGCHLD. To be called before the request is made, so
-    /// that none is lost.
+    /// Starts to receive [`Signal::ALL`] and SIGCHLD. The caller must call it before it makes the
+    /// request, so that no signal is lost.
     ///
-    /// HUP, INT and QUIT that rlock was started with ignored (nohup, background jobs of a script)
-    /// stay ignored. What it was started with blocked is so for the command alone: who never hears
-    /// that the command has ended would hold its lock for ever.
+    /// If rlock was started with HUP, INT or QUIT ignored (nohup, background jobs of a script),
+    /// these signals stay ignored. Signals that were blocked at the start stay blocked for the
+    /// command alone. If SIGCHLD stayed blocked in rlock, the lock would never be released.
     ///
     /// # Errors
-    /// The kernel's, when it has no descriptors left.
+    /// An error of the kernel, when it has no descriptors left.
     pub(crate) fn install() -> io::Result<Self> {
-        // One that comes in the middle would be noted by nobody, and end nobody.
+        // A signal that arrived halfway through this function would be neither recorded nor fatal.
         let inherited = set_mask(&full_set())?;
         let mut held_back = HeldBack { mask: inherited };
         let mut before = Vec::with_capacity(Signal::ALL.len() + 1);
@@ -118,31 +121,31 @@ impl Signals {
         let numbers = before.iter().map(|(number, _)| *number);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
         for (number, _) in &before {
-            // SAFETY: the mask is a whole set, which the kernel gave.
+            // SAFETY: the mask is a complete set, which the kernel returned.
             unsafe { libc::sigdelset(&raw mut held_back.mask, *number) };
         }
         for (signal, noted) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
-            // Where nobody has noted it, Rust's runtime has ignored it.
+            // If [`ignore_failed_writes`] did not run, Rust's runtime has ignored the signal.
             before.push((signal, *noted.get_or_init(|| action(libc::SIG_DFL))));
         }
         Ok(Self { delivery, kept: VecDeque::new(), before, inherited })
     }
 
-    /// Whether [`next`](Self::next) has something of which [`descriptor`](Self::descriptor) tells
-    /// no more.
+    /// Whether [`next`](Self::next) has signals for which [`descriptor`](Self::descriptor) is no
+    /// longer readable.
     pub(crate) fn has_more(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Readable when something has come.
+    /// A descriptor that is readable when a signal has come.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 
-    /// The next of the signals that have come, without waiting. To be asked until there are none.
+    /// The next signal that has come, without waiting. The caller must call it until it returns
+    /// `None`.
     ///
-    /// Of several they come in the order of their numbers, as the kernel itself delivers pending
-    /// ones.
+    /// Several signals come in the order of their numbers, as the kernel delivers pending signals.
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         loop {
             let origin = self.next_origin()?;
@@ -162,11 +165,11 @@ impl Signals {
         self.kept.pop_front()
     }
 
-    /// Takes out what the handlers have noted.
+    /// Takes the signals that the handlers have recorded.
     ///
-    /// Of a SIGTSTP and a SIGCONT that came together nobody can tell any more which came last, so
-    /// the SIGTSTP is dropped: who was to stop can be told again, but who stops with a lock in hand
-    /// may have nobody left to continue it.
+    /// The order of a SIGTSTP and a SIGCONT that came together is unknown, so the SIGTSTP is
+    /// dropped. A user can repeat a lost stop. But if rlock stopped while it holds a lock, perhaps
+    /// no process would continue it.
     fn gather(&mut self) {
         self.kept.extend(self.delivery.pending());
         if self.is_continued() {
@@ -178,15 +181,15 @@ impl Signals {
         self.kept.iter().any(|origin| origin.signal == Signal::Cont.kernel().as_raw())
     }
 
-    /// Stops this process as the signal would if there were no handler, and returns when it has
-    /// been continued.
+    /// Stops this process as the signal would if there were no handler, and returns when this
+    /// process has been continued.
     ///
-    /// The disposition that rlock was started with does it, not SIGSTOP: in a group that no shell
-    /// watches over the kernel ignores SIGTSTP, and nobody would ever continue us. If a SIGCONT has
-    /// come in the meantime it does not stop at all.
+    /// The process stops by its original disposition for the signal, not by SIGSTOP. In an orphaned
+    /// process group the kernel ignores SIGTSTP, and after a SIGSTOP no shell would ever continue
+    /// rlock. If a SIGCONT has come meanwhile, rlock does not stop at all.
     ///
     /// # Errors
-    /// The kernel's; none is expected.
+    /// An error of the kernel; none is expected.
     pub(crate) fn stop_self(&mut self, stop: Stop) -> io::Result<()> {
         self.gather();
         if self.is_continued() {
@@ -203,16 +206,17 @@ impl Signals {
         raised
     }
 
-    /// Raises the stop signal and looks for a SIGCONT that comes just now: while it is pending a
-    /// SIGCONT takes it back, and one that came before was noted. What remains is one in the very
-    /// system call that raises it, and with SIGSTOP, which can't be held back, in the one after.
+    /// Raises the stop signal and checks for a SIGCONT that comes at the same time. While the stop
+    /// signal is pending, a SIGCONT discards it; an earlier SIGCONT was recorded. Two gaps remain:
+    /// a SIGCONT during the system call that raises the signal, and, with SIGSTOP, which cannot be
+    /// blocked, during the next call.
     fn raise_stop(&mut self, stop: Stop) -> io::Result<()> {
         let number = stop.kernel().as_raw();
         let _held_back = HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&[number]))? };
         kill_process(getpid(), stop.kernel())?;
         self.gather();
         if self.is_continued() && stop != Stop::Unconditional {
-            // To ignore a pending signal discards it.
+            // Ignoring a pending signal discards it.
             let mut ignored = disposition(number)?;
             ignored.sa_sigaction = libc::SIG_IGN;
             let stopping = replace(number, &ignored)?;
@@ -221,37 +225,37 @@ impl Signals {
         Ok(())
     }
 
-    /// Drops what would stop us again. The kernel drops pending stop signals on SIGCONT; those that
-    /// wait here are no different.
+    /// Drops recorded signals that would stop rlock again. On SIGCONT the kernel drops pending stop
+    /// signals, and recorded ones must not differ.
     fn forget_stops(&mut self) {
         self.gather();
         self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
     }
 
-    /// Ends this process as the signal would if there were no handler. It comes back if the signal
-    /// ends nobody here, and where this process leads the session: no shell waits for it then, and
-    /// whoever does is told by the exit code.
+    /// Ends this process as the signal would if there were no handler. The function returns if the
+    /// signal does not end this process. It also returns if this process leads the session: no
+    /// shell waits for rlock then, and the exit code tells any other parent.
     pub(crate) fn end_self(&self, signal: Signal) {
         if getsid(None).is_ok_and(|leader| leader == getpid()) {
             return;
         }
         let number = signal.kernel().as_raw();
         if let Some((_, before)) = self.before.iter().find(|(handled, _)| *handled == number) {
-            // Whatever fails here, there is still the exit code to leave with.
+            // If this fails, rlock still leaves with the exit code.
             let _ = replace(number, before).and_then(|_| Ok(kill_process(getpid(), signal.kernel())?));
         }
     }
 
-    /// Holds all signals back from this thread until the guard goes: for the time of a fork, in
-    /// which a handler that runs in the child would swallow what was meant for the command.
+    /// Blocks all signals in this thread until the guard is dropped. A handler that runs in the
+    /// child during a fork would swallow a signal that was meant for the command.
     pub(crate) fn hold_back(&self) -> io::Result<HeldBack> {
         Ok(HeldBack { mask: set_mask(&full_set())? })
     }
 
-    /// For the child between fork and exec: gives it the dispositions and the mask that rlock was
+    /// For the child between fork and exec: restores the dispositions and the mask that rlock was
     /// started with.
     ///
-    /// What this returns makes system calls only, so it may run there.
+    /// The returned closure makes system calls only, so it may run in the child.
     pub(crate) fn undo_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let before = self.before.clone();
         let mask = self.inherited;
@@ -264,21 +268,21 @@ impl Signals {
     }
 }
 
-/// Signals are held back as long as this lives.
+/// Blocks signals until it is dropped.
 pub(crate) struct HeldBack {
     mask: libc::sigset_t,
 }
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        // It can't fail: the mask came from the kernel.
+        // This cannot fail: the mask came from the kernel.
         let _ = set_mask(&self.mask);
     }
 }
 
 /// A disposition without a handler: SIG_IGN or SIG_DFL.
 fn action(disposition: libc::sighandler_t) -> libc::sigaction {
-    // SAFETY: of all zeros it is an action without flags, mask or restorer.
+    // SAFETY: all zeros are a valid action without flags, mask or restorer.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = disposition;
     action
@@ -288,14 +292,14 @@ fn disposition(number: libc::c_int) -> io::Result<libc::sigaction> {
     sigaction(number, ptr::null())
 }
 
-/// Puts `action` in place and returns what stood there.
+/// Installs `action` and returns the previous action.
 fn replace(number: libc::c_int, action: &libc::sigaction) -> io::Result<libc::sigaction> {
     sigaction(number, action)
 }
 
 fn sigaction(number: libc::c_int, new: *const libc::sigaction) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::uninit();
-    // SAFETY: `new` is null or comes from a reference, and each action put in place was one before;
+    // SAFETY: `new` is null or comes from a reference, and each installed action is a valid action;
     // `old` has room for one.
     if unsafe { libc::sigaction(number, new, old.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
@@ -304,21 +308,18 @@ fn sigaction(number: libc::c_int, new: *const libc::sigaction) -> io::Result<lib
     Ok(unsafe { old.assume_init() })
 }
 
-/// The set of all signals.
 fn full_set() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigfillset writes a whole set to the pointer that it is given.
+    // SAFETY: sigfillset writes a complete set to the pointer.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         set.assume_init()
     }
 }
 
-/// The set of these signals.
 pub(super) fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset writes a whole set to the pointer that it is given, and sigaddset changes
-    // it.
+    // SAFETY: sigemptyset writes a complete set to the pointer, and sigaddset changes the set.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for number in numbers {
@@ -328,15 +329,15 @@ pub(super) fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Makes `mask` the mask of this thread and returns the one before.
+/// Makes `mask` the mask of this thread and returns the previous mask.
 fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     change_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Changes the mask of this thread, as `how` says, and returns the one before.
+/// Changes the mask of this thread as `how` says and returns the previous mask.
 fn change_mask(how: libc::c_int, mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut old = MaybeUninit::uninit();
-    // SAFETY: `mask` is a whole set, `old` has room for one.
+    // SAFETY: `mask` is a complete set, and `old` has room for one.
     let error = unsafe { libc::pthread_sigmask(how, mask, old.as_mut_ptr()) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
@@ -345,8 +346,8 @@ fn change_mask(how: libc::c_int, mask: &libc::sigset_t) -> io::Result<libc::sigs
     Ok(unsafe { old.assume_init() })
 }
 
-/// Signals go to every test of this process at once, so those that send or receive any hold this
-/// lock.
+/// Tests that send or receive signals hold this lock, because a signal goes to every test of this
+/// process at once.
 #[cfg(test)]
 pub(crate) fn one_test_at_a_time() -> std::sync::MutexGuard<'static, ()> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -359,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for the next arrival of that signal; children of other tests may end meanwhile.
+    /// Waits for the next arrival of `wanted`. Children of other tests may end meanwhile.
     fn wait_for(signals: &mut Signals, wanted: Signal) -> Source {
         loop {
             while let Some(arrival) = signals.next() {
@@ -410,8 +411,8 @@ mod tests {
         sibling.wait().unwrap();
     }
 
-    /// Sends these to this process, each when the one before was noted: any thread of the test may
-    /// take it.
+    /// Sends the signals to this process, each after the previous one was recorded: any thread of
+    /// the test program may receive a signal.
     fn noted(sent: &[Signal]) -> Signals {
         let mut signals = Signals::install().unwrap();
         for signal in sent {

@@ -1,13 +1,13 @@
 //! Starts a program without copying this process first.
 //!
-//! A fork copies the page tables, and every page that is touched afterwards, on either side, faults
-//! once more. So the child borrows this process's memory until it executes the program, while this
-//! process stands still: clone(2) with CLONE_VM and CLONE_VFORK, as posix_spawn(3) does it, which
-//! itself cannot do what has to be done in the child.
+//! A fork copies the page tables, and afterwards each page that either process touches faults once
+//! more. So the child borrows this process's memory until the child executes the program, and this
+//! process is suspended meanwhile. The call is clone(2) with CLONE_VM and CLONE_VFORK.
+//! posix_spawn(3) works the same way but cannot run `prepare` in the child.
 //!
-//! While this process stands still it renews no lease and takes no signal. So the child has a limit
-//! for the time that the kernel takes to open the program: a timer that kills the child and that
-//! ends when the program is executed.
+//! While this process is suspended, it renews no lease and handles no signal. So the child limits
+//! the time that the kernel may take to open the program. A timer kills the child; a successful
+//! exec deletes the timer.
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
 
-/// The size of the child's stack: enough for `prepare` and execvpe(3), except for the list of
-/// arguments that execvpe may put there.
+/// The size of the child's stack: enough for `prepare` and execvpe(3). The list of arguments that
+/// execvpe may put on the stack comes on top.
 const STACK_BYTES: usize = 256 << 10;
-/// The alignment of the stack.
 const STACK_ALIGNMENT: usize = 16;
 
-/// What the child is told, and the error that it answers with.
+/// The input of the child, and the error with which the child answers.
 struct Plan<'a> {
     argv: *const *const c_char,
     environment: *const *const c_char,
@@ -34,17 +33,17 @@ struct Plan<'a> {
     error: Option<c_int>,
 }
 
-/// Starts `argv`, whose first word is looked up in PATH unless it has a slash, with this process's
-/// environment and `variables` on top.
+/// Starts `argv` with this process's environment and `variables` on top. The first word of `argv`
+/// is looked up in PATH unless it has a slash.
 ///
-/// `prepare` runs in the child just before. It may make system calls only: the memory is this
-/// process's, and so are its locks. All signals have to be blocked meanwhile, since a handler would
-/// run in the child too.
+/// `prepare` runs in the child just before the exec. It may make system calls only, because the
+/// child shares this process's memory and its locks. The caller must block all signals meanwhile,
+/// since a handler would run in the child too.
 ///
 /// # Errors
-/// The kernel's, be it in the child or here; what `prepare` fails with;
+/// An error of the kernel, in the child or in this process; an error of `prepare`;
 /// [`TimedOut`](io::ErrorKind::TimedOut) if the program could not be opened within `limit`. No
-/// child is left then.
+/// child is left after an error.
 pub(super) fn spawn(
     argv: &[OsString],
     variables: &[(OsString, OsString)],
@@ -61,10 +60,9 @@ pub(super) fn spawn(
     let top = stack(STACK_BYTES + size_of_val(argv.as_slice()));
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let begun = Instant::now();
-    // SAFETY: `top` is the aligned end of a stack that nothing else uses. With `plan` and all that
-    // `plan` points to it outlives the child's use of this memory, for this thread stands still
-    // until the child has executed the program or ended. The child does no more than `in_child`
-    // says.
+    // SAFETY: `top` is the aligned end of a stack that nothing else uses. The stack, `plan` and all
+    // that `plan` points to outlive the child's use of this memory: this thread is suspended until
+    // the child has executed the program or ended. The child runs `in_child` only.
     let pid = unsafe { libc::clone(in_child, top, flags, (&raw mut plan).cast()) };
     let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
     let error = match plan.error {
@@ -78,8 +76,8 @@ pub(super) fn spawn(
 
 /// Gives the upper end of a new stack of this size.
 ///
-/// The stack is never freed: unmapping what a process on another processor has used interrupts that
-/// processor, and rlock starts one command.
+/// The stack is never freed. Unmapping memory that a process on another processor has used
+/// interrupts that processor, and rlock starts only one command.
 pub(super) fn stack(bytes: usize) -> *mut c_void {
     let mut stack = ManuallyDrop::new(Vec::<u8>::with_capacity(bytes));
     let top = stack.as_mut_ptr().wrapping_add(stack.capacity());
@@ -93,29 +91,30 @@ fn is_killed(pid: Pid) -> io::Result<bool> {
     Ok(signal == Some(libc::SIGKILL))
 }
 
-/// What the child does. It returns only if the program cannot be executed, and then ends.
+/// The code of the child. It returns only if the program cannot be executed, and then ends the
+/// child.
 extern "C" fn in_child(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan of `spawn`, which stands still and does not look at it.
+    // SAFETY: `plan` is the plan of `spawn`, which is suspended and does not access it.
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
     set_limit(plan.limit);
     let error = match (plan.prepare)() {
         Ok(()) => {
             // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
-            // first has a word.
+            // first list is not empty.
             unsafe { libc::execvpe(*plan.argv, plan.argv, plan.environment) };
             io::Error::last_os_error()
         }
         Err(error) => error,
     };
     plan.error = Some(error.raw_os_error().unwrap_or(libc::EINVAL));
-    // Not `return`, after which the C library would clean up what is this process's.
+    // Not `return`: the C library would then clean up state that belongs to the parent process.
     signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
 }
 
-/// Has the kernel kill this process after a time, unless it executes a program before, which
-/// deletes its timers (timer_create(2)).
+/// Makes the kernel kill this process after `limit`. If this process executes a program earlier,
+/// the exec deletes the timer (timer_create(2)).
 fn set_limit(limit: Duration) {
-    // SAFETY: of all zeros it is a sigevent without a value.
+    // SAFETY: all zeros are a valid sigevent without a value.
     let mut event: libc::sigevent = unsafe { zeroed() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
     event.sigev_signo = libc::SIGKILL;
@@ -126,8 +125,8 @@ fn set_limit(limit: Duration) {
     };
     let time = libc::itimerspec { it_interval: interval, it_value: value };
     let mut timer: c_int = 0;
-    // SAFETY: the kernel reads `event` and `time` and writes `timer`. The calls of the C library
-    // are not used, for they may allocate memory.
+    // SAFETY: the kernel reads `event` and `time` and writes `timer`. The wrappers of the C library
+    // are avoided because they may allocate memory.
     unsafe {
         if libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw const event, &raw mut timer) == 0 {
             libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const time, ptr::null::<libc::itimerspec>());
@@ -135,7 +134,7 @@ fn set_limit(limit: Duration) {
     }
 }
 
-/// This process's environment, with `variables` in the place of those of the same name.
+/// This process's environment, in which `variables` replace those of the same name.
 fn environment(variables: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
     let kept = std::env::vars_os().filter(|(name, _)| variables.iter().all(|(new, _)| new != name));
     let all = kept.map(|(name, value)| c_string(&[&name, OsStr::new("="), &value]));
@@ -148,7 +147,7 @@ fn c_string(parts: &[&OsStr]) -> io::Result<CString> {
     CString::new(bytes.concat()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
-/// A list as the C library takes it: pointers to the texts, then a null pointer.
+/// A list in the form that the C library takes: pointers to the texts, then a null pointer.
 pub(super) fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }

@@ -1,4 +1,4 @@
-//! Asks the terminal whether there is one, and keeps one line on it that says what is waited for.
+//! Detects a controlling terminal, and keeps a status line about the wait on it.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -10,29 +10,29 @@ use super::event::Group;
 use super::processes::own_group;
 use crate::words::one_line;
 
-/// The group for the command: shared where this process has a controlling terminal, its own where
-/// it has none.
+/// The process group for the command: shared if this process has a controlling terminal, else the
+/// command's own.
 pub(crate) fn group_for_command() -> Group {
-    // Only the kernel knows, whatever the standard descriptors are: opening this name fails where
-    // there is none.
+    // The standard descriptors do not tell. The kernel does: opening this name fails if the process
+    // has no controlling terminal.
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
     if terminal.is_ok() { Group::Shared } else { Group::Own }
 }
 
-/// A line on the terminal that can change and go away again.
+/// A line on the terminal that can be changed and erased.
 #[derive(Debug, Default)]
 pub(crate) struct StatusLine {
     shown: Option<String>,
 }
 
-/// Used where the terminal doesn't say how wide it is.
+/// Used if the terminal does not report its width.
 const COLUMNS: usize = 80;
 
 impl StatusLine {
-    /// Shows `text` on standard error, unless it stands there already.
+    /// Shows `text` on standard error, unless the line shows it already.
     pub(crate) fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let stderr = io::stderr();
-        // A background job must not write into what the foreground shows.
+        // A background job must not write into the output of the foreground job.
         if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != own_group()) {
             return Ok(());
         }
@@ -40,8 +40,7 @@ impl StatusLine {
     }
 
     fn show_within(&mut self, text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
-        // A full line would wrap on some terminals, and only its last row could be taken away
-        // again.
+        // A full line would wrap on some terminals, and then only its last row could be erased.
         let text: String = one_line(text).chars().take(columns.saturating_sub(1)).collect();
         if self.shown.as_ref() == Some(&text) {
             return Ok(());
@@ -52,7 +51,7 @@ impl StatusLine {
         Ok(())
     }
 
-    /// Takes the line away, if there is one.
+    /// Erases the line, if there is one.
     pub(crate) fn hide(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.shown.take().is_some() {
             write!(out, "\r\x1b[K")?;

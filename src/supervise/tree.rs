@@ -1,9 +1,9 @@
-//! Decides which processes belong to the command: everything that it started, in whatever process
-//! group and session, but for daemons.
+//! Decides which processes belong to the command: every process that the command started, in any
+//! process group and session, except for daemons.
 //!
-//! Pure: a snapshot of all processes goes in, a choice among them comes out. Where the snapshot is
-//! taken, rlock is the child subreaper (prctl(2)), so that a process whose parent ended has rlock
-//! as its parent.
+//! The module is pure: a snapshot of all processes goes in, a selection of them comes out. rlock
+//! must be the child subreaper (prctl(2)) when the snapshot is taken, so that rlock is the parent
+//! of every orphan.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,18 +11,18 @@ use rustix::process::Pid;
 
 use super::processes::{Process, Stat};
 
-/// What is known about the command's processes before any snapshot, and remembered from one to the
-/// next.
+/// Facts about the command's processes that are known before any snapshot, and that persist between
+/// snapshots.
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     /// rlock itself, the parent of the command and of orphans.
     pub(super) rlock: Pid,
-    /// The process that guards the command; it belongs to rlock.
+    /// The guardian of the command. It belongs to rlock, not to the tree.
     pub(super) guardian: Option<Pid>,
     /// The command, until it is reaped.
     pub(super) command: Option<Pid>,
-    /// Children that this process had before it became rlock, as in
-    /// `exec > >(tee log); exec rlock …`.
+    /// Children that this process had before it became rlock, as in `exec > >(tee log); exec rlock
+    /// …`.
     pub(super) strangers: Vec<Process>,
     /// The sessions in which members of the tree were seen. An orphan in any other session is a
     /// daemon.
@@ -30,14 +30,14 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The living processes of the tree, parents before their children. Their sessions are
-    /// remembered, so that a process once counted cannot become a daemon by the end of its parent.
+    /// The living processes of the tree, parents before their children. The function remembers
+    /// their sessions, so that a known member does not become a daemon when its parent ends.
     pub(super) fn members(&mut self, all: &[Stat]) -> Vec<Process> {
         let children = children(all);
         let of_rlock = children.get(&self.rlock).map_or(&[][..], Vec::as_slice);
         let mut roots: Vec<&Stat> = of_rlock.iter().copied().filter(|stat| self.may_be_root(stat)).collect();
         let mut members = Vec::new();
-        // An orphan's subtree can show further sessions, and with them further orphans.
+        // An orphan's subtree can show further sessions, and those sessions further orphans.
         loop {
             let (found, left): (Vec<_>, Vec<_>) = roots
                 .into_iter()
@@ -59,17 +59,17 @@ impl Family {
     }
 }
 
-/// The living processes that match `is_seed`, and all their descendants, parents before their
-/// children, but for `this`. It serves where rlock is gone, and with it the link from orphans to
-/// the tree.
+/// The living processes that match `is_seed` and all their descendants, parents before their
+/// children, without `this`. The guardian needs this function when rlock is gone, and with rlock
+/// the link from orphans to the tree.
 ///
-/// `is_seed` gets a process with its parent, or with the parent that it is about to get: the
-/// nearest ancestor that has not begun to end.
+/// `is_seed` gets a process and its parent. If the parent has begun to end, `is_seed` gets the
+/// future parent instead: the nearest ancestor that has not begun to end.
 pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat, Option<Pid>) -> bool) -> Vec<Process> {
     let ending: HashMap<Pid, Option<Pid>> =
         all.iter().filter(|stat| stat.ending).map(|stat| (stat.process.pid, stat.parent)).collect();
     let next_parent = |stat: &Stat| {
-        // A snapshot is not taken at one instant, so it may show a circle.
+        // The kernel does not take a snapshot at one instant, so the snapshot may contain a cycle.
         let ancestors = std::iter::successors(stat.parent, |pid| ending.get(pid).copied().flatten());
         ancestors.take(ending.len() + 1).last()
     };
@@ -91,13 +91,13 @@ fn children(all: &[Stat]) -> HashMap<Pid, Vec<&Stat>> {
     children
 }
 
-/// These and all below them, level by level.
+/// These processes and all their descendants, level by level.
 fn descend<'a>(roots: Vec<&'a Stat>, children: &HashMap<Pid, Vec<&'a Stat>>) -> Vec<&'a Stat> {
     let mut reached = Vec::new();
     let mut seen = HashSet::new();
     let mut level = roots;
     while !level.is_empty() {
-        // A snapshot is not taken at one instant, so it may show a circle.
+        // The kernel does not take a snapshot at one instant, so the snapshot may contain a cycle.
         level.retain(|stat| seen.insert(stat.process.pid));
         let next = level.iter().flat_map(|stat| children.get(&stat.process.pid).into_iter().flatten().copied());
         let next = next.collect();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(numbers(&found), [5, 6, 7]);
     }
 
-    /// As when PR_SET_PDEATHSIG has killed timeout(1), whose child is about to become an orphan.
+    /// PR_SET_PDEATHSIG has killed timeout(1), whose child is about to become an orphan.
     #[test]
     fn child_of_an_ending_process_counts_as_an_orphan() {
         let dying = |number, parent| Stat { ending: true, ..process(number, parent, number) };

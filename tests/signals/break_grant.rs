@@ -1,4 +1,4 @@
-//! A live grant taken away: `rlock cleanup --break`.
+//! `rlock cleanup --break` takes a live grant away.
 
 use crate::session::{IDLE, Session};
 use crate::support::Lab;
@@ -9,8 +9,7 @@ fn break_grant(lab: &Lab) {
     assert!(ran.stdout.starts_with("broke the hold for write on 'k'"), "{ran:?}");
 }
 
-/// The store says lost: TERM, grace, KILL, exit 76: a command that ignores TERM, and all of its
-/// group, is killed.
+/// A command that ignores TERM is killed with its whole group: TERM, grace, KILL, exit 76.
 #[test]
 fn a_command_that_ignores_term_is_killed_after_the_grace() {
     let lab = Lab::new();
@@ -25,7 +24,8 @@ fn a_command_that_ignores_term_is_killed_after_the_grace() {
     lab.assert_idle();
 }
 
-/// Exit 76, even where the command then ends with 0, and with what it leaves behind in its group.
+/// rlock exits with 76 even if the command then exits with 0, and even if it leaves processes
+/// behind in its group.
 #[test]
 fn a_command_that_ends_well_is_lost_all_the_same() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! What SIGKILL of rlock does, and rlock as the first process of a pid namespace.
+//! SIGKILL of rlock, and rlock as the first process of a pid namespace.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::session::{Session, pid, until_dead};
 use crate::support::{Lab, needs, wait_until};
 
-/// If rlock is SIGKILLed the command dies too, and the lock is free at once.
+/// If rlock is SIGKILLed, the command dies too, and the lock is free at once.
 #[test]
 fn the_command_and_the_hold_die_with_rlock() {
     let lab = Lab::new();
@@ -23,7 +23,8 @@ fn the_command_and_the_hold_die_with_rlock() {
     lab.assert_idle();
 }
 
-/// The death of a holder wakes those it blocked, at once: far from the length of any polling.
+/// When a holder dies, the waiters that it blocked are granted at once, much faster than by any
+/// polling.
 #[test]
 fn a_waiter_is_granted_what_a_killed_holder_held() {
     let lab = Lab::new();
@@ -42,7 +43,7 @@ fn a_waiter_is_granted_what_a_killed_holder_held() {
     lab.assert_idle();
 }
 
-/// The death of a waiter lets pass who waited behind it.
+/// When a waiter dies, the waiters behind it can be granted.
 #[test]
 fn a_killed_waiter_is_passed_over() {
     let lab = Lab::new();
@@ -55,19 +56,20 @@ fn a_killed_waiter_is_passed_over() {
     assert_eq!(next.code(), 0);
 }
 
-/// Starts a program as the first process of a new pid namespace, where that is allowed.
+/// Starts a program as the first process of a new pid namespace, if this machine allows it.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Session> {
     let unshare = needs::namespaces(&["--pid", "--fork", "--mount-proc", "--kill-child"])?;
     let unshare = std::iter::once(unshare.get_program()).chain(unshare.get_args());
     Some(Session::start(lab, unshare.chain(words.iter().map(OsStr::new))))
 }
 
-/// As pid 1 it reaps what it inherits, and ends with the command's own code.
+/// As process 1, rlock reaps the processes that it inherits, and exits with the command's own code.
 #[test]
 fn as_the_first_process_it_reaps_what_it_inherits() {
     let lab = Lab::new();
-    // Each subshell leaves a child behind, which then belongs to process 1 and ends by itself. The script ends when the last of them
-    // is gone from /proc, where a zombie would stay.
+    // Each subshell leaves a child behind, which process 1 inherits and which then ends by itself.
+    // The script ends when the last of these children is gone from /proc, where a zombie would
+    // stay.
     let script = "\
         [ $PPID = 1 ] || exit 1
         for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 & :); done
@@ -79,7 +81,7 @@ fn as_the_first_process_it_reaps_what_it_inherits() {
     lab.assert_idle();
 }
 
-/// The same while it waits: what it was started with ends meanwhile.
+/// The same while rlock waits: the processes that it inherited end meanwhile.
 #[test]
 fn as_the_first_process_it_reaps_while_it_waits() {
     let lab = Lab::new();
@@ -87,13 +89,13 @@ fn as_the_first_process_it_reaps_while_it_waits() {
     let script = "for i in 1 2 3; do read -r _ & done; exec rlock exec -v k -- true";
     let Some(mut session) = first_process(&lab, &["sh", "-c", script]) else { return };
     session.errors().expect("waits for");
-    // What is left is unshare and rlock.
+    // Only unshare and rlock are left.
     wait_until("all that it inherited is reaped", || session.processes().len() == 2);
     drop(holder.end());
     assert_eq!(session.code(), 0);
 }
 
-/// The same for its signals: as process 1, too, it passes them on.
+/// As process 1, too, rlock passes signals on.
 #[test]
 fn as_the_first_process_it_passes_signals_on() {
     let lab = Lab::new();

@@ -1,4 +1,5 @@
-//! What the command has started, at a terminal: its group is rlock's, and others are in it.
+//! The command's descendants on a terminal, where the command shares rlock's group with other
+//! processes.
 
 use rustix::process::{Signal, kill_process};
 
@@ -9,8 +10,9 @@ fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
-/// rlock with this shell script as its command, below a shell that lives on: the end of a session's
-/// leader would hang the terminal up, and that would end what rlock has left.
+/// Starts rlock with this shell script as its command, below a shell that lives on. The end of a
+/// session's leader would hang up the terminal, and that would end the processes that rlock has
+/// left.
 fn below_a_shell(lab: &Lab, job: &str) -> Session {
     script(lab, "job", job);
     script(lab, "outer", "rlock exec k -- sh job; echo code $?; read -r _");
@@ -21,7 +23,7 @@ fn until_the_shell_is_left(session: &Session) {
     wait_until("nothing but the shell runs", || session.members() == [session.pid()]);
 }
 
-/// The store says lost: TERM, grace, KILL: for all that `sh -c 'a; b'` has started.
+/// After a loss, all processes that `sh -c 'a; b'` has started get TERM, a grace, and KILL.
 #[test]
 fn a_lost_command_leaves_nothing_behind() {
     let lab = Lab::new();
@@ -33,8 +35,8 @@ fn a_lost_command_leaves_nothing_behind() {
     lab.assert_idle();
 }
 
-/// The same for an orphan that ignores TERM, whose command ends well, and for one that has started
-/// something in its turn.
+/// The same for an orphan that ignores TERM and whose command exits with 0, and for an orphan with
+/// a child of its own.
 #[test]
 fn a_lost_command_leaves_no_orphan_that_ignores_term() {
     for orphan in ["exec sleep 1000", "sleep 1000; true"] {
@@ -49,7 +51,7 @@ fn a_lost_command_leaves_no_orphan_that_ignores_term() {
     }
 }
 
-/// "128+n if signal n ended it"; and then nothing of `sh -c 'a; b'` goes on without the lock.
+/// "128+n if signal n ended it". Afterwards no process of `sh -c 'a; b'` goes on without the lock.
 #[test]
 fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
@@ -65,7 +67,7 @@ fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     }
 }
 
-/// Who shares the group and was not started by the command is told nothing: the script, and its
+/// Processes in the group that the command has not started get no signal: the script, and its
 /// neighbours in a pipeline.
 #[test]
 fn the_script_and_a_neighbour_live_on() {
@@ -91,14 +93,14 @@ fn the_script_and_a_neighbour_live_on() {
     assert!(!shown.contains("told") && shown.matches("alive").count() == 2, "{shown:?}");
 }
 
-/// The same where the neighbour is a child of rlock, for the shell that has started it became
+/// The same for a neighbour that is a child of rlock, because the shell that started it became
 /// rlock.
 #[test]
 fn what_a_shell_started_before_it_became_rlock_lives_on() {
     let lab = Lab::new();
     script(&lab, "job", FOREGROUND);
     script(&lab, "script", "sleep 1000 & echo neighbour $!; exec rlock exec k -- sh job");
-    // A shell around it, since the end of a session's leader hangs the terminal up.
+    // A shell surrounds the script, because the end of a session's leader hangs up the terminal.
     script(&lab, "outer", "sh script; echo code $?; read -r _");
     let mut session = Session::on_terminal(&lab, ["sh", "outer"]);
     session.output.expect("neighbour ");
@@ -109,7 +111,7 @@ fn what_a_shell_started_before_it_became_rlock_lives_on() {
     until_state(neighbour, "S");
 }
 
-/// A run that ends as it should waits for nobody, and leaves alone what goes on in the background.
+/// After a normal end, rlock waits for no background process and leaves it alone.
 #[test]
 fn a_background_process_outlives_a_normal_end() {
     let lab = Lab::new();
@@ -125,14 +127,14 @@ fn a_background_process_outlives_a_normal_end() {
     until_state(orphan, "S");
 }
 
-/// The orphans that come to rlock are reaped, and none is taken for the command.
+/// rlock reaps the orphans that it inherits, and takes none of them for the command.
 #[test]
 fn orphans_that_end_leave_no_zombie() {
     let lab = Lab::new();
     let command = "for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 & :); done; echo ready; read -r _; exit 9";
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", command]);
     session.output.expect("ready");
-    // What is left is rlock, its guardian and the command.
+    // Only rlock, its guardian and the command are left.
     wait_until("all orphans are reaped", || session.processes().len() == 3);
     session.types("\n");
     assert_eq!(session.code(), 9);

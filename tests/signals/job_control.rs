@@ -7,7 +7,8 @@ use crate::support::needs::{self, skip_unless};
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
-/// Ctrl-Z stops the job and gives the shell its terminal back; `fg` goes on with it, time and again.
+/// Ctrl-Z stops the job and gives the terminal back to the shell; `fg` continues the job, again and
+/// again.
 #[test]
 fn ctrl_z_and_fg() {
     skip_unless!(needs::programs(&["bash"]));
@@ -15,7 +16,7 @@ fn ctrl_z_and_fg() {
     script(&lab, "job", "echo '<ready>'; n=0; while read -r line; do n=$((n + 1)); echo \"<$n $line>\"; done; exit 6");
     let mut shell = Session::shell(&lab);
     shell.types("rlock exec k -- sh job\n");
-    // What is typed before belongs to the shell's own way of reading.
+    // Text that is typed earlier would go to the shell's own line editor.
     shell.output.expect("<ready>");
     for round in 1..=10 {
         shell.types("text\n");
@@ -36,7 +37,7 @@ fn ctrl_z_and_fg() {
     lab.assert_idle();
 }
 
-/// Ctrl-C ends the job, and what stood behind it on the line.
+/// Ctrl-C ends the job and the rest of the command line.
 #[test]
 fn ctrl_c_ends_the_job_and_the_loop_around_it() {
     skip_unless!(needs::programs(&["bash"]));
@@ -53,7 +54,8 @@ fn ctrl_c_ends_the_job_and_the_loop_around_it() {
     lab.assert_idle();
 }
 
-/// A program that has the whole screen: it changes the terminal, puts it back when it suspends itself, and changes it again after.
+/// A full-screen program: it changes the terminal, restores it before it suspends itself, and
+/// changes it again afterwards.
 const SCREEN: &str = r#"
 before=$(stty -g)
 stty raw -echo
@@ -99,7 +101,7 @@ fn a_pipeline() {
     shell.types("echo te''xt | rlock exec k -- cat | tr a-z A-Z\n");
     shell.output.expect("TEXT");
     shell.output.expect(PROMPT);
-    // On the way from the keyboard to a pipe: both programs share the terminal's foreground.
+    // Between the keyboard and a pipe, both programs share the terminal's foreground.
     script(&lab, "job", "echo '<ready>' >&2; exec cat");
     shell.types("rlock exec k -- sh job | tr a-z A-Z\n");
     shell.output.expect("<ready>");
@@ -109,7 +111,8 @@ fn a_pipeline() {
     lab.assert_idle();
 }
 
-/// A job in the background that wants to read is stopped by the terminal, and reads when it comes to the front.
+/// The terminal stops a background job that wants to read; the job reads once it is in the
+/// foreground.
 #[test]
 fn a_background_job_comes_to_the_front() {
     skip_unless!(needs::programs(&["bash"]));
@@ -118,7 +121,7 @@ fn a_background_job_comes_to_the_front() {
     let mut shell = Session::shell(&lab);
     shell.types("rlock exec k -- sh job &\n");
     shell.output.expect(PROMPT);
-    // The shell tells of it at a prompt after it has happened.
+    // The shell reports the stop at the first prompt after the stop.
     while !shell.output.so_far().contains("Stopped") {
         shell.types("\n");
         shell.output.expect(PROMPT);
@@ -132,7 +135,7 @@ fn a_background_job_comes_to_the_front() {
     shell.output.expect("code=4");
 }
 
-/// A job that goes on in the background and is ended by the shell's `kill`.
+/// A stopped job goes on in the background, and the shell's `kill` ends it.
 #[test]
 fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
     skip_unless!(needs::programs(&["bash"]));
@@ -151,7 +154,7 @@ fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
     lab.assert_idle();
 }
 
-/// Ctrl-Z while it waits, and fg: it still waits, at its old place.
+/// Ctrl-Z stops a waiting rlock; after fg it still waits, at its old place.
 #[test]
 fn a_wait_is_stopped_and_goes_on() {
     skip_unless!(needs::programs(&["bash"]));

@@ -1,9 +1,9 @@
-//! `rlock exec` under real signals, with and without a terminal: each test is headed by the
-//! sentence that it proves.
+//! `rlock exec` under real signals, with and without a terminal. The comment on each test states
+//! the behaviour that the test proves.
 //!
-//! Every program runs as the leader of a session of its own, see [`session`]: whatever the test
-//! runner was started from, its terminal and its signals are none of theirs, and nothing of them
-//! outlives the test. No test waits for a time to pass.
+//! Every program runs as the leader of a session of its own, see [`session`]. So the terminal and
+//! the signals of the test runner do not reach the programs, and no program outlives its test. No
+//! test sleeps for a fixed time.
 
 mod break_grant;
 mod death;

@@ -1,4 +1,4 @@
-//! What a program writes, read as far as a test needs it.
+//! The output of a program, read as far as a test needs it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -13,7 +13,7 @@ use crate::support::DEADLINE;
 pub(crate) struct Output {
     file: File,
     read: String,
-    /// How much of it a test has asked for.
+    /// The number of bytes that a test has consumed.
     seen: usize,
 }
 
@@ -22,7 +22,8 @@ impl Output {
         Self { file: File::from(descriptor), read: String::new(), seen: 0 }
     }
 
-    /// Waits for `text` in what comes after what was asked for before; gives all up to its end.
+    /// Waits for `text` in the output that no earlier call has consumed. Returns all output up to
+    /// the end of `text`.
     #[track_caller]
     pub(crate) fn expect(&mut self, text: &str) -> String {
         loop {
@@ -36,20 +37,19 @@ impl Output {
         }
     }
 
-    /// Waits for a whole line and gives it without its end.
+    /// Waits for a whole line and returns it without its end.
     #[track_caller]
     pub(crate) fn line(&mut self) -> String {
         self.expect("\n").trim_end().to_owned()
     }
 
-    /// Waits for the end and gives all that was ever written.
+    /// Waits for the end and returns all output.
     #[track_caller]
     pub(crate) fn all(&mut self) -> &str {
         while self.read_more() {}
         &self.read
     }
 
-    /// All that has been read so far.
     pub(crate) fn so_far(&self) -> &str {
         &self.read
     }
@@ -67,7 +67,8 @@ impl Output {
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
-            // A terminal that nobody has open any more has no end of file but this.
+            // A terminal that no process has open any more reports this error instead of an end of
+            // file.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => false,
             Err(error) => panic!("it can't be read: {error}"),
         }

@@ -1,4 +1,4 @@
-//! Signals for a running command, where there is no terminal.
+//! Signals for a running command without a terminal.
 
 use std::process::Command;
 
@@ -18,15 +18,15 @@ const PASSED: [(Signal, &str); 8] = [
     (Signal::CONT, "CONT"),
 ];
 
-/// A shell script that says the name of every signal that it gets, until its standard input ends; then it exits with 9.
+/// A shell script that prints the name of each signal that it receives until its standard input
+/// ends; then it exits with 9.
 fn echoing() -> String {
     let traps: String = PASSED.map(|(_, name)| format!("trap 'echo {name}' {name}; ")).concat();
     format!("exec 3<&0; {traps}cat <&3 & echo ready; while kill -0 $! 2>/dev/null; do wait $!; done; exit 9")
 }
 
-/// TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CONT are passed on, each as it comes: once each, in the
-/// order in which they were sent, twice if sent twice; and "the command decides": with which code
-/// it ends.
+/// TERM, INT, HUP, QUIT, USR1, USR2, WINCH and CONT are passed on, in the order in which they were
+/// sent, and as often. "The command decides" which code it exits with.
 #[test]
 fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     let lab = Lab::new();
@@ -35,7 +35,8 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     let mut expected = "ready\n".to_owned();
     for (signal, name) in PASSED.into_iter().chain(PASSED.into_iter().rev()) {
         session.signal(signal);
-        // Two that are under way at a time may be delivered as one, or in another order: so does the kernel.
+        // The kernel may merge two pending signals, or deliver them in another order. So the test
+        // waits for each.
         session.output.expect(name);
         expected += &format!("{name}\n");
     }
@@ -46,7 +47,7 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     lab.assert_idle();
 }
 
-/// rlock is transparent, the command decides: also when it decides to end.
+/// rlock is transparent, "the command decides": also whether it ends.
 #[test]
 fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
     let lab = Lab::new();
@@ -60,11 +61,11 @@ fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
     lab.assert_idle();
 }
 
-/// "128+n if signal n ended it"; and then nothing of `sh -c 'a; b'` goes on without the lock.
+/// "128+n if signal n ended it". Afterwards no process of `sh -c 'a; b'` goes on without the lock.
 #[test]
 fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     let lab = Lab::new();
-    // A shell that gets SIGINT alone waits for its program first; that is its own affair.
+    // A shell that alone gets SIGINT first waits for its program. That is not rlock's behaviour.
     for (signal, name) in PASSED[..6].iter().filter(|(signal, _)| *signal != Signal::INT) {
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", FOREGROUND]);
         until_in_foreground(&mut session);
@@ -76,7 +77,7 @@ fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
     lab.assert_idle();
 }
 
-/// "128+n if signal n ended it": whichever it was.
+/// "128+n if signal n ended it", for each signal.
 #[test]
 fn a_command_without_traps_dies_of_each_signal() {
     let lab = Lab::new();
@@ -89,8 +90,8 @@ fn a_command_without_traps_dies_of_each_signal() {
     lab.assert_idle();
 }
 
-/// What was ignored when rlock was started stays ignored, by rlock and by the command: nohup works, and so do the background jobs of
-/// a script.
+/// If rlock was started with a signal ignored, rlock and the command keep ignoring it. So nohup
+/// works, and so do the background jobs of a script.
 #[test]
 fn ignored_signals_stay_ignored() {
     let lab = Lab::new();
@@ -100,13 +101,14 @@ fn ignored_signals_stay_ignored() {
     session.output.expect("ready\n");
     let ignored = [Signal::HUP, Signal::INT, Signal::QUIT];
     ignored.into_iter().for_each(|signal| session.signal(signal));
-    // This one comes after them and has a higher number: were they passed on, they would be by now.
+    // USR1 comes after the other signals and has a higher number. If rlock passed those on, they
+    // would have arrived by now.
     session.signal(Signal::USR1);
     assert_eq!(session.output.expect("usr1\n"), "usr1\n");
     assert_eq!(session.code(), 4);
 }
 
-/// The same while it waits: what is ignored cancels nothing.
+/// While rlock waits, an ignored signal cancels nothing.
 #[test]
 fn ignored_signals_cancel_no_wait() {
     let lab = Lab::new();
@@ -119,7 +121,7 @@ fn ignored_signals_cancel_no_wait() {
     assert_eq!(session.code(), 128 + 15);
 }
 
-/// nohup itself, as people use it.
+/// nohup itself, as users run it.
 #[test]
 fn nohup_works() {
     let lab = Lab::new();
@@ -131,7 +133,8 @@ fn nohup_works() {
     assert_eq!(session.code(), 5);
 }
 
-/// What rlock is started with blocked stays blocked for the command, but rlock hears that the command has ended, and whatever it is told.
+/// A signal that was blocked when rlock was started stays blocked for the command. rlock still
+/// receives it, and still notices the end of the command.
 #[test]
 fn what_is_blocked_is_so_for_the_command_alone() {
     let lab = Lab::new();

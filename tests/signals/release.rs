@@ -1,4 +1,4 @@
-//! When the lock is given back.
+//! The release and the order of commands.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,8 @@ use std::fs;
 use crate::session::{Session, script};
 use crate::support::Lab;
 
-/// Says when it starts and when it ends, and whether whoever ran before it is still there, be it as a zombie. Every fifth dies.
+/// Prints when it starts and ends, and whether its predecessor still exists, even as a zombie.
+/// Every fifth job dies.
 const JOB: &str = r#"
 echo "start $$" >> log
 if [ -e last ] && kill -0 "$(cat last)" 2>/dev/null; then echo "overlap $(cat last)" >> log; fi
@@ -15,7 +16,8 @@ case $1 in *[05]) kill -KILL $$ ;; *[16]) kill -TERM $$ ;; esac
 echo "end $$" >> log
 "#;
 
-/// "Release comes after the command is reaped, never before": no command ever sees that of the holder before it.
+/// "Release comes after the command is reaped, never before": no command ever sees the command of
+/// the previous holder.
 #[test]
 fn the_next_command_starts_when_the_one_before_is_gone() {
     const WORKERS: usize = 4;

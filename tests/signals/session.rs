@@ -1,4 +1,5 @@
-//! A program as the leader of a session of its own, with or without a terminal, and all that it started.
+//! A program as the leader of a session of its own, with or without a terminal, and all processes
+//! that it started.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,19 +17,19 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::output::Output;
 use crate::support::{DEADLINE, Lab, RLOCK, wait_until};
 
-/// A running session; all that is left of it is killed when this is dropped, in a test that fails as well.
+/// A running session. Dropping it kills all its processes, also if the test fails.
 pub(crate) struct Session {
     leader: Child,
-    /// Standard output, or what the terminal shows.
+    /// Standard output, or the output of the terminal.
     pub(crate) output: Output,
-    /// Standard error where there is no terminal.
+    /// Standard error if there is no terminal.
     errors: Option<Output>,
-    /// The other side of the terminal.
+    /// The master side of the terminal.
     terminal: Option<OwnedFd>,
 }
 
 impl Session {
-    /// Starts a program without a terminal; its standard input is a pipe.
+    /// Starts a program without a terminal. Its standard input is a pipe.
     pub(crate) fn start(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let mut command = command(lab, words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -37,7 +38,7 @@ impl Session {
             default_signals();
             Ok(())
         };
-        // SAFETY: between fork and exec it makes system calls only.
+        // SAFETY: between fork and exec `prepare` makes system calls only.
         unsafe { command.pre_exec(prepare) };
         let mut leader = command.spawn().expect("the program can be started");
         let output = Output::new(leader.stdout.take().expect("it has a pipe").into());
@@ -57,7 +58,7 @@ impl Session {
             default_signals();
             Ok(ioctl_tiocsctty(&controlling)?)
         };
-        // SAFETY: between fork and exec it makes system calls only.
+        // SAFETY: between fork and exec `prepare` makes system calls only.
         unsafe { command.pre_exec(prepare) };
         let leader = command.spawn().expect("the program can be started");
         let output = Output::new(master.try_clone().expect("there are descriptors left"));
@@ -71,56 +72,54 @@ impl Session {
         shell
     }
 
-    /// `rlock` with these words, without a terminal.
+    /// Starts `rlock` with these words, without a terminal.
     pub(crate) fn rlock(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let words: Vec<_> = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
         Self::start(lab, std::iter::once(RLOCK.into()).chain(words))
     }
 
-    /// `rlock` with these words that has taken its place in the queue.
+    /// Starts `rlock` with these words, and waits until it is in the queue.
     pub(crate) fn waiter(lab: &Lab, words: &[&str]) -> Self {
         let mut waiter = Self::rlock(lab, [&["exec", "-v", "k", "--"], words].concat());
         waiter.errors().expect("rlock: waits for 'k'\n");
         waiter
     }
 
-    /// The process id of the leader.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.leader)
     }
 
-    /// Sends a signal to the leader.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it was not reaped");
     }
 
-    /// What it writes to standard error; not for one on a terminal.
+    /// Standard error; there is none on a terminal.
     pub(crate) fn errors(&mut self) -> &mut Output {
         self.errors.as_mut().expect("it has no terminal")
     }
 
-    /// Closes its standard input.
     pub(crate) fn close(&mut self) {
         drop(self.leader.stdin.take());
     }
 
-    /// Types on its terminal.
+    /// Types on the terminal.
     pub(crate) fn types(&self, text: &str) {
         let terminal = self.terminal.as_ref().expect("it has a terminal");
         assert_eq!(rustix::io::write(terminal, text.as_bytes()), Ok(text.len()));
     }
 
-    /// Hangs its terminal up.
+    /// Hangs up the terminal.
     pub(crate) fn hang_up(&mut self) {
         self.terminal = None;
-        // A second descriptor of it would keep the line.
+        // A second descriptor of the terminal would keep the line open.
         let (reader, _) = io::pipe().expect("there are descriptors left");
         self.output = Output::new(reader.into());
     }
 
-    /// Waits for the end of the leader and gives its exit code, 128 + n where a signal ended it, as a shell would see it.
+    /// Waits for the end of the leader and returns its exit code as a shell would see it: 128 + n
+    /// if a signal ended it.
     ///
-    /// It is not reaped yet, so that its id stays that of its session.
+    /// The leader is not reaped yet, so its id stays the id of its session.
     #[track_caller]
     pub(crate) fn code(&mut self) -> i32 {
         let pid = self.pid();
@@ -147,7 +146,7 @@ impl Session {
         self.processes().into_iter().filter(|pid| runs(*pid)).collect()
     }
 
-    /// Waits until nothing of the session runs any more.
+    /// Waits until no process of the session runs.
     #[track_caller]
     pub(crate) fn until_gone(&self) {
         let mut left = Vec::new();
@@ -168,14 +167,15 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // One that starts another just now is caught in the next round; there is an end to it if something can't be killed.
+        // A process that starts another one meanwhile is caught in the next round. The number of
+        // rounds is limited in case a process cannot be killed.
         for _ in 0..1_000 {
             let members = self.members();
             if members.is_empty() {
                 break;
             }
             for pid in members {
-                // It may have ended by itself in between.
+                // The process may have ended by itself meanwhile.
                 let _ = kill_process(pid, Signal::KILL);
             }
             std::thread::yield_now();
@@ -185,22 +185,23 @@ impl Drop for Session {
     }
 }
 
-/// What an interactive shell of these tests shows when it has the terminal.
+/// The prompt of the interactive shells in these tests.
 pub(crate) const PROMPT: &str = "prompt> ";
 
-/// Puts a shell script into the folder of the lab, in which all sessions run.
+/// Writes a shell script into the folder of the lab, in which all sessions run.
 pub(crate) fn script(lab: &Lab, name: &str, text: &str) {
     fs::write(lab.folder().join(name), text).expect("a script can be written");
 }
 
-/// What a shell does until a trap ends it. No program after another: dash drops what comes while it forks, and Ctrl-Z stops it for
-/// good there.
+/// A shell that idles until a trap ends it. It starts no second program: dash drops signals that
+/// arrive while it forks, and a Ctrl-Z there stops it for good.
 pub(crate) const IDLE: &str = "sleep 1000 & echo '<ready>'; while :; do wait; done";
 
 /// A shell that waits for a program in the foreground, see [`until_in_foreground`].
 pub(crate) const FOREGROUND: &str = "echo shell $$; sh -c 'echo ready; exec sleep 1000'; true";
 
-/// Waits until [`FOREGROUND`] has got to its program. Not before the shell sleeps: dash drops a SIGINT that comes while it forks.
+/// Waits until [`FOREGROUND`] runs its program and the shell sleeps: dash drops a SIGINT that
+/// arrives while it forks.
 #[track_caller]
 pub(crate) fn until_in_foreground(session: &mut Session) {
     session.output.expect("shell ");
@@ -209,7 +210,7 @@ pub(crate) fn until_in_foreground(session: &mut Session) {
     until_state(shell, "S");
 }
 
-/// Waits until that process is in this state, as `ps` writes it: `T` is stopped.
+/// Waits until the process is in this state, as `ps` writes it: `T` is stopped.
 #[track_caller]
 pub(crate) fn until_state(pid: Pid, state: &str) {
     wait_until(&format!("process {} is in state {state}", pid.as_raw_nonzero()), || {
@@ -217,7 +218,7 @@ pub(crate) fn until_state(pid: Pid, state: &str) {
     });
 }
 
-/// Waits until that process runs no more; whoever inherited it may not have reaped it yet.
+/// Waits until the process does not run any more. Its new parent may not have reaped it yet.
 #[track_caller]
 pub(crate) fn until_dead(pid: Pid) {
     wait_until(&format!("process {} is dead", pid.as_raw_nonzero()), || !runs(pid));
@@ -233,18 +234,19 @@ pub(crate) fn pid(text: &str) -> Pid {
     text.trim().parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("{text:?} is no process id"))
 }
 
-/// State, parent, group, session of a process, if there is one.
+/// The state, parent, group and session of a process, if the process exists.
 fn stat(pid: Pid) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name before may have any characters in it.
+    // The name before these fields may contain any characters.
     let (_, rest) = text.rsplit_once(") ")?;
     Some(rest.split(' ').take(4).map(str::to_owned).collect())
 }
 
-/// A test runner in the background of a script ignores some signals; the programs of these tests must not inherit that.
+/// Restores the default signals. A test runner in the background of a script ignores some signals,
+/// and the programs of these tests must not inherit that.
 fn default_signals() {
     for signal in [Signal::INT, Signal::QUIT, Signal::HUP] {
-        // SAFETY: the default disposition is valid for each of them.
+        // SAFETY: the default disposition is valid for each signal.
         unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
     }
 }
@@ -270,7 +272,7 @@ fn command(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Com
     command
 }
 
-/// A new terminal: the side of the one who types, and the side of the programs.
+/// A new terminal: its master side, and the side of the programs.
 fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;

@@ -1,4 +1,4 @@
-//! Stopping and continuing, where there is no terminal.
+//! Stopping and continuing without a terminal.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -6,8 +6,9 @@ use crate::session::{Session, pid, until_state};
 use crate::support::Lab;
 use crate::support::needs::{self, skip_unless};
 
-/// Does for its job what a shell does, without a terminal: gives it a group of its own and waits for it. Without such a one the kernel
-/// lets no SIGTSTP stop a process, since nobody could continue it.
+/// Acts as a shell with job control without a terminal: gives its job a group of its own and waits
+/// for the job. Without such a parent, the kernel lets no SIGTSTP stop a process, since no process
+/// could continue it.
 const KEEPER: &str = "\
     my $job = fork // die; if (!$job) { setpgrp; exec @ARGV; die } \
     $| = 1; print qq(job $job\\n); waitpid $job, 0; exit($? & 127 ? 128 + ($? & 127) : $? >> 8)";
@@ -19,10 +20,10 @@ fn keep(lab: &Lab, words: &[&str]) -> (Session, Pid) {
     (session, rlock)
 }
 
-/// A command that says its process id and then each USR1, until TERM.
+/// A command that prints its process id and then a line for each USR1, until TERM.
 const COMMAND: &str = "trap 'echo usr1' USR1; trap 'exit 3' TERM; sleep 1000 & echo command $$; while :; do wait; done";
 
-/// TSTP stops command and rlock, CONT continues both, time and again.
+/// TSTP stops the command and rlock, and CONT continues both, again and again.
 #[test]
 fn tstp_stops_both_and_cont_continues_both() {
     skip_unless!(needs::programs(&["perl"]));
@@ -43,7 +44,8 @@ fn tstp_stops_both_and_cont_continues_both() {
     lab.assert_idle();
 }
 
-/// An rlock that nobody could continue is not stopped, the command is all the same, and CONT reaches it.
+/// If no process could continue rlock, TSTP stops the command but not rlock, and CONT reaches the
+/// command.
 #[test]
 fn without_anybody_to_continue_it_rlock_goes_on() {
     let lab = Lab::new();
@@ -59,7 +61,7 @@ fn without_anybody_to_continue_it_rlock_goes_on() {
     assert_eq!(session.code(), 3);
 }
 
-/// Who stops the command alone, by SIGSTOP, stops nothing else, and can continue it alone.
+/// A SIGSTOP to the command alone stops the command only, and a SIGCONT to it continues it.
 #[test]
 fn the_command_can_be_stopped_and_continued_alone() {
     skip_unless!(needs::programs(&["perl"]));
@@ -77,7 +79,7 @@ fn the_command_can_be_stopped_and_continued_alone() {
     assert_eq!(session.code(), 3);
 }
 
-/// One that waits stops too; a grant that comes meanwhile is taken up when it goes on.
+/// A waiting rlock stops too. A grant that comes meanwhile is used when rlock continues.
 #[test]
 fn a_waiter_stops_and_goes_on() {
     skip_unless!(needs::programs(&["perl"]));

@@ -1,4 +1,4 @@
-//! The terminal's own signals, without a shell between it and rlock.
+//! The terminal's own signals, without a shell between the terminal and rlock.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::{Lab, wait_until};
 const CTRL_C: &str = "\x03";
 const CTRL_BACKSLASH: &str = "\x1c";
 
-/// What the terminal already sent to the command's group is not sent twice.
+/// rlock does not pass on a signal that the terminal already sent to the command's group.
 #[test]
 fn ctrl_c_reaches_the_command_once() {
     let lab = Lab::new();
@@ -22,14 +22,15 @@ fn ctrl_c_reaches_the_command_once() {
         session.types(CTRL_C);
         session.output.expect("caught");
     }
-    // Whatever rlock had to pass on of the last one it has passed on before this.
+    // rlock passes signals on in order, so a duplicate of the last signal would have arrived before
+    // this one.
     session.signal(Signal::USR1);
     session.output.expect("over");
     assert_eq!(session.output.all().matches("caught").count(), 5);
     assert_eq!(session.code(), 130);
 }
 
-/// Ctrl-C and Ctrl-\ end a command that does nothing about them: 128+n.
+/// Ctrl-C and Ctrl-\ end a command that does not handle them: 128+n.
 #[test]
 fn ctrl_c_and_ctrl_backslash_end_the_command() {
     for (key, code) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
@@ -43,7 +44,7 @@ fn ctrl_c_and_ctrl_backslash_end_the_command() {
     }
 }
 
-/// The same while it waits.
+/// The same while rlock waits.
 #[test]
 fn ctrl_c_cancels_a_wait() {
     let lab = Lab::new();
@@ -56,8 +57,8 @@ fn ctrl_c_cancels_a_wait() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// A script on a terminal: Ctrl-C ends the script and the command, whatever shell runs it; also
-/// while it waits.
+/// In a script on a terminal, Ctrl-C ends the script and the command, in every shell, also while
+/// rlock waits.
 #[test]
 fn ctrl_c_ends_a_script_and_its_command() {
     skip_unless!(needs::programs(&["bash"]));
@@ -83,7 +84,7 @@ fn ctrl_c_ends_a_script_and_its_command() {
     }
 }
 
-/// A command that handles Ctrl-C and goes on leaves the script going on too.
+/// If the command handles Ctrl-C and goes on, the script goes on too.
 #[test]
 fn a_script_goes_on_when_its_command_handles_ctrl_c() {
     skip_unless!(needs::programs(&["bash"]));
@@ -97,7 +98,8 @@ fn a_script_goes_on_when_its_command_handles_ctrl_c() {
     assert_eq!(session.code(), 0);
 }
 
-/// A signal from a process that shares the group, but is not the command, was sent to rlock alone: `rlock … & kill $!` in a script.
+/// A signal from a process of the group other than the command counts as sent to rlock alone. An
+/// example is `rlock … & kill $!` in a script.
 #[test]
 fn a_script_on_a_terminal_can_signal_its_background_job() {
     let lab = Lab::new();
@@ -114,7 +116,8 @@ fn a_script_on_a_terminal_can_signal_its_background_job() {
     assert_eq!(session.output.so_far().matches("got it").count(), 1);
 }
 
-/// The hang-up of the terminal ends the command, which the kernel tells only the leader of the session.
+/// The hang-up of the terminal ends the command. The kernel reports the hang-up only to the leader
+/// of the session.
 #[test]
 fn a_hang_up_reaches_the_command() {
     let lab = Lab::new();
@@ -127,7 +130,7 @@ fn a_hang_up_reaches_the_command() {
     lab.assert_idle();
 }
 
-/// The same for a command that does nothing about it, below a shell with job control and one without.
+/// The same for a command without a handler, below a shell with job control and below one without.
 #[test]
 fn a_hang_up_ends_the_command() {
     skip_unless!(needs::programs(&["bash"]));
@@ -144,8 +147,8 @@ fn a_hang_up_ends_the_command() {
     }
 }
 
-/// stdin, stdout, stderr are the command's own, untouched: with a terminal they are that terminal,
-/// set as it was.
+/// stdin, stdout and stderr are the command's own and unchanged. With a terminal they are that
+/// terminal, with its settings.
 #[test]
 fn the_terminal_is_the_commands_own_and_set_as_it_was() {
     let lab = Lab::new();

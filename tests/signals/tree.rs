@@ -12,7 +12,7 @@ use crate::support::needs::{self, skip_unless};
 use crate::support::servers::Kind;
 use crate::support::{Lab, wait_until};
 
-/// Starts a process of each kind that has survived a lost lock; each prints its process id.
+/// Starts a process of each kind that has ever survived a lost lock. Each prints its process id.
 const JOB: &str = r#"
     sh -c 'echo pid $$; exec setsid sleep 1000' &
     timeout 1000 sh -c 'echo pid $$; exec sleep 1000' &
@@ -20,10 +20,9 @@ const JOB: &str = r#"
     sh -c 'trap "" TERM HUP; echo pid $$; while :; do sleep 1000; done' &
     perl -e 'use POSIX; setpgrp; if (!fork) { if (!fork) { $| = 1; print "pid $$\n"; sleep 1000 } exit } wait' &
     wait"#;
-/// How many process ids [`JOB`] prints.
+/// The number of process ids that [`JOB`] prints.
 const PROCESSES: usize = 6;
 
-/// Reads the process ids that the job prints.
 fn processes(session: &mut Session, count: usize) -> Vec<Pid> {
     let one = |_| {
         session.output.expect("pid ");
@@ -32,7 +31,7 @@ fn processes(session: &mut Session, count: usize) -> Vec<Pid> {
     (0..count).map(one).collect()
 }
 
-/// An rlock with the job as its command, in a process group that no other process is in.
+/// Starts rlock with the job as its command, in a process group of its own.
 fn run(lab: &Lab, options: &[&str]) -> (Session, Vec<Pid>) {
     script(lab, "job", JOB);
     let mut session = Session::rlock(lab, [&["exec", "k"], options, &["--", "sh", "job"]].concat());
@@ -67,7 +66,7 @@ fn lost_lock_ends_processes_in_other_groups_and_sessions() {
     lab.assert_idle();
 }
 
-/// The same where the command shares rlock's process group.
+/// The same if the command shares rlock's process group.
 #[test]
 fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     skip_unless!(needs::programs(&["perl"]));
@@ -79,8 +78,8 @@ fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     lab.assert_idle();
 }
 
-/// The tree is every descendant except for daemons: those in a session of their own whose parent is
-/// gone.
+/// The tree is every descendant except for daemons: processes in a session of their own whose
+/// parent is gone.
 #[test]
 fn daemon_outlives_a_lost_lock() {
     let lab = Lab::new();
@@ -93,7 +92,8 @@ fn daemon_outlives_a_lost_lock() {
     kill_process(daemon, Signal::KILL).unwrap();
 }
 
-/// What a lost command started may use the whole grace, although the command itself ends at once.
+/// Processes that a lost command started may use the whole grace, although the command itself ends
+/// at once.
 #[test]
 fn rest_of_a_lost_tree_has_its_grace() {
     let lab = Lab::new();
@@ -105,8 +105,8 @@ fn rest_of_a_lost_tree_has_its_grace() {
     assert_eq!(session.code(), 76);
 }
 
-/// If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms: the limit here is
-/// far beyond that, for the machine may be busy.
+/// If rlock is SIGKILLed, alone or with its group, the tree dies within 100 ms. The limit here is
+/// much longer, because the machine may be busy.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along() {
     skip_unless!(needs::programs(&["perl"]));
@@ -125,7 +125,7 @@ fn killed_rlock_takes_its_whole_tree_along() {
     }
 }
 
-/// The same on a terminal, where rlock's group is the command's as well.
+/// The same on a terminal, where the command shares rlock's group.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     skip_unless!(needs::programs(&["perl"]));
@@ -143,8 +143,8 @@ fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     }
 }
 
-/// Nobody else is let in before the tree is gone: a waiter that is granted the lock of a killed
-/// holder finds nothing of the holder's tree.
+/// No other session is granted the lock before the tree is gone: when a waiter is granted the lock
+/// of a killed holder, no process of the holder's tree is left.
 #[test]
 fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
     skip_unless!(needs::programs(&["perl"]));
@@ -167,7 +167,7 @@ fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
     }
 }
 
-/// A holder whose user has changed is not sent the signal of PR_SET_PDEATHSIG.
+/// The kernel sends no PR_SET_PDEATHSIG signal to a command that has changed its user.
 #[test]
 fn killed_rlock_of_root_takes_a_command_of_another_user_along() {
     skip_unless!(needs::root("start a command as another user"));
@@ -193,8 +193,8 @@ fn setsid_runs_in_place_and_the_lock_is_held_until_it_ends() {
     lab.assert_idle();
 }
 
-/// A signal reaches the command once, whether it was sent to rlock or, where there is no terminal,
-/// to rlock's group.
+/// A signal reaches the command once, whether it was sent to rlock or, without a terminal, to
+/// rlock's group.
 #[test]
 fn signal_to_the_group_of_rlock_reaches_the_command_once() {
     let lab = Lab::new();
@@ -224,7 +224,7 @@ fn until_guarded(rlock: Pid) -> Pid {
     found.unwrap()
 }
 
-/// The second line of defence, where the guardian cannot act.
+/// PR_SET_PDEATHSIG is the second line of defence, for a guardian that cannot act.
 #[test]
 fn command_dies_with_rlock_even_without_its_guardian() {
     let lab = Lab::new();
@@ -257,8 +257,8 @@ fn command_survives_its_guardian_and_is_guarded_again() {
     tree.into_iter().for_each(until_dead);
 }
 
-/// A program that the kernel cannot open for now, as on a network file system that hangs: opening a
-/// file waits for the end of a lease on it (fcntl(2), F_SETLEASE).
+/// A program that the kernel cannot open for now, as on a hanging network file system. The call
+/// that opens the file waits for the end of a lease on the file (fcntl(2), F_SETLEASE).
 struct HangingProgram {
     _file: File,
 }
@@ -268,8 +268,8 @@ impl HangingProgram {
         let path = lab.folder().join("slow");
         fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        // SAFETY: it is the disposition of a signal that tells of the lease, and that nothing here
-        // uses.
+        // SAFETY: SIG_IGN is a valid disposition. The signal reports on the lease, and nothing here
+        // uses it.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
         let file = File::options().write(true).open(path).unwrap();
         // SAFETY: the descriptor is open.
@@ -278,8 +278,8 @@ impl HangingProgram {
     }
 }
 
-/// A program that the kernel cannot open costs no lease: the start is given up while the lease is
-/// held.
+/// A program that the kernel cannot open costs no lease: rlock gives up the start while it holds
+/// the lease.
 #[test]
 fn program_that_cannot_be_opened_is_given_up_before_the_lease_ends() {
     skip_unless!(Kind::Redis7.is_present());

@@ -1,4 +1,4 @@
-//! Signals for an rlock that waits.
+//! Signals for a waiting rlock.
 
 use std::hint::spin_loop;
 
@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use crate::session::{Session, until_state};
 use crate::support::Lab;
 
-/// While waiting, a signal cancels the place in the queue and rlock exits 128+n without starting
-/// anything.
+/// While rlock waits, a signal cancels the place in the queue. rlock exits with 128+n and starts
+/// nothing.
 #[test]
 fn a_signal_cancels_the_place_in_the_queue() {
     let lab = Lab::new();
@@ -27,7 +27,7 @@ fn a_signal_cancels_the_place_in_the_queue() {
     lab.assert_idle();
 }
 
-/// WINCH and CONT end nobody who has no handler for them, so they cancel nothing.
+/// By default WINCH and CONT end no process, so they cancel nothing.
 #[test]
 fn winch_and_cont_cancel_nothing() {
     let lab = Lab::new();
@@ -40,8 +40,8 @@ fn winch_and_cont_cancel_nothing() {
     assert_eq!(waiter.code(), 0);
 }
 
-/// A signal and a grant of which nobody can say which came first: the signal cancels, nothing is started, the next in the queue is
-/// granted what was given back.
+/// If the order of a signal and a grant is unknown, the signal cancels: the command is not started,
+/// and the next waiter is granted the lock.
 #[test]
 fn a_signal_together_with_the_grant_cancels_it() {
     let lab = Lab::new();
@@ -49,7 +49,7 @@ fn a_signal_together_with_the_grant_cancels_it() {
         let holder = lab.hold("k");
         let mut waiter = Session::waiter(&lab, &["echo", "started"]);
         let mut next = Session::waiter(&lab, &["echo", "next"]);
-        // While it is stopped both come to it.
+        // Both arrive while the waiter is stopped.
         waiter.signal(Signal::STOP);
         until_state(waiter.pid(), "T");
         drop(holder.end());
@@ -63,7 +63,8 @@ fn a_signal_together_with_the_grant_cancels_it() {
     lab.assert_idle();
 }
 
-/// The same at every possible instant: the command is never started, or it has the signal. No lock is lost and nobody hangs.
+/// The same at every possible instant: the command is never started, or it gets the signal. No lock
+/// is lost and no session hangs.
 #[test]
 fn a_signal_around_the_grant_is_never_lost() {
     const COMMAND: &str = "sleep 1000 & trap 'kill $!; echo term; exit 7' TERM; echo started; while :; do wait; done";
@@ -72,7 +73,7 @@ fn a_signal_around_the_grant_is_never_lost() {
     for round in 0..200 {
         let holder = lab.hold("k");
         let mut waiter = Session::waiter(&lab, &["sh", "-c", COMMAND]);
-        // The holder's rlock is not waited for: it releases while this goes on.
+        // The test does not wait for the holder's rlock, which releases during the loop below.
         let end = std::thread::spawn(move || holder.end());
         (0..round * 3_000).for_each(|_| spin_loop());
         waiter.signal(Signal::TERM);

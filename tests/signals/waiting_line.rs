@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use crate::session::Session;
 use crate::support::Lab;
 
-/// How rlock takes its line away.
+/// The sequence by which rlock erases its line.
 const ERASED: &str = "\r\x1b[K";
 
-/// It says who holds, not before a second has passed, and is gone when the command starts.
+/// The line names the holder. It appears after a second at the earliest, and is gone when the
+/// command starts.
 #[test]
 fn it_comes_says_who_holds_and_goes() {
     let lab = Lab::new();
@@ -43,7 +44,7 @@ fn line_follows_the_holders_while_the_wait_goes_on() {
     assert_eq!(session.code(), 0);
 }
 
-/// The same for a waiter that stands behind another: the one ahead holds next.
+/// The same for a waiter behind another waiter: the waiter ahead becomes the next holder.
 #[test]
 fn line_names_the_waiter_ahead_once_that_one_holds() {
     for is_killed in [false, true] {
@@ -66,7 +67,7 @@ fn line_names_the_waiter_ahead_once_that_one_holds() {
     }
 }
 
-/// It goes, too, when the wait is given up.
+/// The line is erased when the wait is given up.
 #[test]
 fn it_goes_when_the_wait_is_cancelled() {
     let lab = Lab::new();
@@ -78,7 +79,7 @@ fn it_goes_when_the_wait_is_cancelled() {
     assert!(session.output.all().ends_with(ERASED));
 }
 
-/// Not with `-q`, which leaves out the line that says busy, too.
+/// `-q` suppresses the line, and also the message that says busy.
 #[test]
 fn quiet_shows_nothing() {
     let lab = Lab::new();
@@ -88,7 +89,7 @@ fn quiet_shows_nothing() {
     assert_eq!(session.output.all(), "");
 }
 
-/// Not where standard error is no terminal: there is one line, at the end.
+/// If standard error is not a terminal, rlock prints a single line, at the end.
 #[test]
 fn what_is_no_terminal_gets_no_line() {
     let lab = Lab::new();

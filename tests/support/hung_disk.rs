@@ -1,4 +1,4 @@
-//! A mount that does not answer, as one of a file server that is gone.
+//! A mount that does not answer, as if its file server were gone.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -9,16 +9,16 @@ use std::process::Command;
 
 use super::needs::left_out;
 
-/// A file system in user space that nobody serves: whoever looks for a file there waits. Unmounted
+/// A FUSE file system without a server: a process that looks up a file there waits. It is unmounted
 /// when dropped.
 pub(crate) struct HungDisk {
     place: PathBuf,
-    /// The kernel ends the file system when this is closed.
+    /// The kernel ends the file system when this descriptor is closed.
     _fuse: File,
 }
 
 impl HungDisk {
-    /// Mounts it in a folder inside `folder`, if this machine lets the tests mount.
+    /// Mounts the file system in a folder inside `folder`, if this machine lets the tests mount.
     pub(crate) fn mount(folder: &Path) -> Option<Self> {
         let place = folder.join("hung");
         fs::create_dir(&place).expect("a folder can be made");
@@ -29,13 +29,13 @@ impl HungDisk {
         let text = |bytes: &[u8]| CString::new(bytes).expect("it has no NUL");
         let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
         let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
-        // SAFETY: all of these are texts that end in NUL and live as long as the call.
+        // SAFETY: all arguments are texts that end in NUL and live as long as the call.
         let mounted =
             unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
         (mounted || left_out("no fuse file system can be mounted")).then_some(Self { place, _fuse: fuse })
     }
 
-    /// The path of a file there.
+    /// The path of a file in the mount.
     pub(crate) fn file(&self, name: &str) -> String {
         self.place.join(name).display().to_string()
     }

@@ -1,8 +1,8 @@
-//! What the tests of the real program share: a store of their own, running `rlock`s that end with
-//! the test, and waiting for conditions.
+//! The tools of the tests of the real program: a store per test, running `rlock`s that end with the
+//! test, and waiting for conditions.
 //!
-//! Nothing here sleeps for a time: [`wait_until`] asks again until a condition holds, and fails
-//! loudly at a deadline far beyond what any machine needs.
+//! Nothing here sleeps for a fixed time: [`wait_until`] polls a condition, and fails at a deadline
+//! far beyond what any machine needs.
 
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
@@ -30,21 +30,21 @@ use tempfile::TempDir;
 
 use self::servers::{Kind, Server};
 
-/// The program under test.
 pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
 
-/// Whatever takes longer than this never comes: no test asserts that something is quick.
+/// The limit of every wait. No test asserts that something is quick, so anything that takes longer
+/// has failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a holder says once its command runs, and so its claims are held.
+/// A holder's command prints this when it runs, and so when its claims are held.
 const HELD: &str = "held";
 
-/// Waits for a condition; `what` completes the sentence "it never came about that …".
+/// Waits for a condition. `what` completes the sentence "it never came about that …".
 pub(crate) fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     wait_within(DEADLINE, what, condition);
 }
 
-/// The same for what may take longer than anything that a test waits for otherwise.
+/// The same with a limit, for a condition that may take longer than [`DEADLINE`].
 pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
@@ -53,26 +53,26 @@ pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut
     }
 }
 
-/// A store of its own, and a folder that goes with it.
+/// A store for one test, and a folder that is deleted with it.
 pub(crate) struct Lab {
-    /// What leads rlock to the store.
+    /// The variables that select the store.
     environment: BTreeMap<&'static str, String>,
     folder: TempDir,
-    /// Where the store is, if it is an embedded one.
+    /// The directory of the store, if it is embedded.
     directory: PathBuf,
-    /// Where the store is on a server that others use too: one that must not end before this.
+    /// The shared server that the store is on. The server must not end before the lab.
     _server: Option<Arc<Server>>,
 }
 
 impl Lab {
-    /// A new embedded store, empty and not yet made.
+    /// A new embedded store. rlock creates its files at the first use.
     pub(crate) fn new() -> Self {
         let lab = Self::at("");
         let url = format!("file://{}", lab.directory.display());
         Self { environment: BTreeMap::from([("RLOCK_STORE", url)]), ..lab }
     }
 
-    /// A namespace of its own on a server, by this URL.
+    /// A new namespace on the server at this URL.
     pub(crate) fn at(url: impl Into<String>) -> Self {
         static NAMESPACES: AtomicU32 = AtomicU32::new(1);
         let namespace = format!("lab-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
@@ -82,7 +82,7 @@ impl Lab {
         Self { environment, folder, directory, _server: None }
     }
 
-    /// A namespace of its own on the server of this kind that the tests share.
+    /// A new namespace on the shared server of this kind.
     pub(crate) fn on(kind: Kind) -> Self {
         let server = Server::shared(kind);
         Self { _server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
@@ -95,12 +95,12 @@ impl Lab {
         self
     }
 
-    /// A folder for the test's own files, which goes with the lab.
+    /// A folder for the test's own files, deleted with the lab.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The directory of the store, where it is an embedded one.
+    /// The directory of the store, if it is embedded.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -110,13 +110,13 @@ impl Lab {
         self.environment["RLOCK_STORE"].clone()
     }
 
-    /// The namespace, where the store is on a server.
+    /// The namespace, if the store is on a server.
     pub(crate) fn namespace(&self) -> &str {
         &self.environment["RLOCK_NAMESPACE"]
     }
 
-    /// The program with these words, on this store, knowing nothing of any rlock around the test;
-    /// without input.
+    /// The program with these words, on this store, without input and without the variables of an
+    /// rlock around the test.
     pub(crate) fn rlock(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(RLOCK);
         self.settle(&mut command);
@@ -124,8 +124,7 @@ impl Lab {
         command
     }
 
-    /// Gives any program the environment that [`Lab::rlock`] has, for one that starts `rlock`
-    /// itself.
+    /// Gives a program the environment of [`Lab::rlock`], if the program starts `rlock` itself.
     pub(crate) fn settle(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
             command.env_remove(name);
@@ -133,12 +132,12 @@ impl Lab {
         command.envs(&self.environment).stdin(Stdio::null());
     }
 
-    /// Runs the program with these words to its end.
+    /// Runs the program with these words and waits for its end.
     pub(crate) fn run(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ran {
         Ran::of(&mut self.rlock(words))
     }
 
-    /// Holds a resource for writing until the holder is told to end, or dropped.
+    /// Holds a resource for writing until the holder is told to end or dropped.
     pub(crate) fn hold(&self, resource: &str) -> Running {
         self.hold_by(["exec", "--write", resource])
     }
@@ -150,33 +149,33 @@ impl Lab {
         holder
     }
 
-    /// The same for one that will have to wait: it is not waited for that it holds, see
+    /// The same for a holder that has to wait. The call does not wait for the grant, see
     /// [`Running::expect_held`].
     pub(crate) fn wait_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
         Running::waiter(&mut self.rlock(words))
     }
 
-    /// What `rlock inspect --json` says with these KEYs.
+    /// The output of `rlock inspect --json` with these KEYs.
     pub(crate) fn inspect(&self, keys: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Value {
         let ran = Ran::of(self.rlock(["inspect", "--json"]).args(keys));
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "inspect fails");
         serde_json::from_str(&ran.stdout).expect("inspect --json prints JSON")
     }
 
-    /// How many hold and how many wait for a resource.
+    /// The numbers of holders and waiters of a resource.
     pub(crate) fn counts(&self, resource: &str) -> (usize, usize) {
         let found = &self.inspect([resource])["resources"][0];
         let count = |list: &str| found[list].as_array().expect("a list of holders and one of waiters").len();
         (count("holders"), count("waiters"))
     }
 
-    /// Waits until so many wait for a resource.
+    /// Waits until a resource has this number of waiters.
     pub(crate) fn until_waiting(&self, resource: &str, waiters: usize) {
         wait_until(&format!("{waiters} wait for '{resource}'"), || self.counts(resource).1 == waiters);
     }
 
-    /// The names of the files in the folder of the store's state, sorted; without a session they
-    /// are `lock` and `table`.
+    /// The sorted names of the files in the folder of the store's state. Without a session they are
+    /// `lock` and `table`.
     pub(crate) fn files(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.directory.join("state")) else { return Vec::new() };
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -187,7 +186,7 @@ impl Lab {
         names
     }
 
-    /// Fails if rlock says a word of its own in a normal run, be it after a wait.
+    /// Fails if rlock prints a message of its own in a normal run, with or without a wait.
     pub(crate) fn assert_quiet(&self) {
         self.run(["exec", "k", "--", "true"]).silently(0);
         self.run(["exec", "k", "--read", "{k}j", "--slot", "{k}s=2", "--", "echo", "out"]).printed("out\n");
@@ -199,67 +198,66 @@ impl Lab {
         self.assert_idle();
     }
 
-    /// Fails unless nobody holds, nobody waits, and no session's file was left behind.
+    /// Fails unless there are no holders, no waiters and no leftover session files.
     pub(crate) fn assert_idle(&self) {
         let files = self.files();
         assert!(files.is_empty() || files == ["lock", "table"], "files were left behind: {files:?}");
-        // To look into an embedded store that nobody has used would make it.
+        // Inspecting an unused embedded store would create it.
         if !files.is_empty() || !self.url().starts_with("file:") {
             assert_eq!(self.inspect([""; 0])["resources"], serde_json::json!([]), "something is still held");
         }
     }
 }
 
-/// How a program ended and what it said.
+/// The result of a program: its exit status and its output.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// As the kernel tells it.
     pub(crate) status: ExitStatus,
-    /// All of standard output.
     pub(crate) stdout: String,
-    /// All of standard error.
     pub(crate) stderr: String,
 }
 
 impl Ran {
-    /// Runs a program to its end.
+    /// Runs a program and waits for its end.
     pub(crate) fn of(command: &mut Command) -> Self {
         Running::start(command).end()
     }
 
-    /// The exit code; none where a signal ended it.
+    /// The exit code; `None` if a signal ended the program.
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// Fails unless it exited with 0, printed just this, and wrote nothing to standard error.
+    /// Fails unless the program exited with 0, printed exactly this, and wrote nothing to standard
+    /// error.
     #[track_caller]
     pub(crate) fn printed(&self, stdout: &str) {
         assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(0), stdout, ""), "{self:?}");
     }
 
-    /// Fails unless it exited with `code` and neither printed nor said anything.
+    /// Fails unless the program exited with `code` and wrote nothing to either output.
     #[track_caller]
     pub(crate) fn silently(&self, code: i32) {
         assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), "", ""), "{self:?}");
     }
 
-    /// Fails unless it exited with `code` and said one line of the shape that all have; gives what
-    /// follows the `rlock: `.
+    /// Fails unless the program exited with `code` and printed one line in the form of all errors.
+    /// Returns the text after `rlock: `.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!((self.code(), self.stdout.as_str()), (Some(code), ""), "{self:?}");
         one_line(&self.stderr)
     }
 
-    /// Fails unless it exited with `code` and said exactly this after `rlock: `.
+    /// Fails unless the program exited with `code` and printed exactly this text after `rlock: `.
     #[track_caller]
     pub(crate) fn said(&self, code: i32, text: &str) {
         assert_eq!(self.failed(code), text, "{self:?}");
     }
 }
 
-/// What follows the `rlock: ` of an error; fails unless it is one line as errors are written.
+/// The text after the `rlock: ` of an error. Fails unless the error is one line in the form of all
+/// errors.
 #[track_caller]
 fn one_line(stderr: &str) -> &str {
     let text = stderr.strip_prefix("rlock: ").unwrap_or_else(|| panic!("it lacks the program's name: {stderr:?}"));
@@ -268,7 +266,7 @@ fn one_line(stderr: &str) -> &str {
         !text.contains(|c: char| c.is_control() || "\u{200b}\u{200d}\u{202e}\u{2066}".contains(c)),
         "it is not one plain line: {stderr:?}"
     );
-    // A name such as KEY or RLOCK_STORE may stand first.
+    // The sentence may start with a name such as KEY or RLOCK_STORE.
     let sentence = text.starts_with(char::is_uppercase) && text.chars().nth(1).is_some_and(char::is_lowercase);
     assert!(!sentence, "it starts in upper case: {stderr:?}");
     assert!(!text.ends_with('.'), "it ends with a full stop: {stderr:?}");
@@ -278,18 +276,18 @@ fn one_line(stderr: &str) -> &str {
     text
 }
 
-/// A program that runs; killed and reaped when this is dropped, in a test that fails as well.
+/// A running program. Dropping it kills and reaps the program, also if the test fails.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<thread::JoinHandle<String>>,
-    /// What was read of standard output.
+    /// The bytes read from standard output.
     printed: Vec<u8>,
 }
 
 impl Running {
-    /// Starts a program; its output is kept.
+    /// Starts a program and captures its output.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -306,41 +304,39 @@ impl Running {
         Self { child, stdin, stdout, stderr: Some(stderr), printed: Vec::new() }
     }
 
-    /// Starts a program whose words end before the `--`, with the command of a holder; it is not
-    /// waited for that it holds.
+    /// Starts a program with the command of a holder; its words end before the `--`. The call does
+    /// not wait for the grant.
     pub(crate) fn waiter(rlock: &mut Command) -> Self {
         rlock.args(["--", "sh", "-c", &format!("echo {HELD}; exec cat >/dev/null")]);
         Self::start(rlock.stdin(Stdio::piped()))
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the program has not ended yet.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().expect("it is a child").is_none()
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it has not been reaped");
     }
 
-    /// Writes to its standard input, which stays open.
+    /// Writes to the program's standard input, which stays open.
     pub(crate) fn write(&mut self, text: &str) {
         let input = self.stdin.as_mut().expect("it was started with a pipe and not told to end");
         input.write_all(text.as_bytes()).expect("it reads its input");
     }
 
-    /// Closes its standard input, at which a holder ends.
+    /// Closes the program's standard input, which ends a holder.
     pub(crate) fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for the next line of its standard output.
+    /// Waits for the next line of the program's standard output.
     pub(crate) fn line(&mut self) -> String {
         let from = self.printed.len();
         while self.printed[from..].last() != Some(&b'\n') {
@@ -353,14 +349,14 @@ impl Running {
         String::from_utf8_lossy(&self.printed[from..]).trim_end().to_owned()
     }
 
-    /// Waits until a holder holds.
+    /// Waits until a holder holds its claims.
     pub(crate) fn expect_held(&mut self) {
         let line = self.line();
         assert_eq!(line, HELD);
         self.printed.clear();
     }
 
-    /// Closes its standard input and waits for its end.
+    /// Closes the program's standard input and waits for its end.
     pub(crate) fn end(mut self) -> Ran {
         self.close();
         let mut buffer = [0; 4096];
@@ -376,7 +372,7 @@ impl Running {
         Ran { status, stdout: String::from_utf8_lossy(&self.printed).into_owned(), stderr }
     }
 
-    /// Kills it as `kill -9` does and waits for its end.
+    /// Kills the program with SIGKILL and waits for its end.
     pub(crate) fn kill(self) -> Ran {
         self.signal(rustix::process::Signal::KILL);
         let ran = self.end();
@@ -384,7 +380,7 @@ impl Running {
         ran
     }
 
-    /// Reads from its standard output, 0 bytes at the end.
+    /// Reads from the program's standard output; returns 0 at its end.
     fn read(&mut self, buffer: &mut [u8]) -> usize {
         let output = self.stdout.as_mut().expect("it has a pipe");
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
@@ -396,7 +392,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The command dies with its rlock. Both fail only where the child was reaped already.
+        // The command dies with its rlock. Both calls fail only if the child was reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,7 @@
 //! Decides whether this machine has what a test needs beyond Rust and a C compiler.
 //!
-//! If something is missing, the test prints one line that says why it does not run, and passes.
-//! With RLOCK_TESTS_REQUIRE=all, which tests/run sets, the test fails instead.
+//! If something is missing, the test prints one line that gives the reason, does not run, and
+//! passes. With RLOCK_TESTS_REQUIRE=all, which tests/run sets, the test fails instead.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each crate that includes this module uses a part of it")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 
 /// Ends a test that this machine cannot run. The condition is a function of this module, or another
-/// one that calls [`left_out`].
+/// function that calls [`left_out`].
 macro_rules! skip_unless {
     ($condition:expr) => {
         if !$condition {
@@ -21,12 +21,13 @@ macro_rules! skip_unless {
 }
 pub(crate) use skip_unless;
 
-/// Whether the tests run as root, which `purpose` takes.
+/// Whether the tests run as root, which a test needs for `purpose`.
 pub(crate) fn root(purpose: &str) -> bool {
     geteuid().is_root() || left_out(&format!("only root can {purpose}"))
 }
 
-/// The unshare(1) that makes new namespaces of these kinds, such as `--pid`, if it may.
+/// An unshare(1) command that makes new namespaces of these kinds, such as `--pid`, if this machine
+/// allows it.
 pub(crate) fn namespaces(kinds: &[&str]) -> Option<Command> {
     let unshare = || {
         let mut unshare = Command::new("unshare");
@@ -38,12 +39,13 @@ pub(crate) fn namespaces(kinds: &[&str]) -> Option<Command> {
     (permitted || left_out(&format!("unshare(1) may not make namespaces here: {}", kinds.join(" ")))).then(unshare)
 }
 
-/// The same for a mount namespace in which the program is root, whoever runs the tests.
+/// The same for a mount namespace in which the program is root, even if the tests run as another
+/// user.
 pub(crate) fn mount_namespace_as_root() -> Option<Command> {
     if geteuid().is_root() { namespaces(&["--mount"]) } else { namespaces(&["--mount", "--user", "--map-root-user"]) }
 }
 
-/// Whether these programs are in the PATH.
+/// Whether these programs are in PATH.
 pub(crate) fn programs(names: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_missing = |name: &&str| !std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -51,7 +53,7 @@ pub(crate) fn programs(names: &[&str]) -> bool {
     missing.is_empty() || left_out(&format!("not installed: {}", missing.join(", ")))
 }
 
-/// Says why a test does not run, and returns false.
+/// Prints why a test does not run, and returns false.
 ///
 /// # Panics
 /// If RLOCK_TESTS_REQUIRE is `all`.
@@ -61,14 +63,15 @@ pub(crate) fn left_out(reason: &str) -> bool {
     say(reason)
 }
 
-/// Says why a test does not run, and returns false: for what no machine of this kind has.
+/// Prints why a test does not run, and returns false. It is for needs that no machine of this kind
+/// can meet.
 pub(crate) fn excused(reason: &str) -> bool {
     say(reason)
 }
 
 fn say(reason: &str) -> bool {
     let thread = std::thread::current();
-    // The harness hides what eprintln! writes in a test that passes.
+    // The test harness hides the output of eprintln! in a test that passes.
     let _ = writeln!(std::io::stderr(), "not run: {}: {reason}", thread.name().unwrap_or("a test"));
     false
 }

@@ -1,4 +1,4 @@
-//! Chance that a seed repeats.
+//! Pseudo-random numbers, repeatable by their seed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,21 +7,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Seeded by RLOCK_SEED or the time; the seed is shown when the test fails.
+    /// A generator with the seed from RLOCK_SEED or the time. The seed is printed when the test
+    /// fails.
     pub(crate) fn new() -> Self {
         let seed = Self::seed();
         eprintln!("RLOCK_SEED={seed}");
         Self::seeded(seed)
     }
 
-    /// What RLOCK_SEED says, else the time.
+    /// The seed in RLOCK_SEED, else the time.
     pub(crate) fn seed() -> u64 {
         let given = std::env::var("RLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
         given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64))
     }
 
     pub(crate) fn seeded(seed: u64) -> Self {
-        // Zero would stay zero for ever, and small seeds would begin alike.
+        // A zero would stay zero for ever, and small seeds would start alike.
         let mut random = Self((seed ^ 0x9E37_79B9_7F4A_7C15).max(1));
         for _ in 0..8 {
             random.next();
@@ -29,17 +30,17 @@ impl Random {
         random
     }
 
-    /// Another source of chance, for another thread.
+    /// Another generator, for another thread.
     pub(crate) fn branch(&mut self) -> Self {
         Self::seeded(self.next())
     }
 
-    /// Below `limit`, from 0 on.
+    /// A number from 0 up to, but not including, `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,13 +1,13 @@
-//! Redis and Valkey servers of a test's own: started in a temporary folder, gone with the test,
-//! also where it is killed.
+//! Redis and Valkey servers of a test. Each starts in a temporary folder, and ends with the test,
+//! even if the test is killed.
 //!
-//! The programs are those that tests/run names in the environment; a test that starts one asks
-//! [`Kind::is_present`] first. No server listens on a known
-//! port: a unix socket it has always, TCP and TLS where the test asks for them, on ports that were
-//! free. Nothing is written to the disk unless the test asks for it.
+//! tests/run names the server programs in the environment; a test that starts a server asks
+//! [`Kind::is_present`] first. No server listens on a well-known port. It always has a unix socket,
+//! and on request TCP and TLS on free ports. A server writes nothing to the disk unless the test
+//! asks for it.
 //!
-//! [`cluster`] and [`sentinels`] put several together, [`proxy`] stands between one and its clients
-//! and loses what it is told to.
+//! [`cluster`] and [`sentinels`] combine several servers. [`proxy`] stands between a server and its
+//! clients, and loses messages on demand.
 
 pub(crate) mod certificates;
 pub(crate) mod cluster;
@@ -31,12 +31,12 @@ use tempfile::TempDir;
 use self::certificates::Certificates;
 use super::{DEADLINE, needs, wait_until};
 
-/// A server that rlock is tested with.
+/// A kind of server that rlock is tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Redis 6.2, the oldest that rlock takes.
+    /// Redis 6.2, the oldest version that rlock supports.
     Redis6,
-    /// What Debian has: Redis 7.0 or newer. It alone was built with TLS.
+    /// Debian's version: Redis 7.0 or newer. It is the only kind that is built with TLS.
     Redis7,
     /// Redis 8.
     Redis8,
@@ -45,20 +45,19 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Redis6, Self::Redis7, Self::Redis8, Self::Valkey9];
 
-    /// Whether this machine has it; if not, a line says why the test does not run.
+    /// Whether this machine has the server. If not, a line says why the test does not run.
     pub(crate) fn is_present(self) -> bool {
         !Self::present_among(&[self]).is_empty()
     }
 
-    /// Those that this machine has; a line names the others.
+    /// The kinds that this machine has. A line names the others.
     pub(crate) fn present() -> Vec<Self> {
         Self::present_among(&Self::ALL)
     }
 
-    /// Runs a test on it if this machine has it.
+    /// Runs a test on the server if this machine has it.
     pub(crate) fn run(self, test: impl FnOnce(Self)) {
         if self.is_present() {
             test(self);
@@ -78,7 +77,7 @@ impl Kind {
         if present.is_empty() || needs::programs(&["setpriv"]) { present } else { Vec::new() }
     }
 
-    /// The variable that names the program.
+    /// The environment variable that names the program.
     fn variable(self) -> &'static str {
         match self {
             Self::Redis6 => "RLOCK_REDIS_6",
@@ -88,18 +87,17 @@ impl Kind {
         }
     }
 
-    /// Whether tests/run knows no such server for this processor.
+    /// Whether tests/run has no such server for this processor.
     fn is_impossible(self) -> bool {
         std::env::var_os(self.variable()).is_some_and(|program| program == "none")
     }
 
-    /// The path of the program.
     fn program(self) -> Option<OsString> {
         std::env::var_os(self.variable()).filter(|program| program != "none")
     }
 }
 
-/// How a server is to be started.
+/// The configuration with which a server starts.
 #[derive(Clone)]
 pub(crate) struct Setup {
     kind: Kind,
@@ -110,14 +108,14 @@ pub(crate) struct Setup {
     role: Role,
 }
 
-/// What a server does.
+/// The role of a server.
 #[derive(Clone)]
 enum Role {
-    /// It keeps data.
+    /// It stores data.
     Plain,
-    /// It keeps a part of the data of a Cluster.
+    /// It stores a part of the data of a Cluster.
     Node,
-    /// It watches others, as this configuration file says.
+    /// It monitors other servers, as this configuration file says.
     Sentinel(String),
 }
 
@@ -128,27 +126,27 @@ impl Setup {
         Self { kind, options, environment, tcp: false, tls: false, role: Role::Plain }
     }
 
-    /// More words for its command line, such as `["--maxmemory", "1mb"]`; they win over those that
-    /// every server gets.
+    /// Adds words to the command line, such as `["--maxmemory", "1mb"]`. They override the options
+    /// that every server gets.
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|&option| option.to_owned()));
         self
     }
 
-    /// A variable of its environment.
+    /// Sets a variable in the server's environment.
     pub(crate) fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Listens on a TCP port of 127.0.0.1 and of ::1 too.
+    /// Listens also on a TCP port of 127.0.0.1 and ::1.
     pub(crate) fn tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Listens for TLS too, with the certificate of this name; asks clients for theirs if `clients`
-    /// is set.
+    /// Listens also for TLS with the certificate of this name. With `clients`, the server demands
+    /// certificates from its clients.
     pub(crate) fn tls(mut self, certificates: &Certificates, name: &str, clients: bool) -> Self {
         self.tls = true;
         let path = |path: PathBuf| path.to_str().expect("folders for tests have plain names").to_owned();
@@ -163,18 +161,18 @@ impl Setup {
         self
     }
 
-    /// The same, if this machine has the server.
+    /// Starts the server if this machine has it.
     pub(crate) fn start_if_present(self) -> Option<Server> {
         self.kind.is_present().then(|| self.start())
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it answers.
     ///
     /// # Panics
-    /// Where it does not come up, with what it says about that.
+    /// If the server does not come up; the message has the server's output.
     pub(crate) fn start(self) -> Server {
         let folder = tempfile::Builder::new().prefix("rlock-server-").tempdir().expect("a folder can be made");
-        // A port that was free a moment ago can be taken by now.
+        // Another process may have taken the free port meanwhile.
         for _ in 0..20 {
             let ports = Ports {
                 tcp: self.tcp.then(if matches!(self.role, Role::Node) { ports::free_with_bus } else { ports::free }),
@@ -190,14 +188,14 @@ impl Setup {
     }
 }
 
-/// Where a server listens, beside its unix socket.
+/// The ports on which a server listens, beside its unix socket.
 #[derive(Clone, Copy)]
 struct Ports {
     tcp: Option<u16>,
     tls: Option<u16>,
 }
 
-/// A server that runs; killed when this is dropped.
+/// A running server, killed when dropped.
 pub(crate) struct Server {
     setup: Setup,
     ports: Ports,
@@ -206,7 +204,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one on a unix socket.
+    /// Starts a server on a unix socket.
     pub(crate) fn start(kind: Kind) -> Self {
         Setup::new(kind).start()
     }
@@ -216,16 +214,17 @@ impl Server {
         Setup::new(kind).options(options).start()
     }
 
-    /// Starts one on a unix socket and on a TCP port.
+    /// Starts a server on a unix socket and on a TCP port.
     pub(crate) fn on_tcp(kind: Kind) -> Self {
         Setup::new(kind).tcp().start()
     }
 
-    /// The server of this kind that tests of one program share while any of them uses it; each
-    /// needs a namespace of its own.
+    /// The server of this kind that the tests of one program share while any of them uses it. Each
+    /// test needs a namespace of its own.
     pub(crate) fn shared(kind: Kind) -> Arc<Self> {
         static SHARED: [Mutex<Weak<Server>>; 4] = [const { Mutex::new(Weak::new()) }; 4];
-        // A test that failed while it started one has said so, and the next may try.
+        // If a test failed while it started the server, that test has reported it, and the next
+        // test may try again.
         let mut shared = SHARED[kind as usize].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         shared.upgrade().unwrap_or_else(|| {
             let server = Arc::new(Self::start(kind));
@@ -234,32 +233,29 @@ impl Server {
         })
     }
 
-    /// Which one it is.
     pub(crate) fn kind(&self) -> Kind {
         self.setup.kind
     }
 
-    /// A folder for files that go with the server.
+    /// A folder for files that belong to the server.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         socket(self.folder.path())
     }
 
-    /// The TCP port.
     pub(crate) fn port(&self) -> u16 {
         self.ports.tcp.expect("it was started with a TCP port")
     }
 
-    /// The port for TLS.
     pub(crate) fn tls_port(&self) -> u16 {
         self.ports.tls.expect("it was started with TLS")
     }
 
-    /// The URL of a store on it: by TCP if it listens there, else by its unix socket.
+    /// The URL of a store on the server: by TCP if the server listens there, else by its unix
+    /// socket.
     pub(crate) fn url(&self) -> String {
         match self.ports.tcp {
             Some(port) => format!("redis://127.0.0.1:{port}"),
@@ -267,7 +263,7 @@ impl Server {
         }
     }
 
-    /// The URL of a store on it by its unix socket.
+    /// The URL of a store on the server by its unix socket.
     pub(crate) fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
@@ -275,73 +271,72 @@ impl Server {
     /// A connection for the test itself.
     ///
     /// # Panics
-    /// Where it does not answer.
+    /// If the server does not answer.
     pub(crate) fn client(&self) -> redis::Connection {
         connect(self.folder.path()).unwrap_or_else(|error| panic!("{:?}: {error}", self.kind()))
     }
 
-    /// Sends one command, such as `["CONFIG", "SET", "maxmemory", "1"]`, on a connection of its
-    /// own.
+    /// Sends one command, such as `["CONFIG", "SET", "maxmemory", "1"]`, on a new connection.
     ///
     /// # Panics
-    /// Where the server refuses it, or answers something else than a `T`.
+    /// If the server refuses the command, or the reply is not a `T`.
     #[track_caller]
     pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         ask(&mut self.client(), words)
     }
 
-    /// Whether the answer to a command, such as `["INFO", "replication"]`, has this text in it; one
-    /// that can't answer now has not.
+    /// Whether the reply to a command, such as `["INFO", "replication"]`, contains this text. The
+    /// result is false if the server cannot reply now.
     pub(crate) fn says(&self, words: &[&str], text: &str) -> bool {
         let answer = connect(self.folder.path())
             .and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut connection));
         answer.is_ok_and(|answer| answer.contains(text))
     }
 
-    /// Waits until it has what its master has.
+    /// Waits until the server has all data of its master.
     pub(crate) fn until_replicated(&self) {
         wait_until("the replica has what its master has", || {
             self.says(&["INFO", "replication"], "master_link_status:up")
         });
     }
 
-    /// Waits until it is a master.
+    /// Waits until the server is a master.
     pub(crate) fn until_master(&self) {
         wait_until("the replica is a master", || self.says(&["INFO", "replication"], "role:master"));
     }
 
-    /// Waits until it is a replica.
+    /// Waits until the server is a replica.
     pub(crate) fn until_replica(&self) {
         wait_until("the master is a replica", || self.says(&["INFO", "replication"], "role:slave"));
     }
 
-    /// What it wrote to its log.
+    /// The content of the server's log.
     pub(crate) fn log(&self) -> String {
         log(self.folder.path())
     }
 
-    /// Stops it as SIGSTOP does: connections stay, nothing is answered.
+    /// Stops the server by SIGSTOP: connections stay open, and the server answers nothing.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on after [`Server::stop`].
+    /// Continues the server after [`Server::stop`].
     pub(crate) fn cont(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it as `kill -9` does. What it did not write to the disk is lost.
+    /// Kills the server with SIGKILL. Data that is not on the disk is lost.
     pub(crate) fn kill(&mut self) {
-        // Fails only where it was killed before.
+        // This fails only if the server was killed before.
         let _ = self.child.kill();
         self.child.wait().expect("it is a child");
     }
 
-    /// Starts it again in the same folder and on the same ports, and waits until it answers; kills
-    /// it before if it runs.
+    /// Restarts the server in the same folder and on the same ports, and waits until it answers. A
+    /// running server is killed first.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        // The old one leaves its socket, and a port can be in the way for a moment.
+        // The old process leaves its socket behind, and its port may be unavailable for a moment.
         let _ = fs::remove_file(self.socket());
         wait_until("the server starts again", || match run(&self.setup, self.ports, self.folder.path()) {
             Ok(child) => {
@@ -367,18 +362,17 @@ impl Drop for Server {
 /// Sends one command.
 ///
 /// # Panics
-/// Where the server refuses it, or answers something else than a `T`.
+/// If the server refuses the command, or the reply is not a `T`.
 #[track_caller]
 pub(crate) fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: &[&str]) -> T {
     let answer = redis::cmd(words[0]).arg(&words[1..]).query(connection);
     answer.unwrap_or_else(|error| panic!("{}: {error}", words.join(" ")))
 }
 
-/// Runs a server until it answers, or gives what it wrote to its log before it ended.
+/// Runs a server until it answers. If it ends before, returns its log.
 fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
     let _ = fs::remove_file(folder.join(LOG));
-    // Whatever happens to the test, the server ends: the kernel kills it with the thread that
-    // started it.
+    // The server ends in any case: the kernel kills it with the thread that started it.
     let mut command = Command::new("setpriv");
     let program = setup.kind.program().expect("the test asked whether the server is present");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
@@ -387,7 +381,7 @@ fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
         Role::Node => [&COPIES[..], &["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"]].concat(),
         Role::Sentinel(text) => {
             let file = folder.join("sentinel.conf");
-            // One that is started again has written there what it knows.
+            // A restarted Sentinel has written its state to this file.
             if !file.exists() {
                 fs::write(&file, text).expect("a file can be made in a fresh folder");
             }
@@ -405,7 +399,7 @@ fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
         command.args(["--tls-port", &port.to_string()]);
     }
     command.args(&setup.options).envs(setup.environment.iter().map(|(name, value)| (name, value)));
-    // Options that it does not understand are told before the log is open.
+    // The server reports unknown options before it opens its log.
     let output = File::create(folder.join(OUTPUT)).expect("the folder can be written");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     let mut child = keeper::spawn(command);
@@ -417,14 +411,14 @@ fn run(setup: &Setup, ports: Ports, folder: &Path) -> Result<Child, String> {
     if ended { Err(log(folder)) } else { Ok(child) }
 }
 
-/// Nothing on the disk; and a replica gets its copy at once, not after a wait for others that may
-/// come.
+/// Nothing is written to the disk. A replica gets its copy at once, without a wait for further
+/// replicas.
 const COPIES: [&str; 6] = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
 
-/// The file of the log, in the server's folder.
+/// The name of the log in the server's folder.
 const LOG: &str = "log";
 
-/// What it says on standard error.
+/// The file for the server's standard error.
 const OUTPUT: &str = "output";
 
 fn log(folder: &Path) -> String {
@@ -441,7 +435,8 @@ fn connect(folder: &Path) -> redis::RedisResult<redis::Connection> {
     Ok(connection)
 }
 
-/// Whether a server serves: one that wants a password does, one that still loads does not.
+/// Whether a server is ready. A server that demands a password is ready; a server that is loading
+/// its data is not.
 fn answers(folder: &Path) -> bool {
     let pong = connect(folder).and_then(|mut connection| redis::cmd("PING").query::<()>(&mut connection));
     match pong {
@@ -450,7 +445,7 @@ fn answers(folder: &Path) -> bool {
     }
 }
 
-/// Makes a test of a function that takes the kind of server: one for each kind.
+/// Turns a function that takes the kind of server into one test for each kind.
 #[allow(unused_macros, reason = "some test crates name the kinds themselves")]
 macro_rules! on_each_kind {
     ($test:expr) => {

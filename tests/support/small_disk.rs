@@ -1,4 +1,4 @@
-//! A disk that is soon full.
+//! A file system that is soon full.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,8 +11,8 @@ use super::needs::left_out;
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts one of `size`, such as `64k`, in a folder inside `folder`, if this machine lets the
-    /// tests mount.
+    /// Mounts a file system of `size`, such as `64k`, in a folder inside `folder`, if this machine
+    /// lets the tests mount.
     pub(crate) fn mount(folder: &Path, size: &str) -> Option<Self> {
         let place = folder.join("disk");
         fs::create_dir(&place).expect("a folder can be made");
@@ -26,7 +26,8 @@ impl SmallDisk {
         &self.0
     }
 
-    /// Writes until nothing more fits, and says what has to go for room to come back.
+    /// Writes a file until the disk is full. Returns the path of the file, whose removal frees the
+    /// space.
     pub(crate) fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = File::create(&path).expect("a file can be made");

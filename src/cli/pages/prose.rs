@@ -7,10 +7,10 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-/// What a line starts with that is shown as it is.
+/// The prefix of a verbatim line.
 const INDENT: &str = "    ";
 
-/// A text in roff.
+/// Renders a text as roff.
 pub(super) fn render(text: impl AsRef<str>) -> Roff {
     let mut roff = Roff::new();
     for block in blocks(text.as_ref()) {
@@ -23,20 +23,18 @@ pub(super) fn render(text: impl AsRef<str>) -> Roff {
     roff
 }
 
-/// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
 enum Block<'a> {
     Title(&'a str),
-    /// Lines without their indent; none of them is empty at either end.
+    /// Lines without their indentation. Neither the first nor the last line is empty.
     Verbatim(Vec<&'a str>),
     /// Lines joined by spaces.
     Paragraph(String),
 }
 
-/// The parts of a text, in order.
 fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
-    // Whether the last line was empty, so that the next one starts a new block.
+    // Whether the last line was empty, so that the next line starts a new block.
     let mut apart = true;
     for line in text.lines() {
         if let Some(title) = line.strip_prefix("# ") {
@@ -47,7 +45,7 @@ fn blocks(text: &str) -> Vec<Block<'_>> {
         } else if let Some(line) = line.strip_prefix(INDENT) {
             match blocks.last_mut() {
                 Some(Block::Verbatim(lines)) => {
-                    // An empty line between two indented ones is part of what is shown.
+                    // An empty line between two indented lines belongs to the verbatim block.
                     lines.extend(apart.then_some(""));
                     lines.push(line);
                 }
@@ -83,7 +81,7 @@ fn paragraph(roff: &mut Roff, text: &str) {
     };
 }
 
-/// A line with its marked words in bold.
+/// Splits a line into its parts; marked words become bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     parts.map(|(at, part)| if at % 2 == 0 { roman(part) } else { bold(part) }).collect()

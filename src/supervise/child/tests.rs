@@ -15,7 +15,7 @@ fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signa
     Child::start(&spec(words), variables, group, signals, &[], LIMIT).unwrap()
 }
 
-/// Waits for what happens to the command next.
+/// Waits for the next change of the command.
 fn next(child: &mut Child, signals: &mut Signals) -> Change {
     loop {
         if let Some(change) = child.look(signals).unwrap() {
@@ -26,7 +26,7 @@ fn next(child: &mut Child, signals: &mut Signals) -> Change {
     }
 }
 
-/// Starts a command, lets `meanwhile` act when it has stopped, and waits for its end.
+/// Starts a command, calls `meanwhile` at each stop, and waits for the command's end.
 fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)) -> Ended {
     let mut signals = Signals::install().unwrap();
     let mut child = start(words, &[], group, &signals);
@@ -55,7 +55,7 @@ fn nothing(_: &mut Child, stop: Stop) {
     panic!("stopped by {stop:?}");
 }
 
-/// Kills the guardian and waits until another one stands in its place.
+/// Kills the guardian and waits until another guardian has replaced it.
 fn kill_guardian(child: &mut Child, signals: &mut Signals) {
     let first = child.family.guardian.unwrap();
     kill_process(first, Kernel::KILL).unwrap();
@@ -66,7 +66,7 @@ fn kill_guardian(child: &mut Child, signals: &mut Signals) {
     }
 }
 
-/// Whether the process is gone, or a zombie.
+/// Whether the process is gone or a zombie.
 fn has_ended(pid: Pid) -> bool {
     processes::stat(pid).map_or(true, |stat| stat.ended)
 }
@@ -105,7 +105,7 @@ fn a_stop_is_seen_and_a_continue_ends_it() {
 #[test]
 fn the_command_is_signalled_alone_and_with_its_group() {
     let _one = one_test_at_a_time();
-    // Stopping tells that the command has got so far.
+    // The stop shows that the command has reached this point.
     let two = ["sh", "-c", "sleep 1000 & kill -STOP $$; wait"];
     let ended = run(&two, Group::Own, |child, _| {
         child.terminate();
@@ -150,7 +150,8 @@ fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
     child.reap_guardian().unwrap();
 }
 
-/// Another process stands in for rlock, which is the process of these tests.
+/// In this test another process plays rlock, because the real rlock would be the process of these
+/// tests.
 #[test]
 fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     let _one = one_test_at_a_time();
@@ -184,8 +185,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     }
 }
 
-/// A member of the tree stays one although it is in a session of its own and its parent has
-/// ended.
+/// A member of the tree stays a member although it has its own session and its parent has ended.
 #[test]
 fn rest_is_awaited_until_nothing_of_it_is_left() {
     let _one = one_test_at_a_time();
@@ -206,8 +206,8 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     child.reap_guardian().unwrap();
 }
 
-/// It starts with the dispositions and the mask that rlock was started with: no handler,
-/// nothing blocked or ignored.
+/// The command starts with the dispositions and the mask that rlock was started with: no handler,
+/// and no signal blocked or ignored.
 #[test]
 fn the_command_inherits_nothing_of_our_signals() {
     let _one = one_test_at_a_time();

@@ -7,9 +7,9 @@ mod table;
 const GRACE: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_secs(60);
 const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
-/// When the command must be gone, where there is a lease.
+/// When the command must be gone, if there is a lease.
 const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
-/// Long after the deadline.
+/// An instant long after the deadline.
 const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
 fn settings(group: Group) -> Settings {
@@ -20,7 +20,8 @@ fn signal(signal: Signal, sender: Sender) -> Event {
     Event::Signal { signal, sender }
 }
 
-/// The columns of the table: how to get a machine there, and in which group the command is.
+/// The columns of the table: each is a way to get a machine into a state, with the group of the
+/// command.
 #[derive(Clone, Copy, Debug)]
 enum Column {
     Requesting,
@@ -72,8 +73,8 @@ fn machine(column: Column, deadline: Option<Boottime>) -> Machine {
     machine
 }
 
-/// Lets virtual time pass up to `end`, ticking when the machine asks for it; gives each action with
-/// its instant.
+/// Lets virtual time pass up to `end`, with a tick whenever the machine asks for one. Returns each
+/// action with its instant.
 fn pass_time(machine: &mut Machine, end: Boottime) -> Vec<(Duration, Action)> {
     let mut done = Vec::new();
     while let Some(at) = machine.next_timeout().filter(|at| *at <= end) {
@@ -185,7 +186,7 @@ fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
     assert_eq!(pass_time(&mut machine, LATE), killed.map(|action| (DEADLINE - START, action)));
 }
 
-/// Renew at ttl/3: a start leaves time for that.
+/// The lease is renewed at ttl/3, and a start leaves time for that.
 #[test]
 fn start_may_take_half_of_the_time_that_is_left() {
     let leased = machine(Column::Starting, Some(DEADLINE));
@@ -292,8 +293,8 @@ fn a_grant_that_is_lost_shortly_before_the_deadline_leaves_less_than_a_grace() {
     assert_eq!(pass_time(&mut machine, DEADLINE), [(GRACE + GRACE / 4, Action::Kill)], "the deadline comes first");
 }
 
-/// After a suspend there may be little left of the grace. What a late renewal brings is used, but
-/// the command was told.
+/// After a suspend, only a little of the grace may be left. rlock uses the time that a late renewal
+/// brings, but the command was told to end.
 #[test]
 fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_more() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
@@ -344,7 +345,7 @@ fn a_command_that_is_continued_past_its_deadline_is_killed_instead() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), DEADLINE), kill);
 }
 
-/// TSTP stops command and rlock, and with a lease to lose all that the command has started.
+/// TSTP stops the command and rlock, and with a lease all processes that the command has started.
 #[test]
 fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));

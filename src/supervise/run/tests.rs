@@ -14,23 +14,22 @@ use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// A store that says `first` how a request stands, and then what a test writes into a pipe:
-/// `w`aiting, `g`ranted, `l`ost; the end of the pipe is its failure.
+/// A fake store. It reports `first`, and then the state that a test writes into a pipe: `w`aiting,
+/// `g`ranted or `l`ost. The end of the pipe is a failure of the store.
 struct Fake {
     first: Option<Standing>,
     news: PipeReader,
     releases: usize,
     release_fails: bool,
-    /// What a release finds taken away.
+    /// Whether a release finds the grant taken away.
     is_gone: bool,
     lease: Option<Lease>,
     trouble: Option<String>,
 }
 
-/// A lease of the fake store.
 struct Lease {
     ttl: Duration,
-    /// When it wants to renew, and how often it still can.
+    /// When the store wants to renew, and how many renewals still succeed.
     renew_at: Boottime,
     renewals: u32,
 }
@@ -50,7 +49,8 @@ impl Fake {
         (fake, writer)
     }
 
-    /// With a grant for `ttl` that it renews so often, each time when a third of it is over.
+    /// A store with a grant for `ttl`. It renews the grant `renewals` times, each time after a
+    /// third of `ttl`.
     fn leased(ttl: Duration, renewals: u32) -> (Self, PipeWriter) {
         let (mut fake, writer) = Self::new(Standing::Asking);
         fake.lease = Some(Lease { ttl, renew_at: Boottime::now() + ttl / 3, renewals });
@@ -59,7 +59,7 @@ impl Fake {
         (fake, writer)
     }
 
-    /// What a renewal at this instant brings.
+    /// The result of a renewal at this instant.
     fn renewed(&mut self) -> Option<Standing> {
         let lease = self.lease.as_mut()?;
         lease.renew_at = Boottime::now() + lease.ttl / 3;
@@ -134,7 +134,7 @@ fn supervised(handle: &mut Fake, script: &str, options: Options, signals: Signal
     (code, String::from_utf8(output).unwrap())
 }
 
-/// A task under a write lock of `k`.
+/// A task under a write lock on `k`.
 fn task(argv: &[&str], options: Options) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
@@ -145,8 +145,8 @@ fn granted() -> Standing {
     Standing::Granted(Grant { tokens: vec![7, 9], deadline: None })
 }
 
-/// The script that the supervised shell runs says that it got there by opening a FIFO; opening it
-/// here waits for that.
+/// A FIFO by which a test waits for the supervised shell: the script and the test open it, and each
+/// open waits for the other.
 fn fifo(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("ready");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
@@ -208,7 +208,7 @@ fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("started");
         let signals = Signals::install().unwrap();
-        // To this very thread, so that it is noted when this returns.
+        // The signal goes to this very thread, so that it is recorded when `raise` returns.
         signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
         let script = format!("touch {}", mark.display());
         let (code, messages) = supervised(&mut hold, &script, OPTIONS, signals);
@@ -244,14 +244,14 @@ fn each_signal_is_passed_on() {
     }
 }
 
-/// `sh -c 'a; b'` that dies by a passed signal takes `a` with it.
+/// If a passed signal kills `sh -c 'a; b'`, `a` dies too.
 #[test]
 fn a_passed_signal_that_kills_leaves_nobody_behind() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let dir = tempfile::tempdir().unwrap();
     let ready = fifo(dir.path());
-    // The pipe ends when the last that inherited it is gone.
+    // The pipe ends when the last process that inherited it has ended.
     let (mut alive, held) = pipe().unwrap();
     rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
     let script = format!("sleep 1000 & : > {}; wait", ready.display());
@@ -365,9 +365,9 @@ const OVERDUE: &str = "rlock: lost: the lease on 'k' was not renewed in time: th
 #[test]
 fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
     let _one = one_test_at_a_time();
-    // The command has until a grace before the end to set its trap.
+    // The command has until a grace before the deadline to set its trap.
     let (ttl, grace) = (Duration::from_secs(2), Duration::from_millis(500));
-    // A command that ignores SIGTERM ends by nothing but SIGKILL.
+    // Only SIGKILL ends a command that ignores SIGTERM.
     for (trap, at_least) in [("trap 'exit 0' TERM", ttl - grace), ("trap '' TERM", ttl)] {
         let start = Boottime::now();
         let (mut hold, _news) = Fake::leased(ttl, 0);
@@ -380,17 +380,17 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
     }
 }
 
-/// Standard error that nobody reads must not keep rlock from stopping the command.
+/// A standard error that no process reads must not keep rlock from stopping the command.
 #[test]
 fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
-    /// Finds out whether the command is there when it is written to: it holds the other end of the
-    /// pipe.
+    /// A writer that checks, at each write, whether the command is still alive: the command holds
+    /// the other end of the pipe.
     struct Late(PipeReader, Vec<u8>);
 
     impl Write for Late {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            // A killed group's other processes may need a moment; a command that rlock has yet to
-            // kill stays.
+            // The other processes of a killed group may need a moment. A command that rlock has not
+            // killed yet stays.
             let moment = Timespec { tv_sec: 10, tv_nsec: 0 };
             let mut alive = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             rustix::io::retry_on_intr(|| poll(&mut alive, Some(&moment)))?;

@@ -1,4 +1,4 @@
-//! An authority of the test's own and certificates by it, made by openssl.
+//! A certificate authority for a test, and its certificates, made by openssl.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,14 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The authority and what it certified; the files go with this.
+/// The authority and its certificates. The files are deleted when it is dropped.
 pub(crate) struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// A new authority, with the certificates `server` (for 127.0.0.1, ::1 and localhost) and `client`.
+    /// A new authority, with the certificates `server` (for 127.0.0.1, ::1 and localhost) and
+    /// `client`.
     pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-tls-").tempdir().expect("a folder can be made");
         let certificates = Self { folder };
@@ -24,7 +25,8 @@ impl Certificates {
         certificates
     }
 
-    /// Certifies `name` for these addresses, such as `DNS:localhost`, for so many days. With 0 it is out of date a second later.
+    /// Issues a certificate to `name` for these addresses, such as `DNS:localhost`, that is valid
+    /// for `days`. With 0 days it expires a second later.
     pub(crate) fn certify(&self, name: &str, addresses: &str, days: u32) {
         let extensions = format!("subjectAltName={addresses}\n");
         fs::write(self.path(&format!("{name}.ext")), extensions).expect("a file can be made in a fresh folder");
@@ -51,7 +53,7 @@ impl Certificates {
         self.path(&format!("{name}.key"))
     }
 
-    /// The folder that has them all.
+    /// The folder with all these files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -1,22 +1,22 @@
-//! A Redis Cluster of the test's own, and slots that move in it step by step.
+//! A Redis Cluster for a test, with slots that migrate step by step.
 
 use super::{Kind, Role, Server, Setup, ask, wait_until};
 
-/// How many slots a Cluster has.
+/// The number of slots of a Cluster.
 const SLOTS: usize = 16384;
 
-/// Some nodes that share the slots evenly, in order.
+/// Several nodes that share the slots evenly, in order.
 pub(crate) struct Cluster {
     nodes: Vec<Server>,
 }
 
 impl Cluster {
-    /// Starts so many nodes and waits until each of them says that the Cluster is whole.
+    /// Starts `nodes` nodes and waits until each of them reports that the Cluster is complete.
     pub(crate) fn start(kind: Kind, nodes: usize) -> Self {
         let nodes: Vec<_> = (0..nodes).map(|_| node(kind)).collect();
         for (index, node) in nodes.iter().enumerate() {
             let mut client = node.client();
-            // Else two nodes may claim the same epoch, and take time to agree.
+            // Otherwise two nodes may claim the same epoch and need time to agree.
             ask::<()>(&mut client, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             let slots = (SLOTS * index / nodes.len())..(SLOTS * (index + 1) / nodes.len());
             let mut command = redis::cmd("CLUSTER");
@@ -32,7 +32,8 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a node that copies the node `of`, and waits until it has all of it; gives its number.
+    /// Adds a replica of the node `of`, and waits until the replica has all data. Returns the
+    /// replica's index.
     pub(crate) fn add_replica(&mut self, of: usize) -> usize {
         let replica = node(self.nodes[of].kind());
         let first = self.nodes[0].port().to_string();
@@ -42,27 +43,26 @@ impl Cluster {
         let (replica, id) = (self.nodes.len() - 1, self.id(of));
         self.nodes[replica].ask::<()>(&["CLUSTER", "REPLICATE", &id]);
         self.nodes[replica].until_replicated();
-        // Those who don't know it as a replica yet would not vote for it.
+        // A node that does not know the replica as a replica yet would not vote for it.
         wait_until("all nodes know the replica as one", || {
             self.nodes.iter().all(|node| !node.ask::<Vec<String>>(&["CLUSTER", "REPLICAS", &id]).is_empty())
         });
         replica
     }
 
-    /// Makes a replica the master in place of its own, which becomes a replica; both live on.
+    /// Makes a replica the master. Its old master becomes a replica; both live on.
     pub(crate) fn promote(&self, replica: usize) {
         self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]);
         self.nodes[replica].until_master();
         self.until_whole();
     }
 
-    /// The URL of a store on it.
+    /// The URL of a store on the Cluster.
     pub(crate) fn url(&self) -> String {
         let nodes: Vec<_> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// A node.
     pub(crate) fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }
@@ -86,7 +86,8 @@ impl Cluster {
         self.nodes.iter().position(serves).expect("somebody serves each slot")
     }
 
-    /// Begins to move a slot: from now on keys that `from` does not have are asked for at `to`.
+    /// Begins to migrate a slot: from now on, clients must ask `to` for keys that `from` does not
+    /// have.
     pub(crate) fn migrate(&self, slot: usize, from: usize, to: usize) -> Migration<'_> {
         let number = slot.to_string();
         self.nodes[to].ask::<()>(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &self.id(from)]);
@@ -98,7 +99,7 @@ impl Cluster {
         self.nodes[node].ask(&["CLUSTER", "MYID"])
     }
 
-    /// Waits until each node knows all others and that every slot is served.
+    /// Waits until each node knows all others and knows that every slot is served.
     fn until_whole(&self) {
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
         wait_until("the cluster is whole", || {
@@ -110,7 +111,7 @@ impl Cluster {
     }
 }
 
-/// A slot on its way from one node to another.
+/// A slot that is being migrated from one node to another.
 pub(crate) struct Migration<'a> {
     cluster: &'a Cluster,
     slot: String,
@@ -141,12 +142,13 @@ impl Migration<'_> {
         }
     }
 
-    /// Ends it: all nodes learn that `to` serves the slot.
+    /// Ends the migration: all nodes learn that `to` serves the slot.
     pub(crate) fn finish(self) {
         self.move_keys();
         let id = self.cluster.id(self.to);
         let nodes = [self.to, self.from].into_iter().chain(0..self.cluster.nodes.len());
-        // The new owner first: one that gave a slot away too early would send clients round in circles.
+        // The new owner learns it first. If the old owner gave the slot away too early, clients
+        // would be redirected in a circle.
         for node in nodes {
             let node = self.cluster.node(node);
             let replica = node.says(&["INFO", "replication"], "role:slave");
@@ -163,7 +165,8 @@ fn node(kind: Kind) -> Server {
     setup.start()
 }
 
-/// From which slot to which, and who serves them; replicas come after and are left out.
+/// The slot ranges with their masters: first slot, last slot, address. Replicas, which come later
+/// in each row, are omitted.
 fn shards(node: &Server) -> Vec<(usize, usize, (String, u16))> {
     let rows: Vec<Vec<redis::Value>> = node.ask(&["CLUSTER", "SLOTS"]);
     let number = |value: &redis::Value| redis::from_redis_value_ref::<usize>(value).expect("a slot is a number");

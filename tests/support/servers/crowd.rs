@@ -1,4 +1,5 @@
-//! More leases of one resource than a script drops at once, all over at the same instant.
+//! More leases on one resource than a script removes in one call, all of which expire at the same
+//! instant.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,13 +13,13 @@ use rlock::store::redis::keys::Keyspace;
 use super::Server;
 use crate::support::wait_until;
 
-/// How many sessions crowd in.
+/// The number of sessions in the crowd.
 const MANY: u128 = 1_100;
-/// How long they live; adding them has to take less.
+/// The lease of each session. Adding the whole crowd must take less time.
 const LEASE: Duration = Duration::from_millis(700);
 
-/// Lets one session that is dead by then wait to write several resources, for as long as it takes
-/// until its lease is over.
+/// Queues the request of one session to write several resources. The session never renews, so it
+/// counts as dead when its lease is over.
 pub(crate) fn wait_for(server: &Server, namespace: &str, resources: &[&str]) {
     let setting = Setting { keyspace: Keyspace::new(namespace), wake: Wake::Nobody, now: None };
     let claims = resources.iter().map(|resource| claim(resource, Mode::Write)).collect();
@@ -28,7 +29,7 @@ pub(crate) fn wait_for(server: &Server, namespace: &str, resources: &[&str]) {
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Lets a crowd read a resource, or wait for it, and returns when the leases of all are over.
+/// Adds a crowd of readers or waiters to a resource, and returns when all their leases are over.
 pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
     let setting = Setting { keyspace: Keyspace::new(namespace), wake: Wake::Nobody, now: Some(micros(now)) };
@@ -39,7 +40,7 @@ pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
         pipeline.add_command(if number == 0 { call.eval(&setting) } else { call.evalsha(&setting) });
     }
     let mut client = server.client();
-    // The replies do not matter: some sessions may be told to ask again.
+    // The replies do not matter: the server may tell some sessions to ask again.
     let _: Vec<redis::Value> = pipeline.query(&mut client).unwrap_or_else(|error| panic!("{error}"));
     wait_until("the leases of the crowd are over", || {
         let (seconds, micros): (u64, u32) = super::ask(&mut client, &["TIME"]);
@@ -51,7 +52,7 @@ fn claim(resource: &str, mode: Mode) -> Claim {
     Claim { resource: Resource::new(resource).expect("it is a name"), mode, span: Span::Whole, slots: None }
 }
 
-/// A request of a session that waits, with [`LEASE`] for all of its terms.
+/// The request of a session that waits, with [`LEASE`] for all of its terms.
 fn request(session: [u8; 16], claims: Vec<Claim>) -> Request {
     let lease = micros(LEASE);
     Request {

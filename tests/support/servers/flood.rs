@@ -1,4 +1,4 @@
-//! A peer that never stops sending: it passes everything on to a server until the test begins the
+//! A peer that never stops sending. It forwards everything to a server until the test begins the
 //! flood.
 
 use std::io::{Read, Write};
@@ -12,16 +12,16 @@ use tempfile::TempDir;
 
 use super::{Server, wait_until};
 
-/// What a peer sends without end.
+/// The endless data of a flood.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Water {
-    /// Comes once, as the head of a value that never ends.
+    /// Sent once, as the head of a value that never ends.
     pub(crate) head: &'static str,
-    /// Comes again and again.
+    /// Sent again and again.
     pub(crate) piece: &'static str,
 }
 
-/// A peer on a unix socket of its own; its connections end when this is dropped.
+/// A proxy on a unix socket of its own. Its connections end when it is dropped.
 pub(crate) struct Flood {
     shared: Arc<Shared>,
     folder: TempDir,
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Flood {
-    /// Stands in front of a server.
+    /// Starts a proxy for a server.
     pub(crate) fn before(server: &Server) -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-flood-").tempdir().expect("a folder can be made");
         let shared = Arc::new(Shared { server: server.socket(), state: Mutex::default() });
@@ -52,27 +52,26 @@ impl Flood {
                 if shared.state().closed {
                     return;
                 }
-                // A client that has gone away, or a server that is down.
+                // This fails if the client has gone away or the server is down.
                 let _ = client.and_then(|client| shared.connect(client));
             }
         });
         flood
     }
 
-    /// The URL of a store on the server behind it.
+    /// The URL of a store on the server behind the proxy.
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// From now on every client, of old and of new connections, gets this and nothing else; what
-    /// clients send is lost.
+    /// From now on, every client of old and new connections gets `water` and nothing else.
+    /// Everything that clients send is lost.
     pub(crate) fn begin(&self, water: Water) {
         let mut state = self.shared.state();
         state.water = Some(water);
         end(&mut state.servers);
     }
 
-    /// Waits until a client has connected.
     pub(crate) fn until_connected(&self) {
         wait_until("a client connects", || !self.shared.state().clients.is_empty());
     }
@@ -89,14 +88,14 @@ impl Drop for Flood {
         end(&mut state.servers);
         end(&mut state.clients);
         drop(state);
-        // Wakes the listener, which ends.
+        // Wakes the listener, which then ends.
         let _ = UnixStream::connect(self.socket());
     }
 }
 
 fn end(connections: &mut Vec<UnixStream>) {
     for connection in connections.drain(..) {
-        // Those that ended before can't be shut down.
+        // A connection that has ended before cannot be shut down.
         let _ = connection.shutdown(Shutdown::Both);
     }
 }
@@ -128,7 +127,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends without end if that was begun, and closes the connection.
+    /// Sends without end if the flood has begun, and closes the connection.
     fn flood(&self, mut client: UnixStream) {
         let water = self.state().water;
         if let Some(Water { head, piece }) = water {

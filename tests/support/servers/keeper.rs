@@ -1,7 +1,8 @@
 //! The thread that starts all servers of a test program.
 //!
-//! The kernel's "kill me when my parent dies" means the thread that started a process. A test's own thread ends before a server that
-//! it shares with others; this one ends with the program.
+//! The kernel kills a server when its parent dies, and it takes the thread that started the server
+//! for the parent. A test's own thread may end before a server that several tests share. This
+//! thread ends with the program.
 
 use std::io;
 use std::process::{Child, Command};
@@ -11,10 +12,10 @@ use std::thread;
 
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// Starts a program that this test program does not outlive.
+/// Starts a program that ends with this test program at the latest.
 ///
 /// # Panics
-/// Where it can't be started.
+/// If the program cannot be started.
 pub(super) fn spawn(command: Command) -> Child {
     static KEEPER: OnceLock<Sender<Order>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {

@@ -1,16 +1,17 @@
-//! TCP ports that nobody uses.
+//! Free TCP ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// How far the port on which the nodes of a Cluster talk to each other is from that for clients.
+/// The distance between a Cluster node's port for clients and its bus port, on which the nodes talk
+/// to each other.
 const BUS: u16 = 10_000;
 
-/// A port that was free just now.
+/// A port that is free at the moment of the call.
 pub(super) fn free() -> u16 {
     listener().1
 }
 
-/// A port for a node of a Cluster, whose bus port was free as well.
+/// A port for a Cluster node, whose bus port is free as well.
 pub(super) fn free_with_bus() -> u16 {
     loop {
         let (_listener, port) = listener();

@@ -1,8 +1,8 @@
-//! A proxy between a server and its clients, which delays and loses what the test tells it to.
+//! A proxy between a server and its clients, which delays and loses messages as the test says.
 //!
-//! It knows nothing of the protocol: a request is what a client wrote at once, and what the server
-//! then writes is its reply. rlock writes each of its requests at once and waits for the reply, so
-//! the count of requests tells them apart.
+//! The proxy does not parse the protocol: a request is the bytes of one write of a client, and a
+//! reply is what the server writes next. rlock writes each request at once and waits for the reply,
+//! so the proxy identifies a request by its number.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{Server, wait_until};
 
-/// A proxy on a unix socket of its own; its connections end when this is dropped.
+/// A proxy on a unix socket of its own. Its connections end when it is dropped.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     folder: TempDir,
@@ -31,29 +31,29 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// How many requests came since the proxy was started.
+    /// The number of requests since the start of the proxy.
     requests: u64,
-    /// The numbers of the requests whose replies are lost, after they were executed.
+    /// The numbers of the requests whose replies are lost after the server has executed them.
     lose_replies: Vec<u64>,
-    /// The numbers of the requests that the server never sees.
+    /// The numbers of the requests that never reach the server.
     lose_requests: Vec<u64>,
     /// The number of the request before which everything stops, as by [`Proxy::hold`].
     hold_at: Option<u64>,
-    /// How long each reply takes.
+    /// The delay of each reply.
     delay: Duration,
-    /// Whether nothing passes, either way.
+    /// Whether the proxy forwards nothing, in both directions.
     held: bool,
-    /// Whether who connects is turned away.
+    /// Whether the proxy rejects new connections.
     refuses: bool,
     closed: bool,
-    /// For each connection there ever was, whether all that is said on it vanishes.
+    /// For each connection since the start, whether the proxy drops all its data.
     forgotten: Vec<Arc<AtomicBool>>,
-    /// Both ends of all connections there ever were, to cut them.
+    /// Both ends of all connections since the start, to cut them.
     connections: Vec<UnixStream>,
 }
 
 impl Proxy {
-    /// Stands in front of a server.
+    /// Starts a proxy for a server.
     pub(crate) fn new(server: &Server) -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-proxy-").tempdir().expect("a folder can be made");
         let shared = Shared { server: server.socket(), state: Mutex::default(), changed: Condvar::new() };
@@ -68,8 +68,8 @@ impl Proxy {
                 }
                 if !state.refuses {
                     drop(state);
-                    // A client that went away while it waited, or a server that is down: the
-                    // client's end is closed either way.
+                    // If the client went away while it waited, or the server is down, the client's
+                    // end is closed.
                     let _ = client.and_then(|client| shared.connect(client));
                 }
             }
@@ -77,7 +77,7 @@ impl Proxy {
         proxy
     }
 
-    /// The URL of a store on the server behind it.
+    /// The URL of a store on the server behind the proxy.
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
@@ -86,13 +86,13 @@ impl Proxy {
         self.folder.path().join("socket")
     }
 
-    /// How many requests have come since it was started.
+    /// The number of requests since the start of the proxy.
     pub(crate) fn requests(&self) -> u64 {
         self.shared.state().requests
     }
 
-    /// Loses the reply to a request, after the server carried it out, and closes the connection;
-    /// the first request has the number 1.
+    /// Loses the reply to a request after the server has executed it, and closes the connection.
+    /// The first request has the number 1.
     pub(crate) fn lose_reply(&self, request: u64) {
         self.shared.state().lose_replies.push(request);
     }
@@ -102,51 +102,51 @@ impl Proxy {
         self.shared.state().lose_requests.push(request);
     }
 
-    /// Makes each reply take so long.
+    /// Delays each reply by `delay`.
     pub(crate) fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// Lets nothing pass, either way, until [`Proxy::pass`]: the connections stay, and nobody is
-    /// told.
+    /// Forwards nothing in both directions until [`Proxy::pass`]. The connections stay open, and
+    /// neither end notices.
     pub(crate) fn hold(&self) {
         self.shared.state().held = true;
     }
 
-    /// The same from the moment at which a request comes, before the server sees it.
+    /// Does the same as [`Proxy::hold`] when this request comes, before the server sees it.
     pub(crate) fn hold_at(&self, request: u64) {
         self.shared.state().hold_at = Some(request);
     }
 
-    /// Waits until something is held.
+    /// Waits until the proxy holds a message back.
     pub(crate) fn until_held(&self) {
         wait_until("the request comes before which the proxy stops", || self.shared.state().held);
     }
 
-    /// Turns away whoever connects, until [`Proxy::pass`].
+    /// Rejects new connections until [`Proxy::pass`].
     pub(crate) fn refuse(&self) {
         self.shared.state().refuses = true;
     }
 
-    /// Lets everything pass, and what was held.
+    /// Forwards everything again, including the data that was held back.
     pub(crate) fn pass(&self) {
         let mut state = self.shared.state();
         (state.held, state.refuses) = (false, false);
         self.shared.changed.notify_all();
     }
 
-    /// Loses whatever is said on the connections that there are, either way, as behind a firewall
-    /// that has forgotten them. Nobody is told, and new connections work.
+    /// Drops all data on the existing connections in both directions, like a firewall that has
+    /// forgotten them. Neither end notices, and new connections work.
     pub(crate) fn forget(&self) {
         self.shared.state().forgotten.iter().for_each(|forgotten| forgotten.store(true, Ordering::SeqCst));
     }
 
-    /// The same, and whoever is at the other end of such a connection gets messages without end
-    /// until it closes the connection.
+    /// Does the same as [`Proxy::forget`], and also sends endless messages to the clients of these
+    /// connections until they close them.
     pub(crate) fn flood(&self) {
         self.forget();
         let state = self.shared.state();
-        // The ends of the clients and of the server take turns.
+        // The list alternates between the ends of clients and of the server.
         let clients = state.connections.iter().step_by(2).filter_map(|client| client.try_clone().ok());
         for mut client in clients {
             let messages = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n".repeat(1000);
@@ -154,10 +154,10 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections, in the middle of whatever they say.
+    /// Closes all connections, even in the middle of a message.
     pub(crate) fn cut(&self) {
         for connection in self.shared.state().connections.drain(..) {
-            // Those that ended before can't be shut down.
+            // A connection that has ended before cannot be shut down.
             let _ = connection.shutdown(Shutdown::Both);
         }
         self.shared.changed.notify_all();
@@ -169,16 +169,16 @@ impl Drop for Proxy {
         self.shared.state().closed = true;
         self.pass();
         self.cut();
-        // Wakes the listener, which ends.
+        // Wakes the listener, which then ends.
         let _ = UnixStream::connect(self.socket());
     }
 }
 
-/// What becomes of what a client wrote at once.
+/// The proxy's treatment of one request.
 enum Fate {
     Passes,
     Vanishes,
-    /// Its reply vanishes.
+    /// The reply to the request is lost.
     Unanswered,
 }
 
@@ -187,7 +187,7 @@ impl Shared {
         self.state.lock().expect("no thread of the proxy panics")
     }
 
-    /// Starts what passes on the words of a client, and what passes on those of the server.
+    /// Starts two threads for a connection: one forwards the client's data, the other the server's.
     fn connect(self: &Arc<Self>, client: UnixStream) -> std::io::Result<()> {
         let server = UnixStream::connect(&self.server)?;
         let forgotten = Arc::new(AtomicBool::new(false));
@@ -195,7 +195,7 @@ impl Shared {
         state.connections.extend([client.try_clone()?, server.try_clone()?]);
         state.forgotten.push(Arc::clone(&forgotten));
         drop(state);
-        // Set once the server's next reply is to be lost.
+        // Set once the server's next reply must be lost.
         let deaf = Arc::new(Mutex::new(false));
         let (there, back) = (Arc::clone(self), Arc::clone(self));
         let (to, from) = ((client.try_clone()?, server.try_clone()?), (server, client));
@@ -265,7 +265,7 @@ impl Shared {
     }
 }
 
-/// Closes both ends, at which the other thread of the connection ends too.
+/// Closes both ends, which also ends the other thread of the connection.
 fn end(client: &UnixStream, server: &UnixStream) {
     for stream in [client, server] {
         let _ = stream.shutdown(Shutdown::Both);

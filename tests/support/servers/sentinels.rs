@@ -1,25 +1,26 @@
-//! Three Sentinels that watch a master with one replica.
+//! Three Sentinels that monitor a master with one replica.
 
 use std::time::Duration;
 
 use super::super::wait_within;
 use super::{DEADLINE, Kind, Role, Server, Setup, wait_until};
 
-/// How the Sentinels call the master.
+/// The Sentinels' name for the master.
 const NAME: &str = "rlock";
 
-/// When the Sentinels themselves take a server for down: never while a test lasts. They look after a lost connection once a second,
-/// and one that they cut themselves when they promoted a server would make them promote the other one next to it.
+/// The time after which the Sentinels consider a server down: longer than any test. The Sentinels
+/// cut connections themselves when they promote a server, and check for lost connections only once
+/// a second. With a short time, they would promote the other server right afterwards.
 const DOWN_AFTER: Duration = Duration::from_secs(600);
 
-/// The Sentinels and the servers that they watch.
+/// The Sentinels and the servers that they monitor.
 pub(crate) struct Sentinels {
     sentinels: Vec<Server>,
     servers: [Server; 2],
 }
 
 impl Sentinels {
-    /// Starts them all and waits until the Sentinels know the replica and each other.
+    /// Starts all of them, and waits until the Sentinels know the replica and each other.
     pub(crate) fn start(kind: Kind) -> Self {
         let master = Server::on_tcp(kind);
         let replica = Setup::new(kind).tcp().options(&["--replicaof", "127.0.0.1", &master.port().to_string()]).start();
@@ -46,47 +47,47 @@ impl Sentinels {
         format!("redis+sentinel://{}/{NAME}", sentinels.join(","))
     }
 
-    /// A Sentinel.
     pub(crate) fn sentinel(&self, index: usize) -> &Server {
         &self.sentinels[index]
     }
 
-    /// A Sentinel, to be killed or started again.
+    /// A Sentinel, to be killed or restarted.
     pub(crate) fn sentinel_mut(&mut self, index: usize) -> &mut Server {
         &mut self.sentinels[index]
     }
 
-    /// The server that is the master now, as all Sentinels agree.
+    /// The current master, on which all Sentinels agree.
     pub(crate) fn master(&mut self) -> &mut Server {
         let port = self.master_port();
         self.servers.iter_mut().find(|server| server.port() == port).expect("it is one of the two")
     }
 
-    /// The other server.
     pub(crate) fn replica(&mut self) -> &mut Server {
         let port = self.master_port();
         self.servers.iter_mut().find(|server| server.port() != port).expect("it is one of the two")
     }
 
-    /// Kills the master and waits until the Sentinels have made the replica the master.
+    /// Kills the master and waits until the Sentinels have promoted the replica.
     pub(crate) fn failover(&mut self) {
         self.master().kill();
         self.promote();
     }
 
-    /// Makes the replica the master while the old one lives on, as its replica. Until it is told to, which takes the Sentinels some
-    /// seconds, it serves whoever is connected, and what it grants or releases meanwhile is lost.
+    /// Promotes the replica while the old master lives on and becomes a replica. The Sentinels need
+    /// some seconds to reconfigure the old master. Until then it serves its clients, and its grants
+    /// and releases are lost.
     pub(crate) fn switch(&mut self) {
         let old = self.promote();
         let old = self.servers.iter().find(|server| server.port() == old).expect("it is one of the two");
         old.until_replica();
     }
 
-    /// Waits until the Sentinels have made the replica the master, and gives the port of the old one.
+    /// Waits until the Sentinels have promoted the replica. Returns the port of the old master.
     pub(crate) fn promote(&self) -> u16 {
         let old = self.master_port();
         self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
-        // One that was kept waiting for two seconds trusts its clock no more and does nothing for half a minute.
+        // A Sentinel that was delayed for two seconds distrusts its clock and does nothing for half
+        // a minute.
         wait_within(3 * DEADLINE, "the Sentinels make the replica the master", || {
             self.sentinels.iter().all(|sentinel| port_at(sentinel).is_some_and(|port| port != old))
         });
@@ -95,7 +96,7 @@ impl Sentinels {
         old
     }
 
-    /// What the Sentinels agree on as the master's port, once they do.
+    /// The master's port, once the Sentinels agree on it.
     fn master_port(&self) -> u16 {
         let mut port = 0;
         wait_until("the Sentinels agree on the master", || {
@@ -118,7 +119,7 @@ impl Sentinels {
         wait_until("each Sentinel could promote the replica", || self.could_fail_over());
     }
 
-    /// Whether each Sentinel could promote the replica, as far as it knows now.
+    /// Whether each Sentinel could promote the replica, as far as the Sentinel knows now.
     pub(crate) fn could_fail_over(&self) -> bool {
         self.sentinels.iter().all(|sentinel| {
             let replicas: Vec<Vec<String>> = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]);
@@ -130,7 +131,7 @@ impl Sentinels {
     }
 }
 
-/// Where a Sentinel says that the master is; nothing from one that does not run.
+/// The port of the master according to a Sentinel; `None` if the Sentinel does not run.
 fn port_at(sentinel: &Server) -> Option<u16> {
     let mut client = super::connect(sentinel.folder()).ok()?;
     let found: (String, u16) =

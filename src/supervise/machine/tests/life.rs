@@ -1,25 +1,20 @@
-//! The life of a leased command: whatever happens to it, it is gone before its lease ends.
+//! The life of a leased command: the command is always gone before its lease ends.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens to a leased command in the life below.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Time passes, and rlock ticks when it wants to.
+    /// Time passes, and rlock ticks whenever the machine asks for it.
     Pass(Duration),
     /// Time passes while rlock is suspended or stopped; then this signal comes.
     Sleep(Duration, Signal),
-    /// The answer to a renewal comes that was sent so long ago.
+    /// The answer comes to a renewal that was sent this long ago.
     Renew(Duration),
-    /// A signal comes.
     Signal(Signal),
-    /// The command stops.
     Stop,
-    /// The store fails.
     Fail,
-    /// The store says that the grant is lost.
     Lose,
 }
 
@@ -41,11 +36,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// A leased command that ends by nothing but SIGKILL, and what its rlock knows.
+/// A leased command that only SIGKILL ends, and the state of its rlock.
 struct Life {
     machine: Machine,
     now: Boottime,
-    /// The deadline as last told.
+    /// The deadline that the machine was last told.
     deadline: Boottime,
     lost: bool,
     terminated: Option<Boottime>,
@@ -76,7 +71,7 @@ impl Life {
         }
     }
 
-    /// A turn of the loop: something happened, and then the time is looked at.
+    /// A turn of the loop: an event, and then a tick.
     fn turn(&mut self, event: Event) {
         self.look(event);
         self.look(Event::Tick);
@@ -99,10 +94,10 @@ impl Life {
                 self.now = self.now + time;
                 self.turn(signal(which, Sender::Other));
             }
-            // The store answers nothing to who has lost.
+            // After a loss the store answers no renewal.
             Step::Renew(_) if self.lost => {}
             Step::Renew(ago) => {
-                // An answer that was overtaken changes nothing.
+                // A late answer to an earlier renewal changes nothing.
                 self.deadline = self.deadline.max(self.now - ago + TTL);
                 self.turn(granted(Some(self.deadline)));
             }
@@ -118,7 +113,7 @@ impl Life {
 }
 
 proptest! {
-    /// The command is gone before the store may grant another, whatever the renewals do; and it
+    /// The command is gone before the store may grant another session, whatever the renewals do. It
     /// is not disturbed before it must be.
     #[test]
     fn no_command_outlives_its_deadline_and_none_ends_early(steps in steps(), group: bool, code: u8) {

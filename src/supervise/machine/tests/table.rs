@@ -1,4 +1,4 @@
-//! Every state and every event: what the machine answers, in two tables.
+//! Two tables of the machine's answers to every event in every state.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn every_event() -> Vec<Event> {
     events
 }
 
-/// One row of the table: what each column answers while no time presses. The match makes the
-/// compiler ask for a row for every event.
+/// One row of the table: the answer of each column while no time presses. The match makes the
+/// compiler demand a row for every event.
 #[rustfmt::skip]
 fn expected(event: Event, leased: bool) -> [String; 14] {
     let row = |cells: [&str; 14]| cells.map(str::to_owned);
@@ -113,8 +113,8 @@ fn cancel(signal: Signal, sender: Sender) -> String {
     if by_key { "Release, ExitBy(Int)".into() } else { format!("Release, Exit({})", 128 + signal.kernel().as_raw()) }
 }
 
-/// The columns of the second table, each at the instant at which it is asked. Overdue is between a
-/// grace before the deadline and the deadline.
+/// The columns of the second table, each with the instant of the event. Overdue is between a grace
+/// before the deadline and the deadline.
 fn pressed() -> [(&'static str, Machine, Boottime); 7] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
@@ -128,7 +128,7 @@ fn pressed() -> [(&'static str, Machine, Boottime); 7] {
     ]
 }
 
-/// One row of the second table: what each column answers when its time is over.
+/// One row of the second table: the answer of each column when its time is over.
 #[rustfmt::skip]
 fn expected_late(event: Event) -> [String; 7] {
     let row = |cells: [&str; 7]| cells.map(str::to_owned);
@@ -193,8 +193,8 @@ fn every_state_whose_time_is_over_answers_every_event_as_the_table_says() {
     }
 }
 
-/// Of two events in a row, whatever they are: at most one exit, nothing after it, each thing at
-/// most once where twice would be wrong, and nothing passed on to who was killed.
+/// After any two consecutive events there is at most one exit and no action after it. Actions that
+/// must not be repeated occur at most once, and no signal is passed to a killed command.
 #[test]
 fn every_pair_of_events_ends_at_most_once() {
     let plain = || COLUMNS.map(|column| (format!("{column:?}"), machine(column, None), START + NOTICE_AFTER));
@@ -209,7 +209,7 @@ fn every_pair_of_events_ends_at_most_once() {
                 let more = machine.on(second, now);
                 assert!(!over || more.is_empty(), "{}", case());
                 actions.extend(more);
-                // To reap once more does nothing.
+                // A second `Reap` does nothing, so it is not counted here.
                 let once = [Action::Start, Action::Release, Action::Terminate];
                 for action in once {
                     assert!(actions.iter().filter(|other| **other == action).count() <= 1, "{action:?}: {}", case());
@@ -217,7 +217,7 @@ fn every_pair_of_events_ends_at_most_once() {
                 let exit = actions.iter().position(is_exit);
                 assert!(exit.is_none_or(|at| at + 1 == actions.len()), "{}", case());
                 assert!(exit.is_none() || machine.next_timeout().is_none(), "{}", case());
-                // Whoever is to be continued is not dead.
+                // After a kill no signal is passed on, not even a SIGCONT.
                 let killed = actions.iter().position(|action| *action == Action::Kill);
                 let passed = actions.iter().rposition(|action| matches!(action, Action::Pass(_)));
                 assert!(killed.is_none_or(|killed| passed.is_none_or(|passed| passed < killed)), "{}", case());
