@@ -3,10 +3,14 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{Lab, wait_until};
+use super::support::{Lab, wait_within};
+
+/// Hundreds of processes share the processors with the crowds of the other tests.
+const CROWD_LIMIT: Duration = Duration::from_secs(300);
 
 /// Processes that end with the test.
 pub(crate) struct Crowd {
@@ -42,7 +46,7 @@ impl Crowd {
         let mut ended = Vec::new();
         while let Some(child) = self.children.last_mut() {
             let mut status = None;
-            wait_until("everybody in the crowd ends", || {
+            wait_within(CROWD_LIMIT, "everybody in the crowd ends", || {
                 status = child.try_wait().expect("it is a child");
                 status.is_some()
             });
