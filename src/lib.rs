@@ -14,6 +14,7 @@
 //! | [`clock`] | the clock of the holder's machine |
 //! | [`exit`] | the exit codes |
 //! | `words` | formats and sanitises text |
+//! | `files`, `passwd`, `processes` | read files, the user database and /proc |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
 //! | `failure`, `messages` | the text that users see, and its exit code |
 //! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
@@ -35,6 +36,7 @@ mod failure;
 mod files;
 mod messages;
 mod passwd;
+mod processes;
 mod start;
 mod supervise;
 mod words;

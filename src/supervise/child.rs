@@ -21,11 +21,11 @@ use rustix::process::{
 use super::event::{Ended, Group, Signal, Stop};
 use super::guardian::{Guardian, Ward};
 use super::hint;
-use super::processes::{self, Process, Stat, own_group, own_session};
 use super::signals::Signals;
 use super::spawn::spawn;
 use super::tree::Family;
 use crate::exit;
+use crate::processes::{self, Process, Stat, own_group, own_session};
 use crate::words::reason;
 
 /// Maximum number of searches for processes that were started while the others were killed. A

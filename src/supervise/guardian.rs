@@ -23,7 +23,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,8 +52,6 @@ const EXECUTABLE: &CStr = c"/proc/self/exe";
 #[derive(Debug)]
 pub(super) struct Guardian {
     pid: Pid,
-    /// By this pidfd the guardian sees the end of rlock. They share the descriptor.
-    _life: Option<OwnedFd>,
 }
 
 /// What a guardian watches.
@@ -89,20 +87,22 @@ impl Guardian {
     /// # Errors
     /// The kernel's.
     pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
-        let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
-        let number = life.as_ref().map(AsRawFd::as_raw_fd);
+        // rlock never closes this descriptor. Both processes share it, so the guardian would watch
+        // whatever gets its number next.
+        let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok().map(IntoRawFd::into_raw_fd);
         let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-        let texts = [program::words(), vec![program::variable(ward, number, &kept)]];
+        let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
         let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
-        let plan = Plan { group: ward.group, life: number, kept, argv, environment, _texts: texts };
+        let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
         let plan: *const Plan = Box::leak(Box::new(plan));
         let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::SIGCHLD;
         // SAFETY: the stack and the plan are never freed. The child makes only system calls on
         // them, none of which uses the C library's variables, and ends without a return.
         let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
         let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
-        let guardian = Self { pid, _life: life };
-        // Here too, for the command is about to join the group.
+        let guardian = Self { pid };
+        // The guardian moves itself, too. But the command is about to join the group, so rlock does
+        // not wait for the guardian to do that.
         if let Err(error) = move_to_group(Some(pid), ward.group) {
             guardian.dismiss();
             waitpid(Some(pid), WaitOptions::empty())?;
@@ -133,14 +133,14 @@ fn move_to_group(guardian: Option<Pid>, group: Option<Pid>) -> Result<(), Errno>
 extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     // SAFETY: it is the plan of `Guardian::start`, which nobody writes to.
     let plan = unsafe { &*plan.cast_const().cast::<Plan>() };
-    // At once, or the end of rlock would be that of the group that rlock is in.
+    // A SIGKILL to the process group of rlock must not end this process.
     let _ = move_to_group(None, plan.group);
     let _ = rustix::thread::set_name(NAME);
     let Some(life) = plan.life else {
         plan.execute();
         signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
     };
-    // SAFETY: rlock keeps the pidfd open until it has dismissed this process.
+    // SAFETY: rlock never closes the pidfd.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
     await_end(life, Some(SHARED_LIMIT));
     plan.execute();
@@ -165,7 +165,7 @@ impl Plan {
         if rustix::fs::access(EXECUTABLE, Access::EXEC_OK).is_err() {
             return;
         }
-        // Else rlock's descriptors would change with those of this process.
+        // This process stops sharing the descriptors, so that the changes below do not reach rlock.
         // SAFETY: nothing in this process owns a descriptor.
         if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }.is_err() {
             return;

@@ -3,9 +3,8 @@
 //! [`machine`] only decides: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`]
 //! carries the actions out and decides nothing. The other modules do the work of the loop:
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
-//! [`guardian`] kills the command's process tree if rlock is killed; `processes` reads /proc;
-//! `tree` separates the command's processes from all others; [`terminal`] detects the terminal and
-//! writes the status line.
+//! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
+//! processes from all others; [`terminal`] detects the terminal and writes the status line.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
@@ -15,7 +14,6 @@ pub(crate) mod event;
 pub(crate) mod guardian;
 mod hint;
 pub(crate) mod machine;
-mod processes;
 pub(crate) mod run;
 pub(crate) mod signals;
 mod spawn;

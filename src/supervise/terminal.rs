@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::event::Group;
-use super::processes::own_group;
+use crate::processes::own_group;
 use crate::words::one_line;
 
 /// The process group for the command: shared if this process has a controlling terminal, else the

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rustix::process::Pid;
 
-use super::processes::{Process, Stat};
+use crate::processes::{Process, Stat};
 
 /// Facts about the command's processes that are known before any snapshot, and that persist between
 /// snapshots.

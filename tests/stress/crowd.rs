@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::support::{Lab, wait_within};
 
 /// Hundreds of processes share the processors with the crowds of the other tests.
-const CROWD_LIMIT: Duration = Duration::from_secs(300);
+const CROWD_LIMIT: Duration = Duration::from_secs(60);
 
 /// Processes that end with the test.
 pub(crate) struct Crowd {

@@ -10,7 +10,6 @@
 //! between. So a process that reaps a holder waits until the holder has ended. Otherwise the next
 //! command could start beside a command that is about to be killed.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,14 +17,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::processes;
+
 /// Maximum wait for the end of a process. A process may hang in its end, on a dead disk for
 /// example.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Maximum wait for a guardian, which needs some milliseconds. After this time, a process of the
 /// tree hangs in the kernel, and the holder counts as alive.
 const TREE_LIMIT: Duration = Duration::from_millis(500);
-/// The flag of a process that has begun to exit: PF_EXITING in include/linux/sched.h.
-const EXITING: u64 = 4;
 
 /// Whether the process is missing from this pid namespace or is only a zombie.
 pub(super) fn is_gone(number: u32) -> bool {
@@ -53,23 +52,11 @@ pub(super) fn wait_until_over(number: u32) {
     // The pidfd is opened before the check, so that the checked process and the awaited process are
     // the same.
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-    if is_ending(&stat) {
+    if processes::stat(pid).is_ok_and(|stat| stat.ending && !stat.ended) {
         let timeout = Timespec::try_from(LONGEST).ok();
         // Any result of poll ends the wait.
         let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref());
     }
-}
-
-/// Whether a line of /proc/PID/stat describes a process that has begun to exit and has not ended:
-/// see proc(5), fields 3 and 9.
-fn is_ending(stat: &str) -> bool {
-    // The process name before the last parenthesis may contain any characters.
-    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next();
-    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
-    flags & EXITING != 0 && !matches!(state, Some("Z" | "X"))
 }
 
 #[cfg(test)]
@@ -78,30 +65,16 @@ mod tests {
 
     use super::*;
 
-    fn stat(pid: u32) -> String {
-        fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()
-    }
-
-    #[test]
-    fn the_fields_of_stat_are_told_apart() {
-        assert!(is_ending("7 (a) b (c) R 1 7 7 0 -1 4194308 99 0"));
-        assert!(!is_ending("7 (a) b (c) R 1 7 7 0 -1 4194304 99 0"));
-        assert!(!is_ending("7 (a) Z 1 7 7 0 -1 4194308 99 0"), "it has ended");
-        assert!(!is_ending("") && !is_ending("7 (a) R 1 7"));
-    }
-
     #[test]
     fn the_living_the_ended_and_the_unknown_are_not_waited_for() {
-        assert!(!is_ending(&stat(id())));
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        assert!(!is_ending(&stat(child.id())));
         child.kill().unwrap();
         let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
         poll(&mut ended, None).unwrap();
         // The kernel has closed the pipe on the process's way out, as it does with a beacon. The
         // test waits for the rest of that way.
         wait_until_over(child.id());
-        assert!(stat(child.id()).contains(") Z "), "{}", stat(child.id()));
+        assert!(processes::stat(Pid::from_child(&child)).unwrap().ended);
         for pid in [0, u32::MAX, id(), child.id()] {
             wait_until_over(pid);
         }

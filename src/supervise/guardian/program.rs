@@ -6,7 +6,8 @@
 //! processes. A daemon cannot be told any more from a process whose parent was killed with rlock,
 //! so both are ended.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::env;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -17,10 +18,10 @@ use rustix::process::{
     Pid, PidfdFlags, Signal as Kernel, getpid, getppid, kill_process, pidfd_open, set_parent_process_death_signal,
 };
 
-use super::super::processes::{self, Process, Stat, own_group};
 use super::super::signals::set_of;
 use super::super::tree;
 use super::{NAME, Ward, await_end};
+use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
@@ -131,11 +132,13 @@ fn end_tree(ward: &Ward) {
     let since = if ward.is_first { own_start() } else { 0 };
     let number = |pid: Pid| pid.as_raw_nonzero().get();
     let has_group = own_group() == number(getpid()) || ward.group.map(number) == Some(own_group());
+    let mut snapshot = Snapshot::default();
     let mut stopped: Vec<Process> = Vec::new();
-    let mut beyond: Vec<Process> = Vec::new();
+    // The processes of the tree that this process has stopped or may not stop.
+    let mut known: HashSet<Process> = HashSet::new();
     loop {
-        let all = processes::all();
-        if all.is_empty() {
+        snapshot.update();
+        if snapshot.all.is_empty() {
             // Without /proc there is the group, which includes this process.
             if has_group {
                 let _ = rustix::process::kill_current_process_group(Kernel::KILL);
@@ -144,7 +147,7 @@ fn end_tree(ward: &Ward) {
         }
         // The orphans of rlock have the same new parent as this process, which is one of them.
         let reaper = getppid();
-        let has_changed = Cell::new(false);
+        let ending = RefCell::new(HashSet::new());
         let is_of_tree = |stat: &Stat, parent: Option<Pid>| {
             if has_group && stat.group == own_group() {
                 return true;
@@ -153,22 +156,23 @@ fn end_tree(ward: &Ward) {
                 return false;
             }
             processes::names_session(stat.process, &ward.session).unwrap_or_else(|| {
-                // The children of this process may belong to the tree. The next snapshot shows the
-                // process as one that is ending, and them as orphans.
-                has_changed.set(has_changed.get() || !stat.ending);
+                ending.borrow_mut().insert(stat.process);
                 false
             })
         };
-        let mut new = tree::seeded(&all, getpid(), is_of_tree);
-        new.retain(|process| !stopped.contains(process) && !beyond.contains(process));
-        if !new.is_empty() {
-            // A stopped process starts no other one.
-            let (signalled, refused) = new
-                .into_iter()
-                .partition::<Vec<_>, _>(|process| !matches!(kill_process(process.pid, Kernel::STOP), Err(Errno::PERM)));
-            stopped.extend(signalled);
-            beyond.extend(refused);
-        } else if !has_changed.get() {
+        let mut new = tree::seeded(&snapshot.all, getpid(), is_of_tree);
+        new.retain(|process| known.insert(*process));
+        // A stopped process starts no other one.
+        let may_stop = |process: &Process| kill_process(process.pid, Kernel::STOP) != Err(Errno::PERM);
+        stopped.extend(new.iter().copied().filter(may_stop));
+        // A process that has lost its environment may belong to the tree. Its children are about to
+        // become orphans, and the next round sees them as such.
+        let ending = ending.into_inner();
+        let mut has_changed = false;
+        for stat in snapshot.all.iter_mut().filter(|stat| !stat.ending && ending.contains(&stat.process)) {
+            (stat.ending, has_changed) = (true, true);
+        }
+        if new.is_empty() && !has_changed {
             kill(&stopped);
             return;
         }

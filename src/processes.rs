@@ -1,0 +1,199 @@
+//! Reads /proc: the processes of this pid namespace and the parent of each.
+//!
+//! rlock reads /proc only when a process was killed or when rlock has to signal processes, never in
+//! a run without disturbance.
+
+use std::collections::HashSet;
+use std::fs::{self, DirEntry};
+use std::io::{self, Read};
+use std::os::unix::fs::DirEntryExt;
+use std::path::Path;
+
+use rustix::process::{Pid, getpid};
+
+/// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
+const EXITING: u64 = 4;
+
+/// Maximum number of times that the parent of a process is read again. A parent that ends meanwhile
+/// leaves its children to another process.
+const ATTEMPTS: usize = 4;
+
+/// The identity of a process. Another process may get the same id later, but not the same start
+/// time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// In ticks since the boot.
+    pub(crate) started: u64,
+}
+
+/// The part of /proc/PID/stat that rlock uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) process: Process,
+    /// `None` if the parent is in another pid namespace.
+    pub(crate) parent: Option<Pid>,
+    pub(crate) group: i32,
+    pub(crate) session: i32,
+    /// Whether the process has begun to end. Such a process has no memory any more, but it may
+    /// still have children.
+    pub(crate) ending: bool,
+    /// Whether the process is a zombie.
+    pub(crate) ended: bool,
+}
+
+/// The processes that [`Snapshot::update`] has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) all: Vec<Stat>,
+    /// The folders of these processes in /proc, by name and inode: the folder of a later process
+    /// with the same id has another inode.
+    folders: HashSet<(Pid, u64)>,
+}
+
+/// All visible processes, see [`Snapshot::update`].
+pub(crate) fn all() -> Vec<Stat> {
+    let mut snapshot = Snapshot::default();
+    snapshot.update();
+    snapshot.all
+}
+
+impl Snapshot {
+    /// Adds the visible processes that have started since the last update. Nothing is added if
+    /// /proc is missing. The same is true if /proc shows another pid namespace, where the same
+    /// numbers mean other processes.
+    pub(crate) fn update(&mut self) {
+        let own = getpid().as_raw_nonzero().to_string();
+        if fs::read_link("/proc/self").ok().as_deref() != Some(Path::new(&own)) {
+            return;
+        }
+        let Ok(entries) = fs::read_dir("/proc") else { return };
+        let pid = |entry: &DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+        let folders = entries.flatten().filter_map(|entry| Some((pid(&entry)?, entry.ino())));
+        let new: Vec<Pid> = folders.filter(|folder| self.folders.insert(*folder)).map(|(pid, _)| pid).collect();
+        let first = self.all.len();
+        self.all.extend(new.into_iter().filter_map(|pid| stat(pid).ok()));
+        for _ in 0..ATTEMPTS {
+            if !self.refresh_orphans(first) {
+                break;
+            }
+        }
+    }
+
+    /// Reads each process from this index on again whose parent ended after the first read. Returns
+    /// whether any entry changed.
+    fn refresh_orphans(&mut self, first: usize) -> bool {
+        let living: HashSet<Pid> = self.all.iter().filter(|stat| !stat.ended).map(|stat| stat.process.pid).collect();
+        let mut found = false;
+        for entry in self.all[first..].iter_mut().filter(|entry| !entry.ended) {
+            if entry.parent.is_some_and(|parent| !living.contains(&parent)) {
+                match stat(entry.process.pid) {
+                    Ok(new) => found |= std::mem::replace(entry, new) != new,
+                    Err(_) => entry.ended = true,
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Reads one process.
+///
+/// # Errors
+/// The kernel's if there is no such process.
+pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
+    let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
+    parse(pid, &text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the
+/// session, 9 the flags, 22 the start. The name before these fields may contain any characters.
+fn parse(pid: Pid, text: &[u8]) -> Option<Stat> {
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = str::from_utf8(&text[name_end + 1..]).ok()?.split_ascii_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let parent = Pid::from_raw(fields.next()?.parse().ok()?);
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    let ending = fields.nth(2)?.parse::<u64>().ok()? & EXITING != 0;
+    let started = fields.nth(12)?.parse().ok()?;
+    Some(Stat { process: Process { pid, started }, parent, group, session, ending, ended })
+}
+
+/// The process group of this process. The result is 0, which rustix cannot express, if the group
+/// comes from outside the pid namespace.
+pub(crate) fn own_group() -> i32 {
+    // SAFETY: getpgrp touches no memory.
+    unsafe { libc::getpgrp() }
+}
+
+/// The session of this process. The result is 0 if the session comes from outside the pid
+/// namespace.
+pub(crate) fn own_session() -> i32 {
+    // SAFETY: getsid touches no memory.
+    unsafe { libc::getsid(0) }
+}
+
+/// Whether the initial environment of a process has a variable `RLOCK_…` that names the session.
+/// Only root can read the environment of another user's process; an unreadable environment counts
+/// as one that does not name the session. The result is `None` for a process that has lost its
+/// environment because it has begun to end.
+pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
+    let mut environment = Vec::new();
+    let read = fs::File::open(format!("/proc/{}/environ", process.pid.as_raw_nonzero()))
+        .and_then(|mut file| file.read_to_end(&mut environment));
+    if read.is_ok() && !environment.is_empty() {
+        return Some(names(&environment, session));
+    }
+    let lives = stat(process.pid).is_ok_and(|stat| stat.process == process && !stat.ending && !stat.ended);
+    lives.then_some(false)
+}
+
+fn names(environment: &[u8], session: &str) -> bool {
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.any(|variable| {
+        let is_ours = variable.starts_with(b"RLOCK_SESSION=") || variable.starts_with(b"RLOCK_ANCESTORS=");
+        is_ours && variable.windows(session.len()).any(|window| window == session.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_line_is_parsed_whatever_the_name() {
+        let line = "7 (a\u{fc} S 1 (b)) Z 41 5 6 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n";
+        let read = parse(getpid(), line.as_bytes()).unwrap();
+        assert_eq!((read.parent, read.group, read.session), (Pid::from_raw(41), 5, 6));
+        assert_eq!((read.process.started, read.ending, read.ended), (12345, false, true));
+        assert!(parse(getpid(), line.replace("4194304", "4194308").as_bytes()).unwrap().ending);
+        assert!(parse(getpid(), b"7 (a) S").is_none());
+        let orphan = parse(getpid(), line.replace("Z 41", "S 0").as_bytes()).unwrap();
+        assert_eq!((orphan.parent, orphan.ended), (None, false));
+    }
+
+    #[test]
+    fn snapshot_has_this_process_and_an_update_adds_a_new_child() {
+        let own = stat(getpid()).unwrap();
+        assert_eq!((own.parent, own.ended), (rustix::process::getppid(), false));
+        assert_eq!(Pid::from_raw(own.group), Some(rustix::process::getpgrp()));
+        let mut snapshot = Snapshot::default();
+        snapshot.update();
+        assert!(snapshot.all.iter().any(|stat| stat.process == own.process));
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let before = snapshot.all.len();
+        snapshot.update();
+        let mut new = snapshot.all[before..].iter().map(|stat| stat.process.pid);
+        assert!(new.any(|pid| pid == Pid::from_child(&child)));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn session_is_found_in_the_variables_of_rlock_alone() {
+        let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
+        assert!(names(environment, "ab12") && names(environment, "cd34"));
+        assert!(!names(environment, "77") && !names(b"A=ab12\0", "ab12"));
+    }
+}
