@@ -66,6 +66,9 @@ pub(crate) fn follow(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
             if waits {
                 log.add(id, "queued");
             }
+            if line.contains(": it could not be opened within ") {
+                log.add(id, "late");
+            }
             !waits && !line.starts_with("rlock: holds ")
         })
         .collect()

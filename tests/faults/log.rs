@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | `asked CLAIMS WAIT_MS` | who starts an rlock | before it is started; WAIT_MS `-` without limit |
 //! | `queued` | the same | rlock has said that it waits |
+//! | `late` | the same | rlock has said that the lease left too little time to open the command |
 //! | `start SESSION TOKEN PID` | the command | first of all |
 //! | `beat` | the command | every few milliseconds: it still runs |
 //! | `kept CLAIMS` | the command | before it gives up all but these |
@@ -81,6 +82,8 @@ pub(crate) struct Run {
     pub(crate) patience: Option<Duration>,
     /// It was in the queue by then at the latest.
     pub(crate) queued: Option<Instant>,
+    /// The lease left too little time to open the command.
+    pub(crate) late: bool,
     pub(crate) start: Option<Instant>,
     pub(crate) session: String,
     pub(crate) token: u64,
@@ -136,6 +139,7 @@ impl Run {
                 return;
             }
             "queued" => self.queued = Some(at),
+            "late" => self.late = true,
             "touched" => self.touched = true,
             "left" => self.left = Some(Left { at, code: words[0].parse().ok() }),
             "start" => {
@@ -149,7 +153,7 @@ impl Run {
             "beat" => {}
             _ => panic!("a log has no line '{what}'"),
         }
-        if !matches!(what, "queued" | "touched" | "left") {
+        if !matches!(what, "queued" | "late" | "touched" | "left") {
             if what == "beat" {
                 self.gap = self.gap.max(Duration::from_nanos(at.saturating_sub(self.last)));
             }

@@ -24,7 +24,7 @@ const ON_SERVER: Scenario = Scenario {
     faults: &[],
     pace: Duration::from_millis(600),
     fifo: false,
-    codes: LATE,
+    codes: &[],
     lease: TTL,
     // A claim lease, which is no longer than the lease, a second, and what starting processes
     // takes.
@@ -35,12 +35,8 @@ const ON_SERVER: Scenario = Scenario {
 /// itself every 5 s.
 const OUTAGE: Option<Duration> = Some(Duration::from_secs(4 + 5 + 2 + 1 + 2));
 
-/// An answer that came late, or a busy machine, left too little of the lease to open the command
-/// in.
-const LATE: &[i32] = &[126];
-
-/// The same, or the store cannot be reached, or the lease was lost.
-const UNREACHED_OR_LOST: &[i32] = &[69, 76, 126];
+/// The store cannot be reached, or the lease was lost.
+const UNREACHED_OR_LOST: &[i32] = &[69, 76];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -159,11 +155,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "keys_deleted",
         faults: &[LOSE_KEY],
         pace: Duration::from_millis(300),
-        codes: &[76, 126],
+        codes: &[76],
         idle: OUTAGE,
         ..ON_SERVER
     },
-    Scenario { name: "server_out_of_memory", faults: &[FILL_MEMORY], codes: &[69, 126], fifo: true, ..ON_SERVER },
+    Scenario { name: "server_out_of_memory", faults: &[FILL_MEMORY], codes: &[69], fifo: true, ..ON_SERVER },
     Scenario {
         name: "failover_to_a_replica_that_lags",
         site: || Site::on_sentinels(Kind::Redis7),
@@ -178,7 +174,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::on_cluster(Kind::Valkey9),
         tag: TAG,
         faults: &[MIGRATE],
-        codes: &[69, 126],
+        codes: &[69],
         idle: OUTAGE,
         ..ON_SERVER
     },

@@ -21,11 +21,11 @@ fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
     expiry(server, lab, "k").expect("it was renewed")
 }
 
-/// A waiter claims its grant before it starts the command: also one that was queued behind a
-/// crowd whose leases were over, and granted when it asked again. Here the network fails before it
-/// can claim.
+/// A request that is queued behind a crowd whose leases are over is granted by its own renewal.
+/// Here the renewal does not reach the server: another session gets the lock, and the command of
+/// the first does not start.
 #[test]
-fn grant_past_an_expired_crowd_is_claimed_before_the_command_starts() {
+fn request_behind_an_expired_crowd_starts_no_command_before_its_renewal() {
     each(|kind| {
         let server = Server::start(kind);
         let proxy = Proxy::new(&server);
@@ -34,7 +34,7 @@ fn grant_past_an_expired_crowd_is_claimed_before_the_command_starts() {
         // The scripts are known to the server then.
         near.run(["exec", "k", "--", "true"]).silently(0);
         crowd::expire(&server, far.namespace(), "k");
-        // It is queued, then granted; the claim does not arrive.
+        // The request is queued, and the client subscribes. The renewal does not arrive.
         proxy.hold_at(3);
         let ran = far.folder().join("ran");
         let ran = ran.to_str().expect("it is text");

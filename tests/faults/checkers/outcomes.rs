@@ -29,6 +29,8 @@ fn judge(run: &Run, codes: &[i32]) -> Option<Violation> {
         }
         (_, Some(0)) if !run.ended => "exit 0, and its command did not come to its end".to_owned(),
         (_, Some(0 | 75)) => return None,
+        // A late answer or a busy machine left too little of the lease.
+        (_, Some(126)) if run.late && run.start.is_none() => return None,
         (_, Some(code)) if codes.contains(&code) => return None,
         (_, Some(code)) => format!("exit {code}, which nothing explains"),
     };
@@ -54,6 +56,14 @@ mod tests {
         for fate in ["1 1 touched kill", "9 1 left 76"] {
             assert_eq!(found(&format!("0 1 asked k:write -\n{fate}\n1 1.1 asked k:write -\n8 1.1 left 143")), 0);
         }
+    }
+
+    #[test]
+    fn command_may_be_left_out_only_where_rlock_says_that_it_is_late() {
+        let ran = "0 1 asked k:write -\n8 1 late\n9 1 left 126";
+        assert_eq!(found(ran), 0);
+        assert_eq!(found(&ran.replace("8 1 late\n", "")), 1);
+        assert_eq!(found(&ran.replace("late", "start 1 1 1")), 1);
     }
 
     #[test]
