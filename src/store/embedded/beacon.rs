@@ -41,10 +41,12 @@ pub(super) struct Identity {
     pub(super) inode: u64,
     /// The user whose process made the beacon.
     pub(super) owner: u32,
+    /// The inode of the user namespace in which `owner` counts; 0 if the namespace is not known.
+    pub(super) users: u64,
     /// The process that made the beacon.
     pub(super) pid: u32,
     /// The inode of the pid namespace in which `pid` counts; 0 if the namespace is not known.
-    pub(super) namespace: u64,
+    pub(super) pids: u64,
 }
 
 /// The state of another session, as its beacon shows it.
@@ -100,13 +102,35 @@ impl AsFd for Beacon {
 
 impl Identity {
     fn of(stat: &Stat) -> Self {
-        Self { inode: stat.st_ino, owner: stat.st_uid, pid: std::process::id(), namespace: namespace() }
+        Self {
+            inode: stat.st_ino,
+            owner: stat.st_uid,
+            users: namespace("user"),
+            pid: std::process::id(),
+            pids: namespace("pid"),
+        }
     }
 
     /// Whether the process is gone but its beacon is still open. Then its guardian is about to kill
     /// the process tree that is left.
     fn is_ending(&self) -> bool {
-        ending::is_gone(self.pid) && self.namespace != 0 && self.namespace == namespace()
+        ending::is_gone(self.pid) && self.pids != 0 && self.pids == namespace("pid")
+    }
+
+    /// The number that the owner has in the user namespace of this process. A beacon from another
+    /// user namespace has to be looked at; the result is `None` if it is gone or replaced.
+    pub(super) fn owner_here(&self, directory: &Directory, session: SessionId) -> Option<u32> {
+        if self.users == namespace("user") {
+            return Some(self.owner);
+        }
+        let stat = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        is_it(&stat, Some(self)).then_some(stat.st_uid)
+    }
+
+    /// Whether the beacon may belong to this user, as this process sees users. A process of another
+    /// user namespace has recorded another number.
+    fn may_belong_to(&self, user: u32) -> bool {
+        user == self.owner || self.users != namespace("user")
     }
 }
 
@@ -153,14 +177,14 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
     }
 }
 
-/// The pid namespace of this process.
-fn namespace() -> u64 {
-    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+/// The inode of this process's namespace of a kind, see namespaces(7).
+fn namespace(kind: &str) -> u64 {
+    rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
-        && identity.is_none_or(|identity| (identity.inode, identity.owner) == (stat.st_ino, stat.st_uid))
+        && identity.is_none_or(|identity| identity.inode == stat.st_ino && identity.may_belong_to(stat.st_uid))
 }
 
 /// Wakes the process of a session. A full pipe wakes the process as well. A process that has just

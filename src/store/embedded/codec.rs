@@ -244,7 +244,7 @@ macro_rules! fields {
 }
 
 fields! {
-    Identity { inode, owner, pid, namespace }
+    Identity { inode, owner, users, pid, pids }
     Claim { resource, mode, span, slots }
     ClaimRecord { claim, rank, token, shares }
     Terms { ttl, claim, heartbeat }

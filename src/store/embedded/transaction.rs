@@ -52,6 +52,8 @@ pub(super) struct Work<'t> {
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
+/// The number that no user has, see chown(2).
+const NO_USER: u32 = u32::MAX;
 
 impl Embedded {
     /// Runs `work` under the directory's lock, and waits for the lock without a limit. If `work`
@@ -157,9 +159,11 @@ impl<'t> Work<'t> {
 
     /// The owner of a session for which this process may not act, `None` otherwise. Root may act
     /// for everybody. Everybody may act for a session of root, because root's command started them.
+    /// A session counts as foreign if its owner cannot be determined.
     pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, records::Error> {
         let own = geteuid();
-        let owner = self.records().beacon(session)?.map(|beacon| beacon.owner);
+        let beacon = self.records().beacon(session)?;
+        let owner = beacon.map(|beacon| beacon.owner_here(self.directory, session).unwrap_or(NO_USER));
         Ok(owner.filter(|owner| !own.is_root() && *owner != 0 && *owner != own.as_raw()))
     }
 

@@ -1,4 +1,4 @@
-//! Processes of other pid namespaces that share the directory are told dead or alive correctly too.
+//! Processes of other pid and user namespaces, such as those of containers, share the directory.
 
 use crate::support::{Lab, RLOCK, Running, needs};
 
@@ -45,6 +45,29 @@ fn the_dead_of_one_namespace_are_reaped_from_another() {
     holder.expect_held();
     holder.kill();
     let mut next = first_process(&lab, &["exec", "-n", "k"]).expect("the first was permitted");
+    next.expect_held();
+    next.end().silently(0);
+    lab.assert_idle();
+}
+
+/// A user has another number in a user namespace, as in a rootless container.
+#[test]
+fn waiters_and_holders_in_another_user_namespace_are_served() {
+    let lab = Lab::new();
+    let inside = |words: &[&str]| {
+        let mut unshare = needs::namespaces(&["--user", "--map-user=7"])?;
+        lab.settle(&mut unshare);
+        Some(Running::waiter(unshare.arg(RLOCK).args(words)))
+    };
+    let holder = lab.hold("k");
+    let Some(mut waiter) = inside(&["exec", "k"]) else { return };
+    lab.until_waiting("k", 1);
+    let mut next = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 2);
+    holder.end().silently(0);
+    waiter.expect_held();
+    assert_eq!(lab.counts("k"), (1, 1));
+    waiter.kill();
     next.expect_held();
     next.end().silently(0);
     lab.assert_idle();
