@@ -10,8 +10,8 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
+//! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
-//! | [`clock`] | the clock of the holder's machine |
 //! | [`exit`] | the exit codes |
 //! | `words` | formats and sanitises text |
 //! | `files`, `passwd`, `processes` | read files, the user database and /proc |

@@ -8,8 +8,9 @@ use std::fmt::Display;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Micros, Process, SessionId};
+use crate::lock::request::{Claim, Process, SessionId};
 use crate::lock::span::Span;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
@@ -197,17 +198,17 @@ fn shortened(text: &str) -> String {
 
 /// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339
 /// cannot express is shown as the last one that it can: a server may send any number.
-pub(crate) fn time(instant: Micros) -> String {
-    let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
+pub(crate) fn time(instant: StoreTime) -> String {
+    let written = UNIX_EPOCH + Duration::from_micros(instant.as_micros().min(YEAR_10000 - 1));
     humantime::format_rfc3339_millis(written).to_string()
 }
 
-/// The first instant that RFC 3339 cannot express.
-const YEAR_10000: Micros = 253_402_300_800_000_000;
+/// The first instant that RFC 3339 cannot express, in microseconds since the Unix epoch.
+const YEAR_10000: u64 = 253_402_300_800_000_000;
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
-pub(crate) fn duration(length: Micros) -> String {
-    let text = humantime::format_duration(Duration::from_secs(length / 1_000_000)).to_string();
+pub(crate) fn duration(length: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(length.as_secs())).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
@@ -223,9 +224,9 @@ mod tests {
 
     #[test]
     fn every_instant_can_be_told() {
-        assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(time(YEAR_10000 - 1), "9999-12-31T23:59:59.999Z");
-        assert_eq!(time(Micros::MAX), time(YEAR_10000 - 1));
-        assert!(!duration(Micros::MAX).is_empty());
+        assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(StoreTime::MAX), time(StoreTime::from_micros(YEAR_10000 - 1)));
+        assert!(!duration(Duration::MAX).is_empty());
     }
 }

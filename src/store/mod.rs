@@ -10,10 +10,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::clock::Boottime;
+use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::records::Session;
-use crate::lock::request::{Micros, Request, SessionId};
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -103,7 +104,7 @@ impl From<ResourceListing> for Obstruction {
 pub struct Inspection {
     /// The instant of the inspection on the store's clock. All other instants in here are on that
     /// clock.
-    pub now: Micros,
+    pub now: StoreTime,
     /// The holders and waiters of each resource.
     pub resources: Vec<ResourceListing>,
 }

@@ -136,12 +136,11 @@ impl Negotiation {
     /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
     /// not answer.
     pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Boottime) -> Self {
-        let ttl = Duration::from_micros(terms.ttl);
         Self {
-            ttl,
-            lease: Lease::new(ttl),
+            ttl: terms.ttl,
+            lease: Lease::new(terms.ttl),
             claims,
-            heartbeat: Duration::from_micros(terms.heartbeat),
+            heartbeat: terms.heartbeat,
             replicas,
             state: State::Asking { until, in_doubt: false },
             subscribed: false,
