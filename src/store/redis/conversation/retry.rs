@@ -73,6 +73,7 @@ mod tests {
             (CannotSave, [true, true, true]),
             (TooFewReplicas, [true, true, true]),
             (TooManyClients, [true, true, true]),
+            (QueueFull, [true, true, true]),
             (NotTheMaster, [true, true, true]),
             (NotAllowed, [false, false, false]),
             (NoPassword, [false, false, false]),
