@@ -8,10 +8,13 @@ use std::fmt::Display;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::process::Pid;
+
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Process, SessionId};
 use crate::lock::span::Span;
+use crate::processes;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
 
@@ -178,10 +181,8 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
     }
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    // The name, which comes before the state, may contain any characters.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-    if !matches!(state, Some("T" | "t")) {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+    if !pid.is_some_and(|pid| processes::stat(pid).is_ok_and(|stat| stat.stopped)) {
         return false;
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
