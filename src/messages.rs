@@ -1,4 +1,4 @@
-//! The text for users about requests, holders and waiters, one line each.
+//! Writes the messages about requests, holders and waiters, one line each.
 //!
 //! `cli::usage` has the text of mistakes on the command line. The text of a store's own failure
 //! comes with [`crate::store::Error`].

@@ -1,7 +1,7 @@
 //! Reads /proc: the processes of this pid namespace and the parent of each.
 //!
-//! rlock reads /proc only when a process was killed or when rlock has to signal processes, never in
-//! a run without disturbance.
+//! rlock reads /proc only when a process was killed or when rlock has to signal processes. An
+//! undisturbed run never reads it.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry};

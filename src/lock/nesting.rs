@@ -1,4 +1,4 @@
-//! The relation of a claim to the holds of its session's ancestors (docs/design.md#nesting).
+//! Decides what the holds of a session's ancestors mean for its claim (docs/design.md#nesting).
 
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;

@@ -1,4 +1,4 @@
-//! The operations of the table and their replies.
+//! Defines the operations that the lock table accepts, and their replies.
 
 use std::fmt;
 use std::time::Duration;

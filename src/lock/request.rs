@@ -1,4 +1,5 @@
-//! The request of a session: its id, its claims, and a description of its process for people.
+//! Defines the request of a session: its id, its claims, and a description of its process for
+//! people.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,4 @@
-//! The stores of the lock table: the operations that a store offers to the subcommands, and the
-//! choice of a store by its URL.
+//! Defines the operations that a store offers to the subcommands, and chooses a store by its URL.
 //!
 //! A store keeps a [`crate::lock::table::LockTable`] in a place that many processes reach. The
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.

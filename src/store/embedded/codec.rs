@@ -1,4 +1,4 @@
-//! The bytes of the table's records, format 1.
+//! Writes and reads the bytes of the table's records, format 1.
 //!
 //! Numbers are little-endian; a length precedes each text and each list. A record is read whole or
 //! not at all: input that is too short, too long or invalid is [`Damaged`].

@@ -1,4 +1,4 @@
-//! The table's records in one LMDB transaction.
+//! Reads and writes the table's records in one LMDB transaction.
 //!
 //! The file has one unnamed database, so that an ordinary operation writes one leaf page. The keys,
 //! in byte order:

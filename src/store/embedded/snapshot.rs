@@ -1,4 +1,4 @@
-//! A copy of the records. An answer is built from the copy while other processes use the table.
+//! Builds an answer from a copy of the records while other processes use the table.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! One locked transaction on the table: it applies operations, reaps the dead sessions that it
+//! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,4 +1,4 @@
-//! The reasons why a server can't be used, and the messages about them.
+//! Classifies the reasons why a server can't be used, and writes the messages about them.
 
 use std::borrow::Cow;
 use std::fmt;

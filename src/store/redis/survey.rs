@@ -1,6 +1,6 @@
 //! Lists the holders and waiters of a whole server, or of all masters of a Cluster.
 //!
-//! SCAN finds the keys in steps: no step takes the server long, however many foreign keys it has.
+//! SCAN finds the keys in steps. No step takes the server long, however many foreign keys it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which failures are worth another try.
+//! Decides which failures are worth a retry.
 
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::target::Kind;

@@ -1,4 +1,4 @@
-//! A socket with or without TLS that never blocks.
+//! Reads and writes a socket, with or without TLS, and never blocks.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The TLS client: trusted authorities, the client certificate, and errors in words.
+//! Sets up the TLS client: trusted authorities, the client certificate, and errors in words.
 
 use std::io;
 use std::path::Path;
