@@ -31,10 +31,10 @@ use std::time::Duration;
 
 use client::Client;
 use codec::{Call, Reply, Setting, Wake};
+use failure::Failure;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
-use survey::{Findings, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -80,7 +80,7 @@ impl Redis {
         match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.concerns_one_resource() => {
-                self.unusable.push(unusable(&self.setting(), resource, failure));
+                self.note_unusable(resource, failure);
                 Ok(None)
             }
             Err(failure) => Err(failure.into()),
@@ -96,12 +96,10 @@ impl Redis {
         }
     }
 
-    /// Lists these resources, or all if none is named, and notes those that can't be used.
-    fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Error> {
-        let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
-        let mut seen = if resources.is_empty() { survey.all()? } else { survey.some(resources)? };
-        self.unusable.append(&mut seen.unusable);
-        Ok(seen)
+    /// Notes that the keys of a resource have foreign values.
+    fn note_unusable(&mut self, resource: &Resource, failure: Failure) {
+        let failure = failure.with_keys(|| self.setting().keyspace.shown(std::slice::from_ref(resource)));
+        self.unusable.push(format!("'{resource}' cannot be used: {failure}"));
     }
 }
 
