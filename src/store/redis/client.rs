@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::codec::{Call, LISTING_MAX, Reply, Setting};
+use super::codec::{Call, LISTING_MAX, ScriptReply, Setting};
 use super::conversation::{Answer, Exchange, Question, Retry};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Node, Target};
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// Calls a script, with all the resources that it turns out to touch.
-    pub(super) fn call(&mut self, call: Call) -> Result<Reply, Failure> {
+    pub(super) fn call(&mut self, call: Call) -> Result<ScriptReply, Failure> {
         let until = Boottime::now() + self.limit;
         let mut question = Question::call(&mut self.exchange, call, self.retry, until);
         blocking::run(&mut self.route, &mut question);

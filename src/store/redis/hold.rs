@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::client::Client;
-use super::codec::{Call, LISTING_MAX, REPLY_MAX, Reply, Setting};
+use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation};
 use super::interface::Conversation;
 use super::target::Target;
@@ -80,7 +80,7 @@ impl Handle for RedisHold {
         let call = Call::inspect(resources.to_vec(), LISTED);
         let exchange = self.conversation.exchange.another();
         match Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT).call(call)? {
-            Reply::Listing { resources, .. } => Ok(resources),
+            ScriptReply::Listing { resources, .. } => Ok(resources),
             _ => Ok(Vec::new()),
         }
     }

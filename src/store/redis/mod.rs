@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Client;
-use codec::{Call, Reply, Setting, Wake};
+use codec::{Call, ScriptReply, Setting, Wake};
 use failure::Failure;
 use hold::RedisHold;
 use keys::Keyspace;
@@ -76,7 +76,7 @@ impl Redis {
     }
 
     /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
-    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<Reply>, Error> {
+    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Error> {
         match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.concerns_one_resource() => {
@@ -90,8 +90,8 @@ impl Redis {
     /// Calls a script that changes a hold.
     fn changed(&self, call: Call) -> Result<Changed, Error> {
         match self.client().retry_while_down().call(call)? {
-            Reply::Done => Ok(Changed::Done),
-            Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
+            ScriptReply::Done => Ok(Changed::Done),
+            ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
         }
     }
@@ -157,13 +157,13 @@ impl Store for Redis {
         for name in names {
             let call = Call::expire(vec![name.clone()]);
             if dry_run {
-                let Some(Reply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
+                let Some(ScriptReply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
                 // A session with claims on several resources is listed for each.
                 expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                 continue;
             }
             // One call removes a limited number of sessions.
-            while let Some(Reply::Expired(sessions)) = self.call(name, call.clone())? {
+            while let Some(ScriptReply::Expired(sessions)) = self.call(name, call.clone())? {
                 if sessions.is_empty() {
                     break;
                 }
@@ -176,7 +176,7 @@ impl Store for Redis {
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let call = Call::break_grants(resource.clone());
         match self.call(resource, if dry_run { call.dry() } else { call })? {
-            Some(Reply::Broken(sessions)) => Ok(sessions),
+            Some(ScriptReply::Broken(sessions)) => Ok(sessions),
             _ => Ok(Vec::new()),
         }
     }

@@ -9,7 +9,7 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::Redis;
 use super::client::Client;
-use super::codec::{Call, Reply};
+use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
 use crate::lock::op::ResourceListing;
@@ -67,7 +67,7 @@ impl Redis {
         let at_once = if self.is_cluster() { 1 } else { usize::MAX };
         for resources in resources.chunks(at_once) {
             match client.call(Call::inspect(resources.to_vec(), 0)) {
-                Ok(Reply::Listing { now, resources, sessions }) => {
+                Ok(ScriptReply::Listing { now, resources, sessions }) => {
                     findings.now = findings.now.max(now);
                     findings.resources.extend(resources.into_iter().map(|resource| resource.listing));
                     findings.sessions.extend(sessions);

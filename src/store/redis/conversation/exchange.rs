@@ -12,7 +12,7 @@ use redis::{Cmd, ServerError, Value};
 use super::negotiation::Command;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Call, NEEDED_MAX, Reply, Setting};
+use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
 use crate::store::redis::target::{Node, Target};
@@ -89,7 +89,7 @@ struct Outage {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A script has answered a call that was sent at `sent`.
-    Reply { reply: Reply, sent: Boottime },
+    Reply { reply: ScriptReply, sent: Boottime },
     /// A plain command has its reply.
     Value(Value),
     /// Another node has the resources.
@@ -245,8 +245,8 @@ impl Exchange {
                 _ => return Err(self.failure(ErrorKind::UnexpectedReply)),
             },
             (Ok(value), None) => Outcome::Value(value),
-            (Ok(value), Some(mut call)) => match Reply::read(value) {
-                Ok(Reply::Need(names)) => {
+            (Ok(value), Some(mut call)) => match ScriptReply::read(&value) {
+                Some(ScriptReply::Need(names)) => {
                     call.extend(names);
                     if call.resources().len() > NEEDED_MAX {
                         return Err(self.failure(ErrorKind::UnexpectedReply));
@@ -254,8 +254,8 @@ impl Exchange {
                     self.call(asked, call, now);
                     return Ok(None);
                 }
-                Ok(reply) => Outcome::Reply { reply, sent },
-                Err(_) => return Err(self.failure(ErrorKind::UnexpectedReply)),
+                Some(reply) => Outcome::Reply { reply, sent },
+                None => return Err(self.failure(ErrorKind::UnexpectedReply)),
             },
         };
         Ok(Some((asked, outcome)))

@@ -16,7 +16,7 @@ use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::redis::codec::{self, Call, Reply};
+use crate::store::redis::codec::{self, Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::{Error, Standing};
@@ -149,7 +149,13 @@ impl HoldConversation {
         Ok(())
     }
 
-    fn on_answer(&mut self, command: Command, reply: Reply, sent: Boottime, now: Boottime) -> Result<(), Failure> {
+    fn on_answer(
+        &mut self,
+        command: Command,
+        reply: ScriptReply,
+        sent: Boottime,
+        now: Boottime,
+    ) -> Result<(), Failure> {
         self.exchange.served();
         self.piecemeal = None;
         let commands = self.negotiation.on_reply(command, reply, sent, now);
@@ -173,9 +179,9 @@ impl HoldConversation {
     fn on_part(&mut self, resource: usize, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
         let Some(piecemeal) = &mut self.piecemeal else { return Ok(()) };
         match outcome {
-            Outcome::Reply { reply: Reply::Renewed(lease), .. } => piecemeal.renewed(resource, lease),
+            Outcome::Reply { reply: ScriptReply::Renewed(lease), .. } => piecemeal.renewed(resource, lease),
             Outcome::Redirect(redirect) => piecemeal.moved(redirect),
-            Outcome::Reply { reply: Reply::Unknown, .. } | Outcome::TryAgain(_) => {}
+            Outcome::Reply { reply: ScriptReply::Unknown, .. } | Outcome::TryAgain(_) => {}
             _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
         if self.exchange.in_flight().any(|asked| matches!(asked, Asked::Part(_))) {
@@ -183,7 +189,7 @@ impl HoldConversation {
         }
         match (piecemeal.next(), self.negotiation.held()) {
             (Next::Renewed { since, lease }, Some(grant)) => {
-                let granted = Reply::Granted { lease: Some(lease), tokens: grant.tokens.clone() };
+                let granted = ScriptReply::Granted { lease: Some(lease), tokens: grant.tokens.clone() };
                 self.on_answer(Command::Renew { subscribed: false }, granted, since, now)
             }
             (Next::Redirect(redirect), _) => self.exchange.follow(redirect),

@@ -10,7 +10,7 @@ use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::op::Refusal;
 use crate::lock::request::Terms;
-use crate::store::redis::codec::Reply;
+use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::{Grant, Obstruction};
 
@@ -229,7 +229,7 @@ impl Negotiation {
     pub(super) fn on_reply(
         &mut self,
         command: Command,
-        reply: Reply,
+        reply: ScriptReply,
         sent: Boottime,
         now: Boottime,
     ) -> Result<Vec<Command>, ErrorKind> {
@@ -237,25 +237,25 @@ impl Negotiation {
             return Ok(vec![]);
         }
         Ok(match (command, reply) {
-            (_, Reply::Granted { tokens, .. }) if tokens.len() != self.claims => {
+            (_, ScriptReply::Granted { tokens, .. }) if tokens.len() != self.claims => {
                 return Err(ErrorKind::UnexpectedReply);
             }
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, Reply::Granted { lease: Some(lease), .. })
+            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. })
                 if Duration::from_micros(lease) < self.ttl =>
             {
                 vec![self.renew()]
             }
-            (Command::Acquire { .. } | Command::Renew { .. }, Reply::Granted { lease: Some(lease), tokens }) => {
+            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Granted { lease: Some(lease), tokens }) => {
                 self.granted(Lease::new(Duration::from_micros(lease)), tokens, sent, now)
             }
-            (Command::Acquire { .. } | Command::Renew { .. }, Reply::Waiting { seq, position, next }) => {
+            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
                 self.queued(seq, position, next.map(Duration::from_micros), now)
             }
-            (Command::Acquire { .. }, Reply::Busy(listings)) => self.end(State::Busy(listings)),
-            (Command::Acquire { .. }, Reply::Refused(refusal)) => self.end(State::Refused(refusal)),
-            (Command::Renew { .. }, Reply::Unknown) => match self.state {
+            (Command::Acquire { .. }, ScriptReply::Busy(listings)) => self.end(State::Busy(listings)),
+            (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),
+            (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.
                 State::Asking { .. } => vec![self.acquire(0)],
                 State::Waiting { place, .. } => vec![self.acquire(place)],

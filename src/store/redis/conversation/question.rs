@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::retry::Retry;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Call, Reply};
+use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
 
@@ -25,7 +25,7 @@ pub(in crate::store::redis) struct Question<'e> {
     /// The answer of the probe.
     probed: Option<Value>,
     result: Option<Result<Answer, Failure>>,
-    late: Option<Reply>,
+    late: Option<ScriptReply>,
     in_doubt: bool,
 }
 
@@ -39,7 +39,7 @@ enum Text {
 #[derive(Debug, PartialEq)]
 pub(in crate::store::redis) enum Answer {
     /// The reply of a script.
-    Reply(Reply),
+    Reply(ScriptReply),
     /// The reply to a plain command.
     Value(Value),
 }
@@ -88,7 +88,7 @@ impl<'e> Question<'e> {
 
     /// The reply that came late on the old connection. A server that is only slow answers there
     /// first.
-    pub(super) fn late_reply(&mut self) -> Option<Reply> {
+    pub(super) fn late_reply(&mut self) -> Option<ScriptReply> {
         self.late.take()
     }
 
@@ -175,7 +175,7 @@ impl Conversation for Question<'_> {
         match (event, self.old) {
             (Event::Aside(reply), OldConnection::Aside { earlier: 0 }) => {
                 // The script changed nothing if it failed.
-                self.late = reply.ok().and_then(|value| Reply::read(value).ok());
+                self.late = reply.ok().and_then(|value| ScriptReply::read(&value));
                 self.old = OldConnection::None;
             }
             (Event::Aside(_), OldConnection::Aside { earlier }) => {

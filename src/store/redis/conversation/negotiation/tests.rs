@@ -25,23 +25,23 @@ const FIRST: Command = Command::Acquire { place: 0, subscribed: false };
 const RENEW: Command = Command::Renew { subscribed: false };
 const BEAT: Command = Command::Renew { subscribed: true };
 
-fn granted() -> Reply {
+fn granted() -> ScriptReply {
     granted_for(TTL)
 }
 
-fn granted_for(lease: Duration) -> Reply {
-    Reply::Granted { lease: Some(micros(lease)), tokens: vec![7] }
+fn granted_for(lease: Duration) -> ScriptReply {
+    ScriptReply::Granted { lease: Some(micros(lease)), tokens: vec![7] }
 }
 
-fn waiting(position: u32, next: Option<Duration>) -> Reply {
-    Reply::Waiting { seq: 40 + u64::from(position), position, next: next.map(micros) }
+fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
+    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next: next.map(micros) }
 }
 
 /// What is said after an answer that fits.
 fn answered(
     negotiation: &mut Negotiation,
     command: Command,
-    reply: Reply,
+    reply: ScriptReply,
     sent: Boottime,
     now: Boottime,
 ) -> Vec<Command> {
@@ -156,7 +156,7 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
     for tokens in [vec![], vec![7, 8]] {
         let mut negotiation = negotiation(0);
         negotiation.on_connect();
-        let answer = Reply::Granted { lease: Some(micros(TTL)), tokens };
+        let answer = ScriptReply::Granted { lease: Some(micros(TTL)), tokens };
         assert_eq!(negotiation.on_reply(FIRST, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
         assert!(is_asking(&negotiation));
         assert_eq!(queued().on_reply(BEAT, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
@@ -167,9 +167,9 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
 #[test]
 fn answer_to_another_question_is_unexpected() {
     for (command, answer) in [
-        (RENEW, Reply::Busy(Vec::new())),
-        (FIRST, Reply::Unknown),
-        (FIRST, Reply::Done),
+        (RENEW, ScriptReply::Busy(Vec::new())),
+        (FIRST, ScriptReply::Unknown),
+        (FIRST, ScriptReply::Done),
         (Command::Replicate(1), granted()),
     ] {
         assert_eq!(
@@ -185,7 +185,7 @@ fn waiter_taken_for_dead_returns_to_its_place() {
     let mut negotiation = queued();
     assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
     let back = Command::Acquire { place: 42, subscribed: true };
-    assert_eq!(answered(&mut negotiation, BEAT, Reply::Unknown, START, START), [back]);
+    assert_eq!(answered(&mut negotiation, BEAT, ScriptReply::Unknown, START, START), [back]);
     assert_eq!(answered(&mut negotiation, back, waiting(1, None), START, START), []);
     assert!(is_waiting(&negotiation));
 }
@@ -206,7 +206,9 @@ fn waiters_look_for_an_expired_holder_in_turn() {
 
 #[test]
 fn hold_is_lost_when_the_server_does_not_know_it() {
-    for answer in [Reply::Unknown, waiting(1, None), Reply::Granted { lease: Some(micros(TTL)), tokens: vec![8] }] {
+    for answer in
+        [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(micros(TTL)), tokens: vec![8] }]
+    {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
         assert!(is_lost(&negotiation));
@@ -266,7 +268,7 @@ fn server_may_keep_a_request_from_its_sending_to_its_rejection() {
     assert!(!negotiation.may_be_kept(false), "nothing was sent");
     negotiation.on_connect();
     assert!(negotiation.may_be_kept(true), "the request was sent");
-    answered(&mut negotiation, FIRST, Reply::Busy(Vec::new()), START, START);
+    answered(&mut negotiation, FIRST, ScriptReply::Busy(Vec::new()), START, START);
     assert!(!negotiation.may_be_kept(true) && negotiation.is_over());
 }
 
@@ -338,7 +340,7 @@ fn state_after_each_answer_to_a_renewal() {
         answered(&mut negotiation, FIRST, granted(), START, START);
         negotiation
     };
-    let anew = Reply::Granted { lease: Some(micros(TTL)), tokens: vec![8] };
+    let anew = ScriptReply::Granted { lease: Some(micros(TTL)), tokens: vec![8] };
     let rows: Vec<(Begin, [&str; 4])> = vec![
         (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
         (Box::new(queued), ["held", "held", "waiting", "waiting"]),
@@ -346,7 +348,8 @@ fn state_after_each_answer_to_a_renewal() {
         (Box::new(held), ["held", "lost", "lost", "lost"]),
     ];
     for (begin, expected) in rows {
-        for (answer, expected) in [granted(), anew.clone(), waiting(1, None), Reply::Unknown].into_iter().zip(expected)
+        for (answer, expected) in
+            [granted(), anew.clone(), waiting(1, None), ScriptReply::Unknown].into_iter().zip(expected)
         {
             let mut negotiation = begin();
             let before = name(&negotiation);
