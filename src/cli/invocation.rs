@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap_complete::Shell;
+
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
@@ -118,32 +120,6 @@ pub struct Downgrade {
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
-}
-
-/// A shell that rlock has completions for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shell {
-    /// GNU bash.
-    Bash,
-    /// zsh.
-    Zsh,
-    /// fish.
-    Fish,
-}
-
-impl Shell {
-    /// Every shell that rlock has a script for.
-    pub const ALL: [Self; 3] = [Self::Bash, Self::Zsh, Self::Fish];
-
-    /// The shell's name in the form that a user types.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bash => "bash",
-            Self::Zsh => "zsh",
-            Self::Fish => "fish",
-        }
-    }
 }
 
 /// `rlock man`.

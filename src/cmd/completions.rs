@@ -1,9 +1,9 @@
 //! `rlock completions`: prints a completion script.
 
 use anyhow::Context as _;
+use clap_complete::Shell;
 
 use crate::cli::completions;
-use crate::cli::invocation::Shell;
 use crate::cli::stdout;
 
 /// Prints the script for `shell` and returns the exit code.

@@ -16,8 +16,10 @@ use crate::lock::request::{Process, Request, SessionId};
 use crate::messages::Messages;
 use crate::passwd;
 use crate::store::{AcquireOptions, Store};
-use crate::supervise::run::{self, CommandSpec, Options, Task};
+use crate::supervise::machine::Settings;
+use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
+use crate::supervise::terminal::group_for_command;
 use crate::words::{self, without_passwords};
 
 /// Maximum number of bytes of the command that the store keeps, for other users to see.
@@ -58,7 +60,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);
-    let options = Options {
+    let settings = Settings {
+        group: group_for_command(),
         grace,
         wait: exec.wait,
         busy_code: exec.conflict_exit_code,
@@ -73,7 +76,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     };
     let messages = Messages { claims: exec.claims, related, has_leases };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
-    run::run(handle.as_mut(), Task { command, messages, options }, start_with, signals)
+    run::run(handle.as_mut(), Task { command, messages, settings }, start_with, signals, &mut io::stderr())
 }
 
 /// The grace to use. If a grant is a lease, rlock tells the command to stop a grace before the

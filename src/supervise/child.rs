@@ -18,13 +18,14 @@ use rustix::process::{
     waitpid,
 };
 
-use super::event::{Ended, Group, Signal, Stop};
+use super::event::{Ended, Event, Group, Signal, Stop};
 use super::guardian::{Guardian, Ward};
 use super::hint;
 use super::signals::Signals;
 use super::spawn::spawn;
 use super::tree::Family;
 use crate::exit;
+use crate::failure::Failure;
 use crate::processes::{self, Process, Stat, own_group, own_session};
 use crate::words::reason;
 
@@ -46,27 +47,6 @@ pub(crate) struct CommandSpec {
     /// The session id in the environment of the command, by which rlock recognises the command's
     /// processes.
     pub(crate) session: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StartError {
-    /// 126 or 127, as in the shells.
-    pub(crate) code: u8,
-    /// One line that says which command could not be run and why.
-    pub(crate) text: String,
-}
-
-/// A change in the state of the command since the last [`Child::look`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The command was stopped.
-    Stopped(Stop),
-    /// The command has ended. Its process id and the id of its group stay reserved until
-    /// [`Child::reap`].
-    Ended(Ended),
-    /// All processes that the command left behind have ended too. Reported after
-    /// [`Child::await_rest`].
-    RestEnded,
 }
 
 #[derive(Debug)]
@@ -93,7 +73,7 @@ impl Child {
     /// gone, even if rlock is killed.
     ///
     /// # Errors
-    /// [`StartError`] when the command cannot be executed. Nothing is left running then.
+    /// The command's exit code is 126 or 127, as in the shells, when the command cannot be executed. Nothing is left running then.
     pub(crate) fn start(
         command: &CommandSpec,
         environment: &[(OsString, OsString)],
@@ -101,7 +81,7 @@ impl Child {
         signals: &Signals,
         kept: &[BorrowedFd<'_>],
         limit: Duration,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, Failure> {
         let ward = Ward { rlock: getpid(), session: command.session.clone(), group: None, is_first: true };
         let started = || -> io::Result<Self> {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
@@ -147,21 +127,21 @@ impl Child {
     ///
     /// # Errors
     /// An error of the kernel; none is expected.
-    pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Change>> {
+    pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
         if let Some(pid) = self.pid() {
             // The command is not reaped here: while it is a zombie, its ids are reserved, so a
             // signal to its group cannot reach other processes.
             if let Some(status) = seen(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)? {
-                return Ok(Some(Change::Ended(ended(&status))));
+                return Ok(Some(Event::Ended(ended(&status))));
             }
             if let Some(number) = seen(pid, WaitIdOptions::STOPPED)?.and_then(|status| status.stopping_signal()) {
                 self.stopped = true;
-                return Ok(Some(Change::Stopped(Stop::from_number(number))));
+                return Ok(Some(Event::CommandStopped(Stop::from_number(number))));
             }
         }
         self.reap_others(signals)?;
         let over = self.awaits_rest && self.members().is_empty();
-        Ok(over.then_some(Change::RestEnded))
+        Ok(over.then_some(Event::RestEnded))
     }
 
     /// Reaps all ended children except the command, and replaces a guardian that has died.
@@ -456,7 +436,7 @@ fn ended(status: &WaitIdStatus) -> Ended {
 }
 
 /// The error for a program that cannot be run, with the exit code that a shell would give.
-fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> StartError {
+fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> Failure {
     let name = program.display();
     let (code, why) = match error.kind() {
         io::ErrorKind::NotFound if find(program) => (exit::NOT_FOUND, "its interpreter was not found".to_owned()),
@@ -475,7 +455,7 @@ fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> StartErro
     let is_function = || std::env::var_os(hint::function_variable(program)).is_some();
     let hint = (code == exit::NOT_FOUND).then(|| hint::hint(program, is_function())).flatten();
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-    StartError { code, text: format!("cannot run '{name}': {why}{hint}") }
+    Failure { code, text: format!("cannot run '{name}': {why}{hint}") }
 }
 
 /// Whether the kernel's search would find a file of this name.

@@ -14,7 +14,7 @@ use crate::lock::lease;
 mod running;
 mod waiting;
 
-/// What the machine has to know beforehand.
+/// What the command line and the terminal say about the supervision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// Where the command will run.
@@ -22,12 +22,16 @@ pub(crate) struct Settings {
     /// From SIGTERM to SIGKILL when the grant is lost. SIGKILL may come earlier, but no later than
     /// the deadline.
     pub(crate) grace: Duration,
-    /// How long to stay in the queue; `None` for as long as it takes.
+    /// The maximum time in the queue; `None` for no limit.
     pub(crate) wait: Option<Duration>,
-    /// The exit code when the wait is over.
+    /// The exit code when the request is busy or its wait is over.
     pub(crate) busy_code: u8,
-    /// Whether a wait that lasts is shown on the terminal.
+    /// Whether rlock shows a long wait: standard error is a terminal, and `--quiet` is absent.
     pub(crate) notice: bool,
+    /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.
+    pub(crate) quiet: bool,
+    /// Whether rlock reports the start of the wait and the grant.
+    pub(crate) verbose: bool,
 }
 
 /// How long a wait may last before it is shown.
@@ -42,33 +46,6 @@ pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The least time for a start, where a lease is about to end anyway.
 const START_LIMIT_LEAST: Duration = Duration::from_millis(10);
-
-/// How rlock ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exit {
-    Code(u8),
-    /// As a program that this signal ends.
-    Signal(Signal),
-}
-
-impl Exit {
-    /// How to end after a signal that ended the command, or cancelled the request.
-    ///
-    /// After Ctrl-C a shell ends its script or loop only if SIGINT also ended the program that the
-    /// shell waited for. A program that exits, even with 130, has handled the key.
-    fn after(signal: Signal, by_key: bool) -> Self {
-        if by_key { Self::Signal(signal) } else { Self::Code(signal.exit_code()) }
-    }
-}
-
-impl From<Exit> for Action {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Code(code) => Self::Exit(code),
-            Exit::Signal(signal) => Self::ExitBy(signal),
-        }
-    }
-}
 
 #[derive(Debug)]
 enum State {
@@ -86,8 +63,8 @@ enum State {
     /// The command was sent SIGKILL.
     Killed,
     /// The command has ended by itself. The release finds out whether the grant was held to the
-    /// end.
-    Leaving(Exit),
+    /// end; the action is the exit if it was.
+    Leaving(Action),
     Done,
 }
 
@@ -103,8 +80,8 @@ enum Next {
 
 impl Next {
     /// The last actions before the exit, and the exit. There is no other way to [`State::Done`].
-    fn finish<const N: usize>(actions: [Action; N], exit: Exit) -> Self {
-        Self::Enter(State::Done, actions.into_iter().chain([exit.into()]).collect())
+    fn finish<const N: usize>(actions: [Action; N], exit: Action) -> Self {
+        Self::Enter(State::Done, actions.into_iter().chain([exit]).collect())
     }
 
     fn nothing() -> Self {
@@ -246,7 +223,15 @@ fn is_over(instant: Option<Boottime>, now: Boottime) -> bool {
 }
 
 fn cancel(signal: Signal, sender: Sender) -> Next {
-    Next::finish([Action::Release], Exit::after(signal, signal == Signal::Int && sender == Sender::Terminal))
+    Next::finish([Action::Release], exit_after(signal, signal == Signal::Int && sender == Sender::Terminal))
+}
+
+/// The exit after a signal that ended the command, or cancelled the request.
+///
+/// After Ctrl-C a shell ends its script or loop only if SIGINT also ended the program that the shell
+/// waited for. A program that exits, even with 130, has handled the key.
+fn exit_after(signal: Signal, by_key: bool) -> Action {
+    if by_key { Action::ExitBy(signal) } else { Action::Exit(signal.exit_code()) }
 }
 
 #[cfg(test)]

@@ -5,18 +5,18 @@
 //! request at the store, and for the machine's next timer.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use super::child::CommandSpec;
-use super::child::{self, Change, Child};
-use super::event::{Action, Consequence, Event, Group};
+use super::child::{self, Child};
+use super::event::{Action, Consequence, Event};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
-use super::terminal::{StatusLine, group_for_command};
+use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::messages::{self, Messages};
@@ -27,58 +27,25 @@ use crate::words::{one_line, reason};
 pub(crate) struct Task {
     pub(crate) command: CommandSpec,
     pub(crate) messages: Messages,
-    pub(crate) options: Options,
-}
-
-/// The supervision options of the command line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    /// The time from SIGTERM to SIGKILL when the grant is lost.
-    pub(crate) grace: Duration,
-    /// The maximum time in the queue; `None` for no limit.
-    pub(crate) wait: Option<Duration>,
-    /// The exit code when the request is busy or its wait is over.
-    pub(crate) busy_code: u8,
-    /// Whether rlock shows a long wait: standard error is a terminal, and `--quiet` is absent.
-    pub(crate) notice: bool,
-    /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.
-    pub(crate) quiet: bool,
-    /// Whether rlock reports the start of the wait and the grant.
-    pub(crate) verbose: bool,
+    pub(crate) settings: Settings,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
 ///
 /// The caller must install `signals` before it makes the request. `environment` returns the
 /// variables for the command; the loop calls it once the tokens are known and the command is about
-/// to start. All messages are on standard error when the function returns.
+/// to start. All messages are on `output` when the function returns.
 ///
 /// # Errors
 /// A failure of the kernel that makes supervision impossible. A command that still runs dies with
 /// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
-    task: Task,
+    Task { command, messages, settings }: Task,
     environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
     signals: Signals,
-) -> anyhow::Result<u8> {
-    supervise(handle, task, environment, signals, group_for_command(), &mut io::stderr())
-}
-
-/// [`run`] with the group and the output as arguments, for tests.
-fn supervise<E>(
-    handle: &mut dyn Handle,
-    Task { command, messages, options }: Task,
-    environment: E,
-    signals: Signals,
-    group: Group,
     output: &mut dyn Write,
-) -> anyhow::Result<u8>
-where
-    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
-{
-    let Options { grace, wait, busy_code, notice, .. } = options;
-    let machine = Machine::new(Settings { group, grace, wait, busy_code, notice });
+) -> anyhow::Result<u8> {
     let mut supervision = Supervision {
         handle,
         asks: true,
@@ -87,12 +54,11 @@ where
         failure: None,
         command,
         environment: Some(environment),
-        group,
         child: None,
         signals,
-        machine,
+        machine: Machine::new(settings),
         messages,
-        options,
+        settings,
         has_waited: false,
         line: StatusLine::default(),
         output,
@@ -121,12 +87,11 @@ struct Supervision<'a, E> {
     failure: Option<String>,
     command: CommandSpec,
     environment: Option<E>,
-    group: Group,
     child: Option<Child>,
     signals: Signals,
     machine: Machine,
     messages: Messages,
-    options: Options,
+    settings: Settings,
     /// Whether the request has been in the queue.
     has_waited: bool,
     line: StatusLine,
@@ -219,7 +184,7 @@ where
     }
 
     fn waiting(&mut self) -> Event {
-        if !std::mem::replace(&mut self.has_waited, true) && self.options.verbose {
+        if !std::mem::replace(&mut self.has_waited, true) && self.settings.verbose {
             self.say(&self.messages.waits());
         }
         match self.handle.trouble() {
@@ -254,10 +219,8 @@ where
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
         // loop handles it after the signals that came meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
+            Some(event) => self.on(event),
             None => Ok(()),
-            Some(Change::Stopped(stop)) => self.on(Event::CommandStopped(stop)),
-            Some(Change::Ended(ended)) => self.on(Event::Ended(ended)),
-            Some(Change::RestEnded) => self.on(Event::RestEnded),
         }
     }
 
@@ -278,9 +241,9 @@ where
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
             Action::AskBlockers => self.ask_blockers()?,
-            Action::ReportBusy | Action::WarnWaiting if self.options.quiet => {}
+            Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
             Action::ReportBusy => {
-                let waited = self.options.wait.filter(|_| self.has_waited);
+                let waited = self.settings.wait.filter(|_| self.has_waited);
                 self.say(&self.messages.busy(&self.obstructions, waited));
             }
             Action::ReportFailure => self.say_failure("", ""),
@@ -300,41 +263,33 @@ where
                 self.signals.end_self(signal);
                 self.exit = Some(signal.exit_code());
             }
-            Action::Pass(_)
-            | Action::PassGroup(_)
-            | Action::Freeze
-            | Action::Thaw
-            | Action::Terminate
-            | Action::Kill
-            | Action::Reap => {
-                self.perform_on_child(action)?;
+            Action::Pass(signal) => self.on_child(|child| child.pass(signal)),
+            Action::PassGroup(signal) => self.on_child(|child| child.pass_group(signal)),
+            Action::Freeze => self.on_child(Child::freeze),
+            Action::Thaw => self.on_child(Child::thaw),
+            Action::Terminate => self.on_child(Child::terminate),
+            Action::Kill => self.on_child(Child::kill),
+            Action::Reap => {
+                if let Some(child) = &mut self.child {
+                    child.reap().context("cannot reap the command")?;
+                }
             }
             Action::AwaitRest => {
-                if let Some(child) = &mut self.child {
-                    child.await_rest();
-                }
+                self.on_child(Child::await_rest);
                 self.look_at_child()?;
             }
         }
         Ok(())
     }
 
-    fn perform_on_child(&mut self, action: Action) -> anyhow::Result<()> {
-        let Some(child) = &mut self.child else { return Ok(()) };
-        match action {
-            Action::Pass(signal) => child.pass(signal),
-            Action::PassGroup(signal) => child.pass_group(signal),
-            Action::Freeze => child.freeze(),
-            Action::Thaw => child.thaw(),
-            Action::Terminate => child.terminate(),
-            Action::Kill => child.kill(),
-            _ => child.reap().context("cannot reap the command")?,
+    fn on_child(&mut self, act: impl FnOnce(&mut Child)) {
+        if let Some(child) = &mut self.child {
+            act(child);
         }
-        Ok(())
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        if self.options.verbose {
+        if self.settings.verbose {
             self.say(&self.messages.holds());
         }
         let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
@@ -344,7 +299,8 @@ where
             return Ok(());
         }
         let limit = self.machine.start_limit(Boottime::now());
-        match Child::start(&self.command, &environment, self.group, &self.signals, &self.handle.kept(), limit) {
+        match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
+        {
             Ok(child) => {
                 self.child = Some(child);
                 self.on(Event::Started)
@@ -357,9 +313,7 @@ where
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
-        if let Some(child) = &mut self.child {
-            child.dismiss_guardian();
-        }
+        self.on_child(Child::dismiss_guardian);
         let released = self.handle.release();
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;

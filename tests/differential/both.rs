@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
-use rlock::lock::op::{Op, Reply as Said, ResourceListing};
+use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::{Records as _, Session};
 use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
-use rlock::store::redis::codec::{Call, Reply};
+use rlock::store::redis::codec::{Call, ScriptReply};
 
 use crate::raw;
 use crate::side::Side;
@@ -61,15 +61,15 @@ impl Both {
         let Ok(outcome) = self.table.apply(now, op.clone());
         let answer = self.side.at(now, call);
         let same = match (&outcome.reply, &answer) {
-            (Said::Granted { lease, tokens }, Reply::Granted { lease: left, tokens: theirs }) => {
+            (Reply::Granted { lease, tokens }, ScriptReply::Granted { lease: left, tokens: theirs }) => {
                 (lease, tokens) == (left, theirs)
             }
-            (Said::Released(tokens), Reply::Released(theirs)) => tokens == theirs,
-            (Said::Waiting, Reply::Waiting { position, next, .. }) => {
+            (Reply::Released(tokens), ScriptReply::Released(theirs)) => tokens == theirs,
+            (Reply::Waiting, ScriptReply::Waiting { position, next, .. }) => {
                 self.check_waiting(&op, now, *position, *next)?;
                 true
             }
-            (Said::Busy(_), Reply::Busy(told)) => {
+            (Reply::Busy(_), ScriptReply::Busy(told)) => {
                 let listings = self.listings(now);
                 for told in told {
                     let ours = listings.iter().find(|listing| listing.name == told.listing.name);
@@ -77,10 +77,10 @@ impl Both {
                 }
                 told.iter().any(|told| !told.listing.holders.is_empty() || !told.listing.waiters.is_empty())
             }
-            (Said::Refused(refusal), Reply::Refused(theirs)) => format!("{refusal:?}") == format!("{theirs:?}"),
-            (Said::Done, Reply::Done) | (Said::Unknown, Reply::Unknown) => true,
-            (Said::Done, Reply::Expired(dropped)) => ids(dropped) == outcome.expired,
-            (Said::Broken(held), Reply::Broken(theirs)) => {
+            (Reply::Refused(refusal), ScriptReply::Refused(theirs)) => format!("{refusal:?}") == format!("{theirs:?}"),
+            (Reply::Done, ScriptReply::Done) | (Reply::Unknown, ScriptReply::Unknown) => true,
+            (Reply::Done, ScriptReply::Expired(dropped)) => ids(dropped) == outcome.expired,
+            (Reply::Broken(held), ScriptReply::Broken(theirs)) => {
                 // What it was at the instant of the break isn't known where the same call dropped
                 // expired ones before.
                 let told = broken.is_empty() || !outcome.expired.is_empty() || {
@@ -89,7 +89,7 @@ impl Both {
                 };
                 *held == ids(theirs) && told
             }
-            (Said::Listing(ours), Reply::Listing { resources, .. }) => {
+            (Reply::Listing(ours), ScriptReply::Listing { resources, .. }) => {
                 let theirs: Vec<_> = resources.iter().map(|told| told.listing.clone()).collect();
                 same_listings(ours, &theirs)
             }
@@ -162,7 +162,7 @@ impl Both {
         let mut table = LockTable::new(self.table.records().clone());
         let Ok(outcome) = table.apply(now, Op::Inspect(self.resources.clone()));
         match outcome.reply {
-            Said::Listing(listings) => listings,
+            Reply::Listing(listings) => listings,
             other => panic!("inspect answered {other:?}"),
         }
     }
@@ -183,7 +183,7 @@ impl Both {
     fn compare_tables(&mut self, now: StoreTime) -> Result<(), String> {
         let ours = self.listings(now);
         let answer = self.side.at(now, Call::inspect(self.resources.clone(), 0));
-        let Reply::Listing { now: theirs, resources, sessions } = answer else {
+        let ScriptReply::Listing { now: theirs, resources, sessions } = answer else {
             return Err(format!("inspect answers {answer:?}"));
         };
         if theirs != now {

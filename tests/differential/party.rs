@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use redis::ServerError;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use crate::side::Side;
 use crate::support::servers::Server;
@@ -64,48 +65,48 @@ impl Party {
         self.side.setting.now = Some(self.now() + by);
     }
 
-    pub(crate) fn ask(&mut self, number: u32, mode: Mode, part: &str) -> Reply {
+    pub(crate) fn ask(&mut self, number: u32, mode: Mode, part: &str) -> ScriptReply {
         self.side.call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
-    pub(crate) fn try_ask(&mut self, number: u32, mode: Mode, part: &str) -> Result<Reply, ReplyError> {
+    pub(crate) fn try_ask(&mut self, number: u32, mode: Mode, part: &str) -> Result<ScriptReply, ServerError> {
         self.side.try_call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
-    pub(crate) fn renew(&mut self, number: u32, listening: bool) -> Reply {
+    pub(crate) fn renew(&mut self, number: u32, listening: bool) -> ScriptReply {
         self.side.call(Call::renew(id(number), vec![resource()], listening))
     }
 
-    pub(crate) fn release(&mut self, number: u32) -> Reply {
+    pub(crate) fn release(&mut self, number: u32) -> ScriptReply {
         self.side.call(Call::release(id(number), vec![resource()]))
     }
 
     /// Who holds, by token, and who waits, in order.
     pub(crate) fn standing(&mut self) -> (Vec<u32>, Vec<u32>) {
         let reply = self.side.call(Call::inspect(vec![resource()], 0));
-        let Reply::Listing { resources, .. } = reply else { panic!("inspect answers {reply:?}") };
+        let ScriptReply::Listing { resources, .. } = reply else { panic!("inspect answers {reply:?}") };
         let listing = &resources[0].listing;
         let holders = listing.holders.iter().map(|holder| holder.process.pid).collect();
         (holders, listing.waiters.iter().map(|waiter| waiter.process.pid).collect())
     }
 }
 
-pub(crate) fn is_granted(reply: &Reply) -> bool {
-    matches!(reply, Reply::Granted { .. })
+pub(crate) fn is_granted(reply: &ScriptReply) -> bool {
+    matches!(reply, ScriptReply::Granted { .. })
 }
 
-pub(crate) fn is_waiting(reply: &Reply) -> bool {
-    matches!(reply, Reply::Waiting { .. })
+pub(crate) fn is_waiting(reply: &ScriptReply) -> bool {
+    matches!(reply, ScriptReply::Waiting { .. })
 }
 
-pub(crate) fn is_released(reply: &Reply) -> bool {
-    matches!(reply, Reply::Released(_))
+pub(crate) fn is_released(reply: &ScriptReply) -> bool {
+    matches!(reply, ScriptReply::Released(_))
 }
 
 /// The tokens of a grant.
-pub(crate) fn tokens(reply: Reply) -> Vec<u64> {
+pub(crate) fn tokens(reply: ScriptReply) -> Vec<u64> {
     match reply {
-        Reply::Granted { tokens, .. } => tokens,
+        ScriptReply::Granted { tokens, .. } => tokens,
         other => panic!("it is not granted but {other:?}"),
     }
 }

@@ -1,9 +1,9 @@
 //! The server's side: calls are sent, asked again where they need more, and their answers read.
 
-use redis::Connection;
+use redis::{Connection, ServerError, Value};
 use rlock::clock::StoreTime;
 use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, Reply, ReplyError, Setting, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
 
 use crate::support::servers::Server;
@@ -21,24 +21,24 @@ impl Side {
     }
 
     /// Carries out a call at an instant.
-    pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> Reply {
+    pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> ScriptReply {
         self.setting.now = Some(now);
         self.call(call)
     }
 
-    pub(crate) fn call(&mut self, call: Call) -> Reply {
+    pub(crate) fn call(&mut self, call: Call) -> ScriptReply {
         self.try_call(call).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Carries out a call as the store does: by name, by its text where the server doesn't know it,
     /// and again where it needs more.
-    pub(crate) fn try_call(&mut self, mut call: Call) -> Result<Reply, ReplyError> {
+    pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
         for _ in 0..100 {
             let reply = match self.sent(&call.evalsha(&self.setting)) {
-                Err(ReplyError::Server(error)) if error.code() == "NOSCRIPT" => self.sent(&call.eval(&self.setting)),
+                Err(error) if error.code() == "NOSCRIPT" => self.sent(&call.eval(&self.setting)),
                 reply => reply,
             }?;
-            let Reply::Need(more) = reply else { return Ok(reply) };
+            let ScriptReply::Need(more) = reply else { return Ok(reply) };
             let known = call.resources().len();
             call.extend(more.iter().cloned());
             assert!(more.is_empty() || call.resources().len() > known, "it needs {more:?}, which it was given");
@@ -46,11 +46,14 @@ impl Side {
         panic!("it is asked again and again: {call:?}");
     }
 
-    fn sent(&mut self, command: &redis::Cmd) -> Result<Reply, ReplyError> {
+    fn sent(&mut self, command: &redis::Cmd) -> Result<ScriptReply, ServerError> {
         use redis::ConnectionLike as _;
 
         let value = self.connection.req_packed_command(&command.get_packed_command());
-        Reply::read(value.unwrap_or_else(|error| panic!("{error}")))
+        match value.unwrap_or_else(|error| panic!("{error}")) {
+            Value::ServerError(error) => Err(error),
+            value => Ok(ScriptReply::read(&value).unwrap_or_else(|| panic!("no lock script replies {value:?}"))),
+        }
     }
 
     /// The keys of a resource.

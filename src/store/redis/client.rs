@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::codec::{Call, LISTING_MAX, Reply, Setting};
+use super::codec::{Call, LISTING_MAX, ScriptReply, Setting};
 use super::conversation::{Answer, Exchange, Question, Retry};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Node, Target};
@@ -55,8 +55,8 @@ impl Client {
     }
 
     /// Calls a script, with all the resources that it turns out to touch.
-    pub(super) fn call(&mut self, call: Call) -> Result<Reply, Failure> {
-        let until = Boottime::now() + (self.limit);
+    pub(super) fn call(&mut self, call: Call) -> Result<ScriptReply, Failure> {
+        let until = Boottime::now() + self.limit;
         let mut question = Question::call(&mut self.exchange, call, self.retry, until);
         blocking::run(&mut self.route, &mut question);
         match question.into_result()?.1 {
@@ -67,16 +67,16 @@ impl Client {
 
     /// Sends a command and gives its reply.
     pub(super) fn command(&mut self, command: Cmd) -> Result<Value, Failure> {
-        self.ask(None, command).map(|(_, value)| value)
+        self.command_after(None, command).map(|(_, value)| value)
     }
 
-    /// Sends a command after a probe that the server may fail, and gives both replies.
-    pub(super) fn command_after(&mut self, probe: Cmd, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
-        self.ask(Some(probe), command)
-    }
-
-    fn ask(&mut self, probe: Option<Cmd>, command: Cmd) -> Result<(Option<Value>, Value), Failure> {
-        let until = Boottime::now() + (self.limit);
+    /// Sends a command, before it a probe that the server may fail, and gives both replies.
+    pub(super) fn command_after(
+        &mut self,
+        probe: Option<Cmd>,
+        command: Cmd,
+    ) -> Result<(Option<Value>, Value), Failure> {
+        let until = Boottime::now() + self.limit;
         let mut question = Question::command(&mut self.exchange, probe, command, until);
         blocking::run(&mut self.route, &mut question);
         match question.into_result()? {

@@ -1,7 +1,8 @@
-//! Translates between the lock model and the scripts: a [`Call`] goes out, a [`Reply`] comes back.
+//! Translates between the lock model and the scripts: a [`Call`] goes out, a
+//! [`ScriptReply`] comes back.
 //!
 //! Nothing is sent here. A client sends [`Call::evalsha`] first, and [`Call::eval`] if the server
-//! does not know the script. After [`Reply::Need`] it extends the call by [`Call::extend`] and
+//! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`] and
 //! sends it again.
 
 mod reply;
@@ -17,7 +18,7 @@ use crate::lock::request::{Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-pub use reply::{Reply, ReplyError};
+pub use reply::ScriptReply;
 
 /// The number of resources that a call may grow to. A server that asks for more would never stop.
 pub const NEEDED_MAX: usize = 100_000;

@@ -36,8 +36,6 @@ pub(super) enum ErrorKind {
     Closed(Stage),
     /// The connection failed otherwise, with the reason.
     ConnectionFailed(String),
-    /// A file that TLS needs can't be used, with the message about it.
-    TlsFile(String),
     /// The certificate is from an authority that is not trusted.
     UnknownAuthority,
     /// The certificate is for another host.
@@ -46,7 +44,7 @@ pub(super) enum ErrorKind {
     Expired,
     /// The server wants a client certificate, or another one.
     WantsCertificate,
-    /// TLS fails otherwise, with the message about it.
+    /// TLS fails otherwise, or a file that it needs can't be used, with the message about it.
     Tls(String),
     /// The server does not speak TLS.
     IsPlain,
@@ -162,54 +160,28 @@ impl ErrorKind {
 
     /// Whether the failure may pass soon, so that a retry makes sense.
     pub(super) fn is_transient(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Unresolved(_)
-            | Self::Refused
-            | Self::NoSocket
-            | Self::Unreachable(_)
-            | Self::TimedOut(_)
-            | Self::Closed(_)
-            | Self::ConnectionFailed(_)
-            | Self::ReadOnly
-            | Self::Loading
-            | Self::ClusterDown
-            | Self::Migrating
-            | Self::OutOfMemory
-            | Self::Busy
-            | Self::MasterDown
-            | Self::CannotSave
-            | Self::TooFewReplicas
-            | Self::TooManyClients
-            | Self::QueueFull
-            | Self::NotTheMaster => true,
-            Self::NotAllowed
-            | Self::TlsFile(_)
-            | Self::UnknownAuthority
-            | Self::WrongName
-            | Self::Expired
-            | Self::WantsCertificate
-            | Self::Tls(_)
-            | Self::IsPlain
-            | Self::IsTls
-            | Self::NotRedis
-            | Self::UnexpectedReply
-            | Self::ReplyTooLong
-            | Self::ForeignValue(_)
-            | Self::NoPassword
-            | Self::WrongPassword
-            | Self::NeedlessPassword
-            | Self::LoginFailed
-            | Self::NoRight(_)
-            | Self::TooOld
-            | Self::NotACluster
-            | Self::IsACluster
-            | Self::Protected
-            | Self::NoDatabase
-            | Self::UnknownMaster(_)
-            | Self::NoSentinelPassword
-            | Self::NotASentinel
-            | Self::Other(_) => false,
-        }
+                | Self::Refused
+                | Self::NoSocket
+                | Self::Unreachable(_)
+                | Self::TimedOut(_)
+                | Self::Closed(_)
+                | Self::ConnectionFailed(_)
+                | Self::ReadOnly
+                | Self::Loading
+                | Self::ClusterDown
+                | Self::Migrating
+                | Self::OutOfMemory
+                | Self::Busy
+                | Self::MasterDown
+                | Self::CannotSave
+                | Self::TooFewReplicas
+                | Self::TooManyClients
+                | Self::QueueFull
+                | Self::NotTheMaster
+        )
     }
 
     /// The message after the name of the server: what happened, and what to do.
@@ -254,7 +226,7 @@ impl ErrorKind {
             Self::WantsCertificate => {
                 "does not take this client without another certificate: name it by ?cert=FILE&key=FILE"
             }
-            Self::TlsFile(why) | Self::Tls(why) => return format!("cannot be spoken to by TLS: {why}").into(),
+            Self::Tls(why) => return format!("cannot be spoken to by TLS: {why}").into(),
             Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
             Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
             Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",

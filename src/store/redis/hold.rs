@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::client::Client;
-use super::codec::{Call, LISTING_MAX, REPLY_MAX, Reply, Setting};
+use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation};
 use super::interface::Conversation;
 use super::target::Target;
@@ -47,7 +47,7 @@ impl RedisHold {
         let exchange = Exchange::new(Arc::clone(&target), setting);
         let conversation =
             HoldConversation::new(exchange, request, terms, options.replicas, connect_timeout, Boottime::now());
-        let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
+        let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
 }
@@ -75,17 +75,17 @@ impl Handle for RedisHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         // The next reply on the other connection may be the grant, so this takes one of its own.
-        let resources = self.conversation.resources();
+        let resources = &self.conversation.resources;
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let call = Call::inspect(resources.to_vec(), LISTED);
-        let exchange = self.conversation.another_exchange();
+        let exchange = self.conversation.exchange.another();
         match Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT).call(call)? {
-            Reply::Listing { resources, .. } => Ok(resources),
+            ScriptReply::Listing { resources, .. } => Ok(resources),
             _ => Ok(Vec::new()),
         }
     }
 
     fn trouble(&self) -> Option<String> {
-        self.conversation.outage().map(ToString::to_string)
+        self.conversation.exchange.outage().map(ToString::to_string)
     }
 }

@@ -47,6 +47,7 @@ pub(super) enum Action {
 }
 
 /// What the transport reports.
+#[derive(Debug, PartialEq)]
 pub(super) enum Event {
     /// The address of the server is known, and commands leave for this node from now on.
     Connecting(Node),

@@ -32,11 +32,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Client;
-use codec::{Call, Reply, Setting, Wake};
+use codec::{Call, ScriptReply, Setting, Wake};
+use failure::Failure;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
-use survey::{Findings, Survey, unusable};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -78,11 +78,11 @@ impl Redis {
     }
 
     /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
-    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<Reply>, Error> {
+    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Error> {
         match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.concerns_one_resource() => {
-                self.unusable.push(unusable(&self.setting(), resource, failure));
+                self.note_unusable(resource, failure);
                 Ok(None)
             }
             Err(failure) => Err(failure.into()),
@@ -92,18 +92,16 @@ impl Redis {
     /// Calls a script that changes a hold.
     fn changed(&self, call: Call) -> Result<Changed, Error> {
         match self.client().retry_while_down().call(call)? {
-            Reply::Done => Ok(Changed::Done),
-            Reply::Refused(refusal) => Ok(Changed::Refused(refusal)),
+            ScriptReply::Done => Ok(Changed::Done),
+            ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
         }
     }
 
-    /// Lists these resources, or all if none is named, and notes those that can't be used.
-    fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Error> {
-        let survey = Survey::new(&self.target, self.setting(), self.connect_timeout);
-        let mut seen = if resources.is_empty() { survey.all()? } else { survey.some(resources)? };
-        self.unusable.append(&mut seen.unusable);
-        Ok(seen)
+    /// Notes that the keys of a resource have foreign values.
+    fn note_unusable(&mut self, resource: &Resource, failure: Failure) {
+        let failure = failure.with_keys(|| self.setting().keyspace.shown(std::slice::from_ref(resource)));
+        self.unusable.push(format!("'{resource}' cannot be used: {failure}"));
     }
 }
 
@@ -161,13 +159,13 @@ impl Store for Redis {
         for name in names {
             let call = Call::expire(vec![name.clone()]);
             if dry_run {
-                let Some(Reply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
+                let Some(ScriptReply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
                 // A session with claims on several resources is listed for each.
                 expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                 continue;
             }
             // One call removes a limited number of sessions.
-            while let Some(Reply::Expired(sessions)) = self.call(name, call.clone())? {
+            while let Some(ScriptReply::Expired(sessions)) = self.call(name, call.clone())? {
                 if sessions.is_empty() {
                     break;
                 }
@@ -180,7 +178,7 @@ impl Store for Redis {
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let call = Call::break_grants(resource.clone());
         match self.call(resource, if dry_run { call.dry() } else { call })? {
-            Some(Reply::Broken(sessions)) => Ok(sessions),
+            Some(ScriptReply::Broken(sessions)) => Ok(sessions),
             _ => Ok(Vec::new()),
         }
     }

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{Cmd, Value, from_redis_value_ref};
 
+use super::Redis;
 use super::client::Client;
-use super::codec::{Call, Reply, Setting};
+use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
 use crate::clock::StoreTime;
@@ -28,108 +28,82 @@ pub(super) struct Findings {
     pub(super) now: StoreTime,
     pub(super) resources: Vec<ResourceListing>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// A line for each resource whose keys have foreign values.
-    pub(super) unusable: Vec<String>,
 }
 
-/// Looks at the holders and waiters of a store.
-pub(super) struct Survey<'t> {
-    target: &'t Arc<Target>,
-    setting: Setting,
-    /// How long one answer may take.
-    limit: Duration,
-}
-
-impl<'t> Survey<'t> {
-    pub(super) fn new(target: &'t Arc<Target>, setting: Setting, limit: Duration) -> Self {
-        Self { target, setting, limit }
-    }
-
-    fn is_cluster(&self) -> bool {
-        self.target.kind == Kind::Cluster
-    }
-
-    fn client(&self, target: Arc<Target>) -> Client {
-        Client::new(target, self.setting.clone(), self.limit)
-    }
-
-    /// Lists these resources, in their order.
-    pub(super) fn some(&self, resources: &[Resource]) -> Result<Findings, Failure> {
+impl Redis {
+    /// Lists these resources in their order, or all if none is named, and notes those that can't be
+    /// used.
+    pub(super) fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Failure> {
         let mut findings = Findings::default();
-        let mut client = self.client(Arc::clone(self.target));
-        if !self.is_cluster() {
+        let mut client = self.client();
+        if resources.is_empty() {
+            self.survey_all(&mut client, &mut findings)?;
+        } else {
             self.look(&mut client, resources, &mut findings)?;
-            return Ok(findings);
-        }
-        for resource in resources {
-            self.look(&mut client, std::slice::from_ref(resource), &mut findings)?;
         }
         Ok(findings)
     }
 
     /// Lists all resources with holders or waiters, sorted by name.
-    pub(super) fn all(&self) -> Result<Findings, Failure> {
-        let mut findings = Findings::default();
-        let mut client = self.client(Arc::clone(self.target));
+    fn survey_all(&mut self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
         if self.is_cluster() {
-            for master in masters(&mut client)? {
-                let mut alone = Target::clone(self.target);
+            for master in masters(client)? {
+                let mut alone = Target::clone(&self.target);
                 alone.nodes = vec![master];
-                self.scan(&mut self.client(Arc::new(alone)), &mut findings)?;
+                let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
+                self.scan(&mut client, findings)?;
             }
         } else {
-            self.scan(&mut client, &mut findings)?;
+            self.scan(client, findings)?;
         }
         findings.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
         findings.resources.sort_by(|a, b| a.name.cmp(&b.name));
         // SCAN may report a key twice while the server resizes its table.
         findings.resources.dedup_by(|a, b| a.name == b.name);
-        Ok(findings)
+        Ok(())
     }
 
-    fn look(&self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
-        match client.call(Call::inspect(resources.to_vec(), 0)) {
-            Ok(Reply::Listing { now, resources, sessions }) => {
-                findings.now = findings.now.max(now);
-                findings.resources.extend(resources.into_iter().map(|resource| resource.listing));
-                findings.sessions.extend(sessions);
-            }
-            Ok(_) => {}
-            Err(failure) if !failure.concerns_one_resource() => return Err(failure),
-            Err(failure) if resources.len() == 1 => {
-                findings.unusable.push(unusable(&self.setting, &resources[0], failure));
-            }
-            // One of the resources is unusable, and the reply does not name it.
-            Err(_) => {
-                let (some, others) = resources.split_at(resources.len() / 2);
-                self.look(client, some, findings)?;
-                self.look(client, others, findings)?;
+    /// Lists these resources: in a Cluster one by one, since a script gets the keys of one slot.
+    fn look(&mut self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
+        let at_once = if self.is_cluster() { 1 } else { usize::MAX };
+        for resources in resources.chunks(at_once) {
+            match client.call(Call::inspect(resources.to_vec(), 0)) {
+                Ok(ScriptReply::Listing { now, resources, sessions }) => {
+                    findings.now = findings.now.max(now);
+                    findings.resources.extend(resources.into_iter().map(|resource| resource.listing));
+                    findings.sessions.extend(sessions);
+                }
+                Ok(_) => {}
+                Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], failure),
+                // One of the resources is unusable, and the reply does not name it.
+                Err(_) => {
+                    let (some, others) = resources.split_at(resources.len() / 2);
+                    self.look(client, some, findings)?;
+                    self.look(client, others, findings)?;
+                }
             }
         }
         Ok(())
     }
 
-    fn scan(&self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
-        let pattern = self.setting.keyspace.pattern();
-        // A redirect may lead this client away, while the scan has to go on here.
-        let mut redirected = client.another();
+    fn scan(&mut self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
+        let keyspace = self.setting().keyspace;
+        // In a Cluster a redirect may lead a client away, while the scan has to go on here.
+        let mut redirected = self.is_cluster().then(|| client.another());
         let mut cursor = 0_u64;
         let mut is_first = true;
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            scan.arg(cursor).arg("MATCH").arg(keyspace.pattern()).arg("COUNT").arg(SCAN_COUNT);
             let value = if std::mem::take(&mut is_first) && self.target.kind == Kind::Single {
                 first_of_single(client, scan)?
             } else {
                 client.command(scan)?
             };
             let (next, keys): (u64, Vec<Vec<u8>>) = read(client, value)?;
-            let names: Vec<_> = keys.iter().filter_map(|key| self.setting.keyspace.resource(key)).collect();
-            if self.is_cluster() {
-                names.iter().try_for_each(|name| self.look(&mut redirected, std::slice::from_ref(name), findings))?;
-            } else if !names.is_empty() {
-                self.look(client, &names, findings)?;
-            }
+            let names: Vec<_> = keys.iter().filter_map(|key| keyspace.resource(key)).collect();
+            self.look(redirected.as_mut().unwrap_or(client), &names, findings)?;
             cursor = next;
             if cursor == 0 {
                 return Ok(());
@@ -143,7 +117,7 @@ impl<'t> Survey<'t> {
 /// A node of a Cluster would answer for itself alone, as if nothing were held elsewhere. A server
 /// that does not tell its mode counts as single.
 fn first_of_single(client: &mut Client, command: Cmd) -> Result<Value, Failure> {
-    let (about, value) = client.command_after(redis::cmd("HELLO"), command)?;
+    let (about, value) = client.command_after(Some(redis::cmd("HELLO")), command)?;
     let about = about.and_then(|about| redis::from_redis_value::<BTreeMap<String, Value>>(about).ok());
     let mode = about.and_then(|mut about| redis::from_redis_value::<String>(about.remove("mode")?).ok());
     if mode.is_some_and(|mode| mode == "cluster") { Err(client.failure(ErrorKind::IsACluster)) } else { Ok(value) }
@@ -169,12 +143,6 @@ fn masters(client: &mut Client) -> Result<Vec<Node>, Failure> {
         }
     }
     Ok(masters)
-}
-
-/// The line about a resource whose keys have foreign values.
-pub(super) fn unusable(setting: &Setting, resource: &Resource, failure: Failure) -> String {
-    let failure = failure.with_keys(|| setting.keyspace.shown(std::slice::from_ref(resource)));
-    format!("'{resource}' cannot be used: {failure}")
 }
 
 fn read<T: redis::FromRedisValue>(client: &Client, value: Value) -> Result<T, Failure> {

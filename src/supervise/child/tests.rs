@@ -18,7 +18,7 @@ fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signa
 }
 
 /// Waits for the next change of the command.
-fn next(child: &mut Child, signals: &mut Signals) -> Change {
+fn next(child: &mut Child, signals: &mut Signals) -> Event {
     loop {
         if let Some(change) = child.look(signals).unwrap() {
             return change;
@@ -34,8 +34,8 @@ fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)
     let mut child = start(words, &[], group, &signals);
     let ended = loop {
         match next(&mut child, &mut signals) {
-            Change::Ended(ended) => break ended,
-            Change::Stopped(stop) => meanwhile(&mut child, stop),
+            Event::Ended(ended) => break ended,
+            Event::CommandStopped(stop) => meanwhile(&mut child, stop),
             change => panic!("{change:?}"),
         }
     };
@@ -88,7 +88,7 @@ fn arguments_and_variables_arrive_as_they_are() {
     let words = ["sh", "-c", r#"[ "$1" = "a  b" ] && [ "$RLOCK_TOKEN" = 7 ]"#, "sh", "a  b"];
     let variables = vec![(OsString::from("RLOCK_TOKEN"), OsString::from("7"))];
     let mut child = start(&words, &variables, Group::Own, &signals);
-    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(0)));
+    assert_eq!(next(&mut child, &mut signals), Event::Ended(Ended::Code(0)));
     child.reap().unwrap();
 }
 
@@ -141,12 +141,12 @@ fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
-    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
+    assert_eq!(next(&mut child, &mut signals), Event::CommandStopped(Stop::Unconditional));
     for _ in 0..3 {
         kill_guardian(&mut child, &mut signals);
     }
     child.pass(Signal::Cont);
-    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Code(3)));
+    assert_eq!(next(&mut child, &mut signals), Event::Ended(Ended::Code(3)));
     child.reap().unwrap();
     child.dismiss_guardian();
     child.reap_guardian().unwrap();
@@ -162,7 +162,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
         let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
         let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
         let mut child = start(&["sh", "-c", job], &variables, group, &signals);
-        assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
+        assert_eq!(next(&mut child, &mut signals), Event::CommandStopped(Stop::Unconditional));
         let mut rlock = Command::new("sleep").arg("1000").spawn().unwrap();
         child.ward.rlock = Pid::from_child(&rlock);
         kill_guardian(&mut child, &mut signals);
@@ -175,7 +175,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
         assert!(tree.len() >= 4, "{tree:?}");
         rlock.kill().unwrap();
         rlock.wait().unwrap();
-        assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(9)));
+        assert_eq!(next(&mut child, &mut signals), Event::Ended(Ended::Signal(9)));
         for process in tree {
             while !has_ended(process.pid) {
                 std::thread::yield_now();
@@ -195,15 +195,15 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
     let job =
         "(trap '' TERM; exec setsid sleep 1000) & while [ $(cat /proc/$!/comm) != sleep ]; do :; done; kill -STOP $$";
     let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
-    assert_eq!(next(&mut child, &mut signals), Change::Stopped(Stop::Unconditional));
+    assert_eq!(next(&mut child, &mut signals), Event::CommandStopped(Stop::Unconditional));
     child.terminate();
     child.pass(Signal::Cont);
-    assert_eq!(next(&mut child, &mut signals), Change::Ended(Ended::Signal(15)));
+    assert_eq!(next(&mut child, &mut signals), Event::Ended(Ended::Signal(15)));
     child.reap().unwrap();
     child.await_rest();
     assert_eq!(child.look(&signals).unwrap(), None, "the job ignores SIGTERM");
     child.kill();
-    assert_eq!(next(&mut child, &mut signals), Change::RestEnded);
+    assert_eq!(next(&mut child, &mut signals), Event::RestEnded);
     child.dismiss_guardian();
     child.reap_guardian().unwrap();
 }

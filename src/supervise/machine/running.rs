@@ -1,7 +1,7 @@
 //! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
 
 use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
-use super::{Exit, Next, Settings, State, cancel, is_over, terminate_at};
+use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -15,7 +15,7 @@ impl Starting {
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             Event::Started => Next::Enter(State::Running(Running::new(self.deadline)), vec![]),
-            Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Exit::Code(code)),
+            Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Action::Exit(code)),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
@@ -37,7 +37,7 @@ impl Starting {
     }
 
     fn lost(report: Action) -> Next {
-        Next::finish([report, Action::Release], Exit::Code(exit::LOST))
+        Next::finish([report, Action::Release], Action::Exit(exit::LOST))
     }
 }
 
@@ -74,7 +74,7 @@ impl Running {
             Event::StoreFailed => Next::Stay(vec![Action::Warn]),
             Event::Ended(_) if is_over(self.deadline, now) => {
                 let report = Action::ReportOverdue(Consequence::EndedLate);
-                Next::finish([report, Action::Kill, Action::Reap, Action::Release], Exit::Code(exit::LOST))
+                Next::finish([report, Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
             }
             Event::Ended(ended) => {
                 let rest = self.passed_to_rest(ended);
@@ -136,12 +136,12 @@ impl Running {
         self.passed.contains(&signal).then_some(Action::PassGroup(signal))
     }
 
-    fn exit_as(&self, ended: Ended) -> Exit {
+    fn exit_as(&self, ended: Ended) -> Action {
         match ended {
             Ended::Signal(number) if number == Signal::Int.kernel().as_raw() => {
-                Exit::after(Signal::Int, self.is_interrupted)
+                exit_after(Signal::Int, self.is_interrupted)
             }
-            _ => Exit::Code(ended.exit_code()),
+            _ => Action::Exit(ended.exit_code()),
         }
     }
 }
@@ -202,7 +202,7 @@ impl LastTime {
                 self.deadline = deadline;
                 Next::nothing()
             }
-            Event::RestEnded => Next::finish([Action::Release], Exit::Code(exit::LOST)),
+            Event::RestEnded => Next::finish([Action::Release], Action::Exit(exit::LOST)),
             Event::Signal { .. } | Event::Tick if self.kill_at() <= now => end_as_lost(),
             _ => Next::nothing(),
         }
@@ -212,15 +212,15 @@ impl LastTime {
 /// Kills once more, because the processes that the command left behind would go on without the
 /// lock. The release gives back what else the store keeps for the lost grant.
 pub(super) fn end_as_lost() -> Next {
-    Next::finish([Action::Kill, Action::Reap, Action::Release], Exit::Code(exit::LOST))
+    Next::finish([Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
 }
 
-pub(super) fn leaving(event: Event, exit: Exit) -> Next {
+pub(super) fn leaving(event: Event, exit: Action) -> Next {
     match event {
         Event::Released => Next::finish([], exit),
         // The grant was taken away while the command ran, or just after its end. As with a
         // deadline, nobody can tell.
-        Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Exit::Code(exit::LOST)),
+        Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Action::Exit(exit::LOST)),
         _ => Next::nothing(),
     }
 }

@@ -16,7 +16,7 @@ const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
 const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
 fn settings(group: Group) -> Settings {
-    Settings { group, grace: GRACE, wait: Some(WAIT), busy_code: 75, notice: true }
+    Settings { group, grace: GRACE, wait: Some(WAIT), busy_code: 75, notice: true, quiet: false, verbose: false }
 }
 
 fn signal(signal: Signal, sender: Sender) -> Event {

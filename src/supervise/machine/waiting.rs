@@ -1,7 +1,7 @@
 //! Answers events before the grant: the request is made, queued, or given up.
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{Exit, NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use super::{NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -17,11 +17,12 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
         // The store keeps nothing of this request, so there is nothing to release.
-        Event::Busy => Next::finish([Action::ReportBusy], Exit::Code(settings.busy_code)),
-        Event::Denied(code) => Next::finish([Action::ReportFailure], Exit::Code(code)),
-        Event::Lost => {
-            Next::finish([Action::ReportLost(Consequence::NotStarted), Action::Release], Exit::Code(exit::UNAVAILABLE))
-        }
+        Event::Busy => Next::finish([Action::ReportBusy], Action::Exit(settings.busy_code)),
+        Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
+        Event::Lost => Next::finish(
+            [Action::ReportLost(Consequence::NotStarted), Action::Release],
+            Action::Exit(exit::UNAVAILABLE),
+        ),
         Event::StoreFailed => store_failed(),
         Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
@@ -33,7 +34,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
 }
 
 fn store_failed() -> Next {
-    Next::finish([Action::ReportFailure, Action::Release], Exit::Code(exit::UNAVAILABLE))
+    Next::finish([Action::ReportFailure, Action::Release], Action::Exit(exit::UNAVAILABLE))
 }
 
 /// A request in the queue.
@@ -128,7 +129,7 @@ impl Wait {
 /// grant back.
 pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     match event {
-        Event::Busy => Next::finish([Action::ReportBusy, Action::Release], Exit::Code(settings.busy_code)),
+        Event::Busy => Next::finish([Action::ReportBusy, Action::Release], Action::Exit(settings.busy_code)),
         Event::StoreFailed => store_failed(),
         _ => Next::nothing(),
     }

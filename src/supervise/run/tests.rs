@@ -1,13 +1,13 @@
 //! Tests the loop with real commands and signals, and a store that the tests play themselves.
 
 use std::fs::File;
-use std::io::{PipeReader, PipeWriter, Read, pipe};
+use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::process::{getpid, kill_process};
 
-use super::super::event::Signal;
+use super::super::event::{Group, Signal};
 use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
@@ -119,7 +119,8 @@ impl Handle for Fake {
     }
 }
 
-const OPTIONS: Options = Options {
+const SETTINGS: Settings = Settings {
+    group: Group::Own,
     grace: Duration::from_secs(3_600),
     wait: None,
     busy_code: 75,
@@ -128,19 +129,19 @@ const OPTIONS: Options = Options {
     verbose: false,
 };
 
-fn supervised(handle: &mut Fake, script: &str, options: Options, signals: Signals) -> (anyhow::Result<u8>, String) {
+fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
     let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
     let mut output = Vec::new();
-    let task = task(&["sh", "-c", script], options);
-    let code = supervise(handle, task, tokens, signals, Group::Own, &mut output);
+    let task = task(&["sh", "-c", script], settings);
+    let code = run(handle, task, tokens, signals, &mut output);
     (code, String::from_utf8(output).unwrap())
 }
 
 /// A task under a write lock on `k`.
-fn task(argv: &[&str], options: Options) -> Task {
+fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
-    Task { command, messages: Messages { claims: vec![claim], related: Vec::new(), has_leases: false }, options }
+    Task { command, messages: Messages { claims: vec![claim], related: Vec::new(), has_leases: false }, settings }
 }
 
 fn granted() -> Standing {
@@ -161,7 +162,7 @@ fn a_granted_command_runs_silently_and_is_released_once() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
-    let (code, messages) = supervised(&mut hold, script, OPTIONS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, script, SETTINGS, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (3, "", 1));
 }
 
@@ -171,7 +172,7 @@ fn a_waiter_runs_when_it_is_granted() {
     for first in [Standing::Asking, Standing::Waiting] {
         let (mut hold, mut news) = Fake::new(first);
         news.write_all(b"wg").unwrap();
-        let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install().unwrap());
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
     }
 }
@@ -181,9 +182,9 @@ fn a_wait_that_is_over_says_who_holds_unless_quiet() {
     let _one = one_test_at_a_time();
     for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
-        let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..OPTIONS };
+        let settings = Settings { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..SETTINGS };
         let signals = Signals::install().unwrap();
-        let (code, messages) = supervised(&mut hold, "exit 5", options, signals);
+        let (code, messages) = supervised(&mut hold, "exit 5", settings, signals);
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
     }
 }
@@ -193,8 +194,8 @@ fn a_wait_that_is_over_while_the_store_is_out_of_reach_says_why() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(Standing::Waiting);
     hold.trouble = Some("the table is gone".to_owned());
-    let options = Options { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet: true, ..OPTIONS };
-    let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+    let settings = Settings { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet: true, ..SETTINGS };
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
     assert_eq!(
         (code.unwrap(), messages.as_str(), hold.releases),
         (69, "rlock: cannot lock 'k': the table is gone\n", 1)
@@ -213,7 +214,7 @@ fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
         // The signal goes to this very thread, so that it is recorded when `raise` returns.
         signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
         let script = format!("touch {}", mark.display());
-        let (code, messages) = supervised(&mut hold, &script, OPTIONS, signals);
+        let (code, messages) = supervised(&mut hold, &script, SETTINGS, signals);
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (129, "", 1));
         assert!(!mark.exists());
     }
@@ -240,7 +241,7 @@ fn each_signal_is_passed_on() {
             File::open(ready).unwrap();
             kill_process(getpid(), signal.kernel()).unwrap();
         });
-        let (code, messages) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
         sender.join().unwrap();
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (40, "", 1), "{name}");
     }
@@ -262,7 +263,7 @@ fn a_passed_signal_that_kills_leaves_nobody_behind() {
         drop(held);
         kill_process(getpid(), Signal::Term.kernel()).unwrap();
     });
-    let (code, _) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+    let (code, _) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
     sender.join().unwrap();
     assert_eq!((code.unwrap(), hold.releases), (143, 1));
     assert_eq!(alive.read(&mut [0]).unwrap(), 0);
@@ -283,8 +284,8 @@ fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
             news.write_all(b"l").unwrap();
             news
         });
-        let options = Options { grace, ..OPTIONS };
-        let (code, messages) = supervised(&mut hold, &script, options, Signals::install().unwrap());
+        let settings = Settings { grace, ..SETTINGS };
+        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install().unwrap());
         drop(breaker.join().unwrap());
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 1), "{trap}");
     }
@@ -296,7 +297,7 @@ fn a_store_that_fails_ends_a_wait_but_no_command() {
     let (mut hold, news) = Fake::new(Standing::Waiting);
     drop(news);
     let signals = Signals::install().unwrap();
-    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
+    let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     assert_eq!(
         (code.unwrap(), messages.as_str(), hold.releases),
         (69, "rlock: cannot lock 'k': the table is?unreadable\n", 1)
@@ -305,7 +306,7 @@ fn a_store_that_fails_ends_a_wait_but_no_command() {
     let (mut hold, news) = Fake::new(granted());
     drop(news);
     let signals = Signals::install().unwrap();
-    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, signals);
+    let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     let warning = "rlock: warning: cannot lock 'k': the table is?unreadable\n";
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
 }
@@ -315,7 +316,7 @@ fn a_release_that_finds_the_grant_gone_says_so() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.is_gone = true;
-    let (code, messages) = supervised(&mut hold, "exit 0", OPTIONS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 0", SETTINGS, Signals::install().unwrap());
     assert_eq!(code.unwrap(), 76);
     let lost =
         "rlock: lost: 'k' was taken away, as 'rlock cleanup --break' does; the command has ended, but maybe too late\n";
@@ -327,7 +328,7 @@ fn a_failed_release_keeps_the_exit_code_and_warns() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.release_fails = true;
-    let (code, messages) = supervised(&mut hold, "exit 5", OPTIONS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install().unwrap());
     let warning = "rlock: warning: could not release 'k', held until rlock has ended: the table is full\n";
     assert_eq!((code.unwrap(), messages.as_str()), (5, warning));
 }
@@ -338,8 +339,8 @@ fn a_command_that_cannot_run_is_told_and_released() {
     let (mut hold, _news) = Fake::new(granted());
     let mut messages = Vec::new();
     let signals = Signals::install().unwrap();
-    let task = task(&["rlock-no-such-program"], OPTIONS);
-    let code = supervise(&mut hold, task, |_: &[u64]| vec![], signals, Group::Own, &mut messages).unwrap();
+    let task = task(&["rlock-no-such-program"], SETTINGS);
+    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
     assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
 }
@@ -355,8 +356,8 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
         (Standing::Busy(Vec::new()), true, 75, ""),
     ] {
         let (mut hold, _news) = Fake::new(first);
-        let options = Options { quiet, ..OPTIONS };
-        let (ended, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+        let settings = Settings { quiet, ..SETTINGS };
+        let (ended, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
         assert_eq!((ended.unwrap(), hold.releases), (code, 0));
         assert!(messages.starts_with(said) && messages.is_empty() == said.is_empty(), "{messages}");
     }
@@ -374,8 +375,8 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
         let start = Boottime::now();
         let (mut hold, _news) = Fake::leased(ttl, 0);
         let script = format!("{trap}; while :; do sleep 0.01; done");
-        let options = Options { grace, ..OPTIONS };
-        let (code, messages) = supervised(&mut hold, &script, options, Signals::install().unwrap());
+        let settings = Settings { grace, ..SETTINGS };
+        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install().unwrap());
         let said = format!("{OVERDUE} is stopped\n");
         assert_eq!((code.unwrap(), messages, hold.releases), (76, said, 1), "{trap}");
         assert!(Boottime::now() >= start + at_least, "{trap}");
@@ -418,10 +419,10 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
         news.write_all(b"l").unwrap();
         news
     });
-    let task = task(&["sh", "-c", &script], Options { grace: Duration::from_millis(100), ..OPTIONS });
+    let task = task(&["sh", "-c", &script], Settings { grace: Duration::from_millis(100), ..SETTINGS });
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install().unwrap();
-    let code = supervise(&mut hold, task, |_: &[u64]| vec![], signals, Group::Own, &mut messages);
+    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages);
     drop(breaker.join().unwrap());
     assert_eq!((code.unwrap(), hold.releases), (76, 1));
     assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));
@@ -434,8 +435,8 @@ fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
     let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(Duration::from_millis(300), u32::MAX);
     hold.first = Some(Standing::Waiting);
-    let options = Options { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..OPTIONS };
-    let (code, messages) = supervised(&mut hold, "exit 5", options, Signals::install().unwrap());
+    let settings = Settings { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..SETTINGS };
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
     assert!(Boottime::now() < start + Duration::from_secs(60));
 }
@@ -444,14 +445,14 @@ fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
 fn a_renewal_moves_the_deadline() {
     let _one = one_test_at_a_time();
     let (ttl, grace) = (Duration::from_millis(1500), Duration::from_millis(300));
-    let options = Options { grace, ..OPTIONS };
+    let settings = Settings { grace, ..SETTINGS };
     let (mut hold, _news) = Fake::leased(ttl, u32::MAX);
-    let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", options, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", settings, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
 
     let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(ttl, 2);
-    let (code, messages) = supervised(&mut hold, "exec sleep 1000", options, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exec sleep 1000", settings, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages), (76, format!("{OVERDUE} is stopped\n")));
     assert!(Boottime::now() >= start + ttl / 3 * 2 + ttl - grace);
 }
@@ -461,9 +462,9 @@ fn a_lease_that_may_not_last_starts_nothing() {
     let _one = one_test_at_a_time();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("started");
-    let (mut hold, _news) = Fake::leased(OPTIONS.grace, 0);
+    let (mut hold, _news) = Fake::leased(SETTINGS.grace, 0);
     let script = format!("touch {}", mark.display());
-    let (code, messages) = supervised(&mut hold, &script, OPTIONS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
     assert_eq!((code.unwrap(), messages, hold.releases), (76, format!("{OVERDUE} was not started\n"), 1));
     assert!(!mark.exists());
 }

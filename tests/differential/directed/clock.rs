@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::store::redis::codec::{Call, Reply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::party::{NOW, Party, TERMS, id, is_granted, request, resource, tokens, us};
@@ -23,14 +23,14 @@ fn the_clock_never_goes_back(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = Party::new(&server, "clock", Wake::Nobody);
     assert_eq!(tokens(party.ask(1, Read, "")), [NOW.as_micros()]);
-    for step in [Party::release as fn(&mut Party, u32) -> Reply, |party, number| party.renew(number, false)] {
+    for step in [Party::release as fn(&mut Party, u32) -> ScriptReply, |party, number| party.renew(number, false)] {
         party.later(us(1_000_000));
         let now = party.now();
         party.ask(2, Read, "");
         party.renew(1, false);
         party.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
         let reply = party.side.call(Call::inspect(vec![resource()], 0));
-        let Reply::Listing { now: theirs, resources, .. } = reply else { panic!("inspect answers {reply:?}") };
+        let ScriptReply::Listing { now: theirs, resources, .. } = reply else { panic!("inspect answers {reply:?}") };
         assert_eq!(theirs, now);
         let expiries: BTreeSet<_> = resources[0].listing.holders.iter().map(|holder| holder.expiry).collect();
         assert_eq!(expiries, BTreeSet::from([Some(now + TERMS.ttl)]));
@@ -75,19 +75,19 @@ fn tokens_rise_after_all_is_lost(kind: Kind) {
     server.ask::<()>(&["FLUSHALL"]);
     let after = tokens(side.call(Call::acquire(&request(2, Write, ""), 0, false)))[0];
     assert!(after > before, "{after} is not above {before}");
-    assert_eq!(side.call(Call::release(id(1), vec![resource()])), Reply::Unknown);
+    assert_eq!(side.call(Call::release(id(1), vec![resource()])), ScriptReply::Unknown);
 }
 
 fn a_lease_that_ended_is_not_renewed_alone(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = Party::new(&server, "alone", Wake::Nobody);
     let alone = |party: &mut Party| party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
-    assert_eq!(alone(&mut party), Reply::Unknown);
+    assert_eq!(alone(&mut party), ScriptReply::Unknown);
     party.ask(1, Write, "");
     party.later(TERMS.ttl - us(1));
-    assert_eq!(alone(&mut party), Reply::Renewed(TERMS.ttl));
+    assert_eq!(alone(&mut party), ScriptReply::Renewed(TERMS.ttl));
     party.later(TERMS.ttl - us(1));
     assert!(is_granted(&party.renew(1, false)));
     party.later(TERMS.ttl);
-    assert_eq!(alone(&mut party), Reply::Unknown);
+    assert_eq!(alone(&mut party), ScriptReply::Unknown);
 }

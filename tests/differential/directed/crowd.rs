@@ -5,7 +5,7 @@ use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, Reply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
@@ -44,7 +44,7 @@ fn many_expired_are_dropped_some_at_a_time(kind: Kind) {
 
     let mut party = many_expired(&server, "crowd is told");
     let mut told = Vec::new();
-    while let Reply::Expired(sessions) = party.side.call(Call::expire(vec![resource()])) {
+    while let ScriptReply::Expired(sessions) = party.side.call(Call::expire(vec![resource()])) {
         assert!(sessions.len() <= 1_000, "{} are dropped at once", sessions.len());
         if sessions.is_empty() {
             break;
@@ -62,8 +62,8 @@ fn many_expired_are_dropped_some_at_a_time(kind: Kind) {
 fn grant_past_a_crowd_states_what_is_left_of_its_lease(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = many_expired(&server, "crowd and lease");
-    let lease = |reply: Reply| match reply {
-        Reply::Granted { lease, .. } => lease,
+    let lease = |reply: ScriptReply| match reply {
+        ScriptReply::Granted { lease, .. } => lease,
         other => panic!("it is not granted but {other:?}"),
     };
     assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim));
@@ -113,7 +113,7 @@ fn records_of_many_names_take_memory_in_proportion_to_them(kind: Kind) {
         assert!(is_granted(&party.side.call(Call::renew(id(2), vec![names[many - 1].clone()], false))));
         assert!(is_released(&party.side.call(release(2, many - 1))));
         let listing = party.side.call(Call::inspect(names.clone(), 0));
-        assert!(matches!(&listing, Reply::Listing { sessions, .. } if sessions.is_empty()), "{listing:?}");
+        assert!(matches!(&listing, ScriptReply::Listing { sessions, .. } if sessions.is_empty()), "{listing:?}");
         bytes
     };
     let (few, many) = (taken(200), taken(800));

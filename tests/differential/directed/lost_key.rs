@@ -6,7 +6,7 @@ use redis::Connection;
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, Reply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use super::passing_over::{heard, listener};
@@ -51,18 +51,22 @@ fn set_up(party: &mut Party, mode: Mode) -> u64 {
 
 fn take_turns(party: &mut Party, ears: &mut [Connection], first: First, token: u64, what: &str) {
     match first {
-        First::HolderRenews => assert_eq!(party.renew(1, false), Reply::Unknown, "{what}"),
-        First::WaiterRenews => assert_eq!(party.renew(2, false), Reply::Unknown, "{what}"),
-        First::HolderReleases => assert_eq!(party.release(1), Reply::Unknown, "{what}"),
+        First::HolderRenews => assert_eq!(party.renew(1, false), ScriptReply::Unknown, "{what}"),
+        First::WaiterRenews => assert_eq!(party.renew(2, false), ScriptReply::Unknown, "{what}"),
+        First::HolderReleases => assert_eq!(party.release(1), ScriptReply::Unknown, "{what}"),
         First::AnotherAsks => assert!(is_granted(&party.ask(4, Write, "")), "{what}"),
-        First::Cleanup => assert_eq!(party.side.call(Call::expire(vec![resource()])), Reply::Expired(vec![]), "{what}"),
-        First::Break => assert_eq!(party.side.call(Call::break_grants(resource())), Reply::Broken(vec![]), "{what}"),
+        First::Cleanup => {
+            assert_eq!(party.side.call(Call::expire(vec![resource()])), ScriptReply::Expired(vec![]), "{what}")
+        }
+        First::Break => {
+            assert_eq!(party.side.call(Call::break_grants(resource())), ScriptReply::Broken(vec![]), "{what}")
+        }
     }
     for ear in ears {
         assert_eq!(heard(ear), "lost", "{what}");
     }
     for number in 1..=3 {
-        assert_eq!(party.renew(number, false), Reply::Unknown, "{what}: {number}");
+        assert_eq!(party.renew(number, false), ScriptReply::Unknown, "{what}: {number}");
     }
     assert!(tokens(party.ask(4, Write, ""))[0] > token, "{what}: the token does not rise");
     assert!(is_waiting(&party.ask(5, Read, "[1,2]")), "{what}");
@@ -150,7 +154,7 @@ fn lost_key_of_one_resource_frees_what_its_sessions_hold_elsewhere(kind: Kind) {
             assert_eq!(redis::cmd("DEL").arg(key).query(&mut party.side.connection), Ok(1), "{what}");
             for number in 1..=2 {
                 let renew = Call::renew(id(number), names.to_vec(), false);
-                assert_eq!(party.side.call(renew), Reply::Unknown, "{what}: {number}");
+                assert_eq!(party.side.call(renew), ScriptReply::Unknown, "{what}: {number}");
             }
             // 3 has not shown itself and has lost a part as well, so it is in nobody's way when its
             // turn comes.
@@ -179,8 +183,8 @@ fn lost_key_is_mended_at_maxmemory(kind: Kind) {
         let lost = party.side.keys(&resource())[key].clone();
         server.ask::<i64>(&["DEL", &lost]);
         server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-        assert_eq!(party.renew(2, false), Reply::Unknown);
-        assert_eq!(party.release(1), Reply::Unknown);
+        assert_eq!(party.renew(2, false), ScriptReply::Unknown);
+        assert_eq!(party.release(1), ScriptReply::Unknown);
         assert_eq!(party.standing(), (vec![], vec![]));
     }
 }
@@ -192,7 +196,7 @@ fn inspect_of_a_damaged_resource_lists_nobody_and_changes_nothing(kind: Kind) {
     server.ask::<i64>(&["DEL", &party.side.keys(&resource())[2].clone()]);
     let before = crate::party::snapshot(&mut server.client());
     assert_eq!(party.standing(), (vec![], vec![]));
-    assert_eq!(party.side.call(Call::expire(vec![resource()]).dry()), Reply::Expired(vec![]));
-    assert_eq!(party.side.call(Call::break_grants(resource()).dry()), Reply::Broken(vec![]));
+    assert_eq!(party.side.call(Call::expire(vec![resource()]).dry()), ScriptReply::Expired(vec![]));
+    assert_eq!(party.side.call(Call::break_grants(resource()).dry()), ScriptReply::Broken(vec![]));
     assert!(crate::party::snapshot(&mut server.client()) == before);
 }

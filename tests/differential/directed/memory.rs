@@ -3,7 +3,7 @@
 
 use rlock::lock::mode::Mode::{Prewrite, Read, Write};
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, Reply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot, us};
@@ -40,20 +40,24 @@ fn what_is_had_is_kept_and_given_up(kind: Kind) {
     });
     assert!(is_granted(&party.renew(1, false)), "a holder");
     assert!(is_waiting(&party.renew(2, true)) && is_waiting(&party.renew(2, false)), "a waiter");
-    assert_eq!(party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl)), Reply::Renewed(TERMS.ttl));
+    assert_eq!(party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl)), ScriptReply::Renewed(TERMS.ttl));
     let narrower = Span::parse("[0,8]").unwrap();
-    assert_eq!(party.side.call(Call::shrink(id(1), vec![resource()], &narrower)), Reply::Done);
+    assert_eq!(party.side.call(Call::shrink(id(1), vec![resource()], &narrower)), ScriptReply::Done);
     assert!(is_released(&party.release(7)), "a place in the queue");
     assert_eq!(party.standing(), (vec![1], vec![2, 3, 4, 5, 6]));
-    assert_eq!(party.side.call(Call::downgrade(id(1), vec![resource()], Prewrite)), Reply::Done);
+    assert_eq!(party.side.call(Call::downgrade(id(1), vec![resource()], Prewrite)), ScriptReply::Done);
     assert_eq!(party.standing(), (vec![1, 2], vec![3, 4, 5, 6]), "the downgrade lets the first reader in");
     assert!(is_released(&party.release(1)));
     assert!(is_released(&party.release(2)));
     assert_eq!(party.standing(), (vec![3], vec![4, 5, 6]), "the release lets the writer in");
-    assert!(matches!(party.side.call(Call::break_grants(resource())), Reply::Broken(sessions) if sessions.len() == 1));
+    assert!(
+        matches!(party.side.call(Call::break_grants(resource())), ScriptReply::Broken(sessions) if sessions.len() == 1)
+    );
     assert_eq!(party.standing().0, [4, 5, 6], "the break lets the readers in");
     party.later(TERMS.ttl);
-    assert!(matches!(party.side.call(Call::expire(vec![resource()])), Reply::Expired(sessions) if sessions.len() == 3));
+    assert!(
+        matches!(party.side.call(Call::expire(vec![resource()])), ScriptReply::Expired(sessions) if sessions.len() == 3)
+    );
     assert_eq!(party.standing(), (vec![], vec![]));
 }
 

@@ -6,7 +6,7 @@ use rlock::lock::mode::Mode::Slot;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::op::Refusal;
 use rlock::lock::request::{Request, SessionId};
-use rlock::store::redis::codec::{Call, Reply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
@@ -45,7 +45,7 @@ fn who_cannot_hear_is_passed_over_and_has_its_place_again(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = Party::new(&server, "passed over", Wake::Publish);
     party.ask(1, Write, "");
-    let Reply::Waiting { seq, position: 1, .. } = party.ask(2, Write, "") else { panic!("2 does not wait") };
+    let ScriptReply::Waiting { seq, position: 1, .. } = party.ask(2, Write, "") else { panic!("2 does not wait") };
     party.ask(3, Write, "");
     party.ask(4, Write, "");
     let mut ear = listener(&server, &party, id(3));
@@ -53,10 +53,10 @@ fn who_cannot_hear_is_passed_over_and_has_its_place_again(kind: Kind) {
     assert!(is_released(&party.release(1)));
     assert_eq!(heard(&mut ear), "granted");
     assert_eq!(party.standing(), (vec![3], vec![4]));
-    assert_eq!(party.renew(2, true), Reply::Unknown);
+    assert_eq!(party.renew(2, true), ScriptReply::Unknown);
 
     let back = party.side.call(Call::acquire(&request(2, Write, ""), seq, false));
-    assert!(matches!(back, Reply::Waiting { seq: again, position: 1, .. } if again == seq), "{back:?}");
+    assert!(matches!(back, ScriptReply::Waiting { seq: again, position: 1, .. } if again == seq), "{back:?}");
     party.ask(5, Write, "");
     assert_eq!(party.standing(), (vec![3], vec![2, 4, 5]));
     // Whoever isn't listening yet is granted without a question.
@@ -64,13 +64,13 @@ fn who_cannot_hear_is_passed_over_and_has_its_place_again(kind: Kind) {
     assert_eq!(party.standing(), (vec![2], vec![4, 5]));
     // A place that somebody has by now is a new one at the end.
     let late = party.side.call(Call::acquire(&request(6, Write, ""), seq + 2, false));
-    assert!(matches!(late, Reply::Waiting { position: 3, .. }), "{late:?}");
+    assert!(matches!(late, ScriptReply::Waiting { position: 3, .. }), "{late:?}");
     let ahead = party.side.call(Call::acquire(&request(7, Write, ""), seq + 1, false));
-    assert!(matches!(ahead, Reply::Waiting { position: 1, .. }), "{ahead:?}");
+    assert!(matches!(ahead, ScriptReply::Waiting { position: 1, .. }), "{ahead:?}");
     assert_eq!(party.standing(), (vec![2], vec![7, 4, 5, 6]));
     // With its place it waits for those ahead only.
     let between = party.side.call(Call::acquire(&request(8, Read, "[0,1]"), seq, false));
-    assert!(matches!(between, Reply::Waiting { position: 1, .. }), "{between:?}");
+    assert!(matches!(between, ScriptReply::Waiting { position: 1, .. }), "{between:?}");
 }
 
 fn what_it_stood_in_the_way_of_goes_on(kind: Kind) {
@@ -133,8 +133,8 @@ fn slot_of(number: u32, slots: u32) -> Call {
     Call::acquire(&one, 0, false)
 }
 
-fn is_refused(reply: &Reply, number: u32) -> bool {
-    matches!(reply, Reply::Refused(Refusal::SlotsDiffer { in_force, .. }) if *in_force == number)
+fn is_refused(reply: &ScriptReply, number: u32) -> bool {
+    matches!(reply, ScriptReply::Refused(Refusal::SlotsDiffer { in_force, .. }) if *in_force == number)
 }
 
 fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(kind: Kind) {
@@ -157,7 +157,7 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
         ..no_wait
     };
     let busy = party.side.call(Call::acquire(&no_wait, 0, false));
-    assert!(matches!(&busy, Reply::Busy(told) if told[0].listing.holders.len() == 1), "{busy:?}");
+    assert!(matches!(&busy, ScriptReply::Busy(told) if told[0].listing.holders.len() == 1), "{busy:?}");
     assert!(is_waiting(&party.side.call(slot_of(2, 3))), "a dead one has its lease");
     assert!(is_refused(&party.side.call(slot_of(3, 2)), 3), "whoever waits is alive");
     assert!(is_waiting(&party.side.call(slot_of(4, 3))));
@@ -193,7 +193,7 @@ fn who_loses_its_grant_is_told(kind: Kind) {
     let mut ears = [listener(&server, &party, id(1)), listener(&server, &party, id(2))];
     party.renew(2, true);
     let broken = party.side.call(Call::break_grants(resource()));
-    assert!(matches!(broken, Reply::Broken(sessions) if sessions.len() == 1 && sessions[0].0 == id(1)));
+    assert!(matches!(broken, ScriptReply::Broken(sessions) if sessions.len() == 1 && sessions[0].0 == id(1)));
     assert_eq!(ears.each_mut().map(heard), ["broken", "granted"]);
     assert_eq!(party.standing(), (vec![2], vec![]));
 }

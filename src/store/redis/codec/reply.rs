@@ -1,9 +1,8 @@
 //! Parses the replies of the scripts into the types of the model.
 
-use std::fmt;
 use std::time::Duration;
 
-use redis::{ServerError, Value};
+use redis::Value;
 
 use crate::clock::StoreTime;
 use crate::lock::index::Rank;
@@ -17,7 +16,7 @@ use crate::store::Obstruction;
 
 /// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum ScriptReply {
     /// The session holds the lock.
     Granted {
         /// The rest of its lease; `None` for a session without terms.
@@ -66,66 +65,36 @@ pub enum Reply {
     },
 }
 
-/// Why a reply can't be used.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ReplyError {
-    /// The server replied an error.
-    Server(ServerError),
-    /// No lock script gives this reply.
-    Unexpected,
-}
-
-impl fmt::Display for ReplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(error) => error.fmt(f),
-            Self::Unexpected => f.write_str("no lock script gives this reply"),
-        }
+impl ScriptReply {
+    /// Parses a reply; `None` if no script gives it.
+    pub fn read(value: &Value) -> Option<Self> {
+        let (word, rest) = list(value)?.split_first()?;
+        Some(match (text(word)?, rest) {
+            ("granted", [lease, tokens @ ..]) => Self::Granted {
+                lease: Some(length(lease)?).filter(|lease| !lease.is_zero()),
+                tokens: tokens.iter().map(number).collect::<Option<_>>()?,
+            },
+            ("waiting", [seq, position, next]) => Self::Waiting {
+                seq: number(seq)?,
+                position: number(position)?.try_into().ok()?,
+                next: Some(length(next)?).filter(|next| !next.is_zero()),
+            },
+            ("busy", resources) => Self::Busy(obstructions(resources)?.0),
+            ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
+            ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),
+            ("done", []) => Self::Done,
+            ("released", tokens) => Self::Released(tokens.iter().map(number).collect::<Option<_>>()?),
+            ("renewed", [lease]) => Self::Renewed(length(lease)?),
+            ("unknown", []) => Self::Unknown,
+            ("expired", sessions) => Self::Expired(all(sessions)?),
+            ("broken", sessions) => Self::Broken(all(sessions)?),
+            ("listing", [now, resources @ ..]) => {
+                let (resources, sessions) = obstructions(resources)?;
+                Self::Listing { now: instant(now)?, resources, sessions }
+            }
+            _ => return None,
+        })
     }
-}
-
-impl std::error::Error for ReplyError {}
-
-impl Reply {
-    /// Parses a reply.
-    ///
-    /// # Errors
-    /// The reply is an error, or none that a lock script gives.
-    pub fn read(value: Value) -> Result<Self, ReplyError> {
-        match value {
-            Value::ServerError(error) => Err(ReplyError::Server(error)),
-            value => read(&value).ok_or(ReplyError::Unexpected),
-        }
-    }
-}
-
-fn read(value: &Value) -> Option<Reply> {
-    let (word, rest) = list(value)?.split_first()?;
-    Some(match (text(word)?, rest) {
-        ("granted", [lease, tokens @ ..]) => Reply::Granted {
-            lease: Some(length(lease)?).filter(|lease| !lease.is_zero()),
-            tokens: tokens.iter().map(number).collect::<Option<_>>()?,
-        },
-        ("waiting", [seq, position, next]) => Reply::Waiting {
-            seq: number(seq)?,
-            position: number(position)?.try_into().ok()?,
-            next: Some(length(next)?).filter(|next| !next.is_zero()),
-        },
-        ("busy", resources) => Reply::Busy(obstructions(resources)?.0),
-        ("refused", refusal) => Reply::Refused(self::refusal(refusal)?),
-        ("need", names) => Reply::Need(names.iter().map(name).collect::<Option<_>>()?),
-        ("done", []) => Reply::Done,
-        ("released", tokens) => Reply::Released(tokens.iter().map(number).collect::<Option<_>>()?),
-        ("renewed", [lease]) => Reply::Renewed(length(lease)?),
-        ("unknown", []) => Reply::Unknown,
-        ("expired", sessions) => Reply::Expired(all(sessions)?),
-        ("broken", sessions) => Reply::Broken(all(sessions)?),
-        ("listing", [now, resources @ ..]) => {
-            let (resources, sessions) = obstructions(resources)?;
-            Reply::Listing { now: instant(now)?, resources, sessions }
-        }
-        _ => return None,
-    })
 }
 
 fn refusal(words: &[Value]) -> Option<Refusal> {

@@ -12,10 +12,9 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, Value};
 
 use super::negotiation::Command;
-use super::retry::Retry;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Call, NEEDED_MAX, Reply, Setting};
+use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
 use crate::store::redis::target::{Node, Target};
@@ -28,8 +27,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// One connection at a time, and what is in flight on it.
 pub(in crate::store::redis) struct Exchange {
-    target: Arc<Target>,
-    setting: Setting,
+    pub(super) target: Arc<Target>,
+    pub(super) setting: Setting,
     /// The number of failed connections, which chooses the Sentinel or node to begin with.
     attempt: usize,
     redirect: Option<Redirect>,
@@ -38,8 +37,11 @@ pub(in crate::store::redis) struct Exchange {
     /// The node that is asked, or was asked last.
     node: Option<Node>,
     connection: Connection,
+    /// The number of commands before those in flight whose replies do not matter any more.
+    pub(super) ignored: usize,
     in_flight: VecDeque<Sent>,
-    delayed: Option<Delayed>,
+    /// A script call that is sent again at an instant, after TRYAGAIN.
+    delayed: Option<(Boottime, Asked, Call)>,
     outage: Option<Outage>,
     actions: VecDeque<Action>,
 }
@@ -47,8 +49,8 @@ pub(in crate::store::redis) struct Exchange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
     Closed {
-        /// When to open the next one; `None` is at once.
-        retry_at: Option<Boottime>,
+        /// When to open the next one.
+        retry_at: Boottime,
     },
     /// Nothing has left yet.
     Locating,
@@ -66,8 +68,6 @@ pub(super) enum Asked {
     Question,
     /// A command before that of the question. The server may fail it.
     Probe,
-    /// Nothing that still matters.
-    Ignored,
 }
 
 /// A command in flight.
@@ -78,13 +78,6 @@ struct Sent {
     /// Whether the script was sent by its source, not by its name.
     is_source: bool,
     at: Boottime,
-}
-
-/// A script call that is sent again after TRYAGAIN.
-struct Delayed {
-    at: Boottime,
-    asked: Asked,
-    call: Call,
 }
 
 /// The failures since the server last answered.
@@ -98,13 +91,13 @@ struct Outage {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A script has answered a call that was sent at `sent`.
-    Reply { asked: Asked, reply: Reply, sent: Boottime },
+    Reply { reply: ScriptReply, sent: Boottime },
     /// A plain command has its reply.
-    Value { asked: Asked, value: Value, sent: Boottime },
+    Value(Value),
     /// Another node has the resources.
-    Redirect { asked: Asked, redirect: Redirect },
+    Redirect(Redirect),
     /// No node has all the keys at the moment.
-    TryAgain { asked: Asked, call: Call },
+    TryAgain(Call),
 }
 
 impl Exchange {
@@ -116,7 +109,8 @@ impl Exchange {
             redirect: None,
             redirects: 0,
             node: None,
-            connection: Connection::Closed { retry_at: None },
+            connection: Connection::Closed { retry_at: Boottime::default() },
+            ignored: 0,
             in_flight: VecDeque::new(),
             delayed: None,
             outage: None,
@@ -130,14 +124,6 @@ impl Exchange {
         Self { attempt: self.attempt, redirect: self.redirect.clone(), ..Self::new(target, setting) }
     }
 
-    pub(in crate::store::redis) fn target(&self) -> &Arc<Target> {
-        &self.target
-    }
-
-    pub(in crate::store::redis) fn setting(&self) -> &Setting {
-        &self.setting
-    }
-
     /// The node that is asked, or was asked last.
     pub(in crate::store::redis) fn node(&self) -> &Node {
         self.node.as_ref().unwrap_or(&self.target.nodes[0])
@@ -149,7 +135,7 @@ impl Exchange {
     }
 
     /// The failure that says most, while the server does not answer.
-    pub(super) fn outage(&self) -> Option<&Failure> {
+    pub(in crate::store::redis) fn outage(&self) -> Option<&Failure> {
         self.outage.as_ref().map(|outage| &outage.failure)
     }
 
@@ -182,17 +168,10 @@ impl Exchange {
         !self.is_closed() && self.in_flight.is_empty() && self.delayed.is_none()
     }
 
-    pub(super) fn is_delayed(&self) -> bool {
-        self.delayed.is_some()
-    }
-
     /// When there is something to do even if nothing arrives.
     pub(super) fn timeout(&self) -> Option<Boottime> {
-        let open = match self.connection {
-            Connection::Closed { retry_at } => Some(retry_at.unwrap_or_default()),
-            Connection::Locating | Connection::Open => None,
-        };
-        self.delayed.as_ref().map(|delayed| delayed.at).into_iter().chain(open).min()
+        let open = if let Connection::Closed { retry_at } = self.connection { Some(retry_at) } else { None };
+        self.delayed.as_ref().map(|(at, ..)| *at).into_iter().chain(open).min()
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
@@ -205,10 +184,7 @@ impl Exchange {
 
     /// Opens a connection if there is none and it is time to; tells whether it did.
     pub(super) fn open(&mut self, now: Boottime) -> bool {
-        let is_due = match self.connection {
-            Connection::Closed { retry_at } => retry_at.is_none_or(|at| at <= now),
-            Connection::Locating | Connection::Open => false,
-        };
+        let is_due = matches!(self.connection, Connection::Closed { retry_at } if retry_at <= now);
         if is_due {
             self.connection = Connection::Locating;
             let seek = self.redirect.clone().map_or(Seek::Start(self.attempt), Seek::Redirect);
@@ -247,50 +223,44 @@ impl Exchange {
         &mut self,
         reply: Result<Value, ServerError>,
         now: Boottime,
-    ) -> Result<Option<Outcome>, Failure> {
+    ) -> Result<Option<(Asked, Outcome)>, Failure> {
+        if self.ignored > 0 {
+            self.ignored -= 1;
+            return Ok(None);
+        }
         let Some(Sent { asked, call, is_source, at: sent }) = self.in_flight.pop_front() else {
             return Err(self.failure(ErrorKind::NotRedis));
         };
-        let (value, call) = match (reply, call) {
-            _ if asked == Asked::Ignored => return Ok(None),
-            (Err(_), None) if asked == Asked::Probe => (Value::Nil, None),
-            (Ok(value), call) => (value, call),
-            (Err(error), call) => return self.on_error(asked, call, is_source, &error, now),
-        };
-        self.redirects = 0;
-        let Some(mut call) = call else { return Ok(Some(Outcome::Value { asked, value, sent })) };
-        match Reply::read(value) {
-            Ok(Reply::Need(names)) => {
-                call.extend(names);
-                if call.resources().len() > NEEDED_MAX {
-                    return Err(self.failure(ErrorKind::UnexpectedReply));
+        if reply.is_ok() {
+            self.redirects = 0;
+        }
+        let outcome = match (reply, call) {
+            (Err(_), None) if asked == Asked::Probe => Outcome::Value(Value::Nil),
+            (Err(error), call) => match (self.judge(&error), call) {
+                (Verdict::NoScript, Some(call)) if !is_source => {
+                    self.send_call(asked, call, true, now);
+                    return Ok(None);
                 }
-                self.call(asked, call, now);
-                Ok(None)
-            }
-            Ok(reply) => Ok(Some(Outcome::Reply { asked, reply, sent })),
-            Err(_) => Err(self.failure(ErrorKind::UnexpectedReply)),
-        }
-    }
-
-    fn on_error(
-        &mut self,
-        asked: Asked,
-        call: Option<Call>,
-        is_source: bool,
-        error: &ServerError,
-        now: Boottime,
-    ) -> Result<Option<Outcome>, Failure> {
-        match (self.judge(error), call) {
-            (Verdict::NoScript, Some(call)) if !is_source => {
-                self.send_call(asked, call, true, now);
-                Ok(None)
-            }
-            (Verdict::Redirect(redirect), Some(_)) => Ok(Some(Outcome::Redirect { asked, redirect })),
-            (Verdict::TryAgain, Some(call)) => Ok(Some(Outcome::TryAgain { asked, call })),
-            (Verdict::Failure(kind), _) => Err(self.failure(kind)),
-            _ => Err(self.failure(ErrorKind::UnexpectedReply)),
-        }
+                (Verdict::Redirect(redirect), Some(_)) => Outcome::Redirect(redirect),
+                (Verdict::TryAgain, Some(call)) => Outcome::TryAgain(call),
+                (Verdict::Failure(kind), _) => return Err(self.failure(kind)),
+                _ => return Err(self.failure(ErrorKind::UnexpectedReply)),
+            },
+            (Ok(value), None) => Outcome::Value(value),
+            (Ok(value), Some(mut call)) => match ScriptReply::read(&value) {
+                Some(ScriptReply::Need(names)) => {
+                    call.extend(names);
+                    if call.resources().len() > NEEDED_MAX {
+                        return Err(self.failure(ErrorKind::UnexpectedReply));
+                    }
+                    self.call(asked, call, now);
+                    return Ok(None);
+                }
+                Some(reply) => Outcome::Reply { reply, sent },
+                None => return Err(self.failure(ErrorKind::UnexpectedReply)),
+            },
+        };
+        Ok(Some((asked, outcome)))
     }
 
     pub(super) fn judge(&self, error: &ServerError) -> Verdict {
@@ -309,14 +279,12 @@ impl Exchange {
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.
     pub(super) fn delay(&mut self, asked: Asked, call: Call, now: Boottime) {
-        self.delayed = Some(Delayed { at: now + TRY_AGAIN_AFTER, asked, call });
+        self.delayed = Some((now + TRY_AGAIN_AFTER, asked, call));
     }
 
     /// Sends what was delayed, if it is time to; tells whether it did.
     pub(super) fn resume(&mut self, now: Boottime) -> bool {
-        let Some(Delayed { asked, call, .. }) = self.delayed.take_if(|delayed| delayed.at <= now) else {
-            return false;
-        };
+        let Some((_, asked, call)) = self.delayed.take_if(|(at, ..)| *at <= now) else { return false };
         self.call(asked, call, now);
         true
     }
@@ -331,13 +299,8 @@ impl Exchange {
             return Err(self.failure(ErrorKind::ClusterDown));
         }
         self.redirect = Some(redirect);
-        self.leave(None, Action::Close);
+        self.leave(Boottime::default(), Action::Close);
         Ok(())
-    }
-
-    /// Whether a retry of this persistence covers the failure.
-    pub(super) fn retries(&self, retry: Retry, failure: &Failure) -> bool {
-        retry.covers(failure.kind(), &self.target.kind)
     }
 
     /// Leaves a connection that failed, by `Close` or `SetAside`, and opens another one at
@@ -348,7 +311,7 @@ impl Exchange {
         self.attempt = self.attempt.wrapping_add(1);
         self.redirect = None;
         self.redirects = 0;
-        self.leave(Some(retry_at), leave);
+        self.leave(retry_at, leave);
     }
 
     /// Retries no more; the result is the failure to report. A connection that is open stays so for
@@ -357,7 +320,7 @@ impl Exchange {
         if self.is_open() {
             self.actions.clear();
         } else {
-            self.leave(None, Action::Close);
+            self.leave(Boottime::default(), Action::Close);
         }
         let failure = self.worst(failure);
         self.outage = None;
@@ -368,8 +331,9 @@ impl Exchange {
         failure.prefer(self.outage().cloned())
     }
 
-    fn leave(&mut self, retry_at: Option<Boottime>, action: Action) {
+    fn leave(&mut self, retry_at: Boottime, action: Action) {
         self.connection = Connection::Closed { retry_at };
+        self.ignored = 0;
         self.in_flight.clear();
         self.delayed = None;
         self.actions.clear();
@@ -378,10 +342,10 @@ impl Exchange {
 
     /// Makes what is in flight or delayed irrelevant.
     pub(super) fn ignore_earlier(&mut self) {
-        self.in_flight.iter_mut().for_each(|sent| sent.asked = Asked::Ignored);
+        self.ignored += self.in_flight.drain(..).count();
         self.delayed = None;
         if let Connection::Closed { retry_at } = &mut self.connection {
-            *retry_at = None;
+            *retry_at = Boottime::default();
         }
     }
 }

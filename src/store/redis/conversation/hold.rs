@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
-use super::negotiation::{Answer, Command, Negotiation, State, Unexpected};
+use super::negotiation::{Command, Negotiation, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
 use super::retry::{Retry, suggests_wrong_server};
@@ -16,19 +16,19 @@ use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::redis::codec::{self, Call, Reply};
+use crate::store::redis::codec::{self, Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::{Error, Standing};
 
 /// The conversation about one request.
 pub(in crate::store::redis) struct HoldConversation {
-    exchange: Exchange,
+    pub(in crate::store::redis) exchange: Exchange,
     negotiation: Negotiation,
     request: Request,
     terms: Terms,
     /// The resources of the request, each once.
-    resources: Vec<Resource>,
+    pub(in crate::store::redis) resources: Vec<Resource>,
     replicas: u32,
     connect_timeout: Duration,
     /// The renewal under way while the slot of a held lock migrates.
@@ -58,16 +58,6 @@ impl HoldConversation {
         }
     }
 
-    /// The resources of the request, each once.
-    pub(in crate::store::redis) fn resources(&self) -> &[Resource] {
-        &self.resources
-    }
-
-    /// An exchange with the same server over a connection of its own.
-    pub(in crate::store::redis) fn another_exchange(&self) -> Exchange {
-        self.exchange.another()
-    }
-
     /// How the request stands.
     ///
     /// # Errors
@@ -83,17 +73,12 @@ impl HoldConversation {
             State::TooFewReplicas(answered) => {
                 return Err(Error::Unavailable(format!(
                     "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
-                    self.exchange.target().shown(),
+                    self.exchange.target.shown(),
                     self.replicas
                 )));
             }
             State::Failed { failure, .. } => return Err(failure.clone().into()),
         })
-    }
-
-    /// Why the server has not answered for a while.
-    pub(in crate::store::redis) fn outage(&self) -> Option<&Failure> {
-        self.exchange.outage()
     }
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
@@ -109,7 +94,7 @@ impl HoldConversation {
 
     /// A failure with the keys that it may be about.
     pub(in crate::store::redis) fn with_keys(&self, failure: Failure) -> Failure {
-        failure.with_keys(|| self.exchange.setting().keyspace.shown(&self.resources))
+        failure.with_keys(|| self.exchange.setting.keyspace.shown(&self.resources))
     }
 
     fn send_all(&mut self, commands: Vec<Command>, now: Boottime) {
@@ -122,7 +107,7 @@ impl HoldConversation {
         let is_renewal = |asked| matches!(asked, Asked::Negotiation(Command::Renew { .. }));
         match command {
             Command::Subscribe => {
-                let channel = self.exchange.setting().keyspace.channel(&self.resources[0], session);
+                let channel = self.exchange.setting.keyspace.channel(&self.resources[0], session);
                 self.exchange.act(Action::Subscribe(channel));
             }
             // The renewal in flight reports whatever has happened by now.
@@ -144,49 +129,37 @@ impl HoldConversation {
     }
 
     fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Boottime) -> Result<(), Failure> {
-        let Some(outcome) = self.exchange.on_reply(reply, now)? else { return Ok(()) };
-        match outcome {
-            Outcome::Reply { asked: Asked::Part(resource), reply, .. } => self.on_part(resource, reply, now),
-            Outcome::Redirect { asked: Asked::Part(_), redirect } => {
-                self.piecemeal.iter_mut().for_each(|piecemeal| piecemeal.moved(redirect.clone()));
-                self.on_part_done(now)
+        let Some((asked, outcome)) = self.exchange.on_reply(reply, now)? else { return Ok(()) };
+        match (asked, outcome) {
+            (Asked::Part(resource), outcome) => return self.on_part(resource, outcome, now),
+            (_, Outcome::Redirect(redirect)) => return self.exchange.follow(redirect),
+            (Asked::Negotiation(command), Outcome::Reply { reply, sent }) => {
+                return self.on_answer(command, reply, sent, now);
             }
-            Outcome::TryAgain { asked: Asked::Part(_), .. } => self.on_part_done(now),
-            Outcome::Reply { asked: Asked::Negotiation(command), reply, sent } => {
-                self.on_answer(command, answer_of(reply), sent, now)
+            (Asked::Negotiation(Command::Replicate(wanted)), Outcome::Value(Value::Int(count))) => {
+                self.exchange.served();
+                self.negotiation.on_replicated(wanted, count);
             }
-            Outcome::Value { asked: Asked::Negotiation(command), value, sent } => {
-                self.on_answer(command, replicated(&value), sent, now)
-            }
-            Outcome::Redirect { redirect, .. } => self.exchange.follow(redirect),
-            Outcome::TryAgain { asked: Asked::Negotiation(Command::Renew { .. }), .. }
-                if self.negotiation.held().is_some() =>
-            {
+            (Asked::Negotiation(Command::Renew { .. }), Outcome::TryAgain(_)) if self.negotiation.held().is_some() => {
                 self.renew_piecemeal(now);
-                Ok(())
             }
-            Outcome::TryAgain { asked, call } => {
-                self.exchange.delay(asked, call, now);
-                Ok(())
-            }
-            Outcome::Reply { .. } | Outcome::Value { .. } => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+            (asked, Outcome::TryAgain(call)) => self.exchange.delay(asked, call, now),
+            _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
+        Ok(())
     }
 
     fn on_answer(
         &mut self,
         command: Command,
-        answer: Option<Answer>,
+        reply: ScriptReply,
         sent: Boottime,
         now: Boottime,
     ) -> Result<(), Failure> {
         self.exchange.served();
         self.piecemeal = None;
-        let commands = match answer {
-            Some(answer) => self.negotiation.on_answer(command, answer, sent, now),
-            None => Err(Unexpected),
-        };
-        let commands = commands.map_err(|Unexpected| self.exchange.failure(ErrorKind::UnexpectedReply))?;
+        let commands = self.negotiation.on_reply(command, reply, sent, now);
+        let commands = commands.map_err(|kind| self.exchange.failure(kind))?;
         self.send_all(commands, now);
         Ok(())
     }
@@ -203,24 +176,21 @@ impl HoldConversation {
     }
 
     /// A node has replied about a key that it may or may not have.
-    fn on_part(&mut self, resource: usize, reply: Reply, now: Boottime) -> Result<(), Failure> {
-        match (reply, &mut self.piecemeal) {
-            (Reply::Renewed(lease), Some(piecemeal)) => piecemeal.renewed(resource, lease),
-            (Reply::Renewed(_) | Reply::Unknown, _) => {}
+    fn on_part(&mut self, resource: usize, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
+        let Some(piecemeal) = &mut self.piecemeal else { return Ok(()) };
+        match outcome {
+            Outcome::Reply { reply: ScriptReply::Renewed(lease), .. } => piecemeal.renewed(resource, lease),
+            Outcome::Redirect(redirect) => piecemeal.moved(redirect),
+            Outcome::Reply { reply: ScriptReply::Unknown, .. } | Outcome::TryAgain(_) => {}
             _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
-        self.on_part_done(now)
-    }
-
-    fn on_part_done(&mut self, now: Boottime) -> Result<(), Failure> {
         if self.exchange.in_flight().any(|asked| matches!(asked, Asked::Part(_))) {
             return Ok(());
         }
-        let Some(piecemeal) = &mut self.piecemeal else { return Ok(()) };
         match (piecemeal.next(), self.negotiation.held()) {
             (Next::Renewed { since, lease }, Some(grant)) => {
-                let answer = Answer::Granted { lease, tokens: grant.tokens.clone() };
-                self.on_answer(Command::Renew { subscribed: false }, Some(answer), since, now)
+                let granted = ScriptReply::Granted { lease: Some(lease), tokens: grant.tokens.clone() };
+                self.on_answer(Command::Renew { subscribed: false }, granted, since, now)
             }
             (Next::Redirect(redirect), _) => self.exchange.follow(redirect),
             _ => Err(self.exchange.failure(ErrorKind::Migrating)),
@@ -247,7 +217,7 @@ impl HoldConversation {
             _ => (Retry::WhileDown, None),
         };
         let is_sent = self.exchange.is_open();
-        let is_final = !self.exchange.retries(retry, &failure);
+        let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
         if !is_final && until.is_none_or(|until| now < until) {
             let pause = self.negotiation.retry_after(self.exchange.failures().saturating_add(1));
             self.negotiation.on_disconnect(is_sent);
@@ -256,7 +226,7 @@ impl HoldConversation {
         }
         // A server that refuses the login may still have carried out the request behind it.
         let is_answered = self.exchange.in_flight().next().is_none()
-            || suggests_wrong_server(failure.kind(), &self.exchange.target().kind);
+            || suggests_wrong_server(failure.kind(), &self.exchange.target.kind);
         let failure = self.exchange.give_up(failure);
         self.negotiation.on_failure(failure, is_sent && !(is_final && is_answered));
     }
@@ -325,24 +295,6 @@ impl Conversation for HoldConversation {
     fn is_over(&self) -> bool {
         self.negotiation.is_over()
     }
-}
-
-/// The answer that a script's reply is in the negotiation.
-fn answer_of(reply: Reply) -> Option<Answer> {
-    Some(match reply {
-        // This store grants nothing without a lease.
-        Reply::Granted { lease, tokens } => Answer::Granted { lease: lease?, tokens },
-        Reply::Waiting { seq, position, next } => Answer::Waiting { place: seq, position, next },
-        Reply::Busy(obstructions) => Answer::Busy(obstructions),
-        Reply::Refused(refusal) => Answer::Refused(refusal),
-        Reply::Unknown => Answer::Unknown,
-        _ => return None,
-    })
-}
-
-/// The answer that the reply to WAIT is.
-fn replicated(value: &Value) -> Option<Answer> {
-    if let Value::Int(count) = value { u32::try_from(*count).ok().map(Answer::Replicated) } else { None }
 }
 
 #[cfg(test)]

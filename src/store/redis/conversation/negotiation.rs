@@ -10,7 +10,8 @@ use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::op::Refusal;
 use crate::lock::request::Terms;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::{Grant, Obstruction};
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a
@@ -44,39 +45,6 @@ pub(super) enum Command {
     Replicate(u32),
 }
 
-/// An answer of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The session holds the lock.
-    Granted {
-        /// How long the lease lasts from the instant at which the server was asked.
-        lease: Duration,
-        /// Its tokens, claim by claim.
-        tokens: Vec<u64>,
-    },
-    /// The session waits.
-    Waiting {
-        /// Its number in the queue, by which it finds its place again.
-        place: u64,
-        /// Its position in the queue of its first resource; the first is 1.
-        position: u32,
-        /// How long until a lease ends that may be in the way.
-        next: Option<Duration>,
-    },
-    /// The session would have to wait, and asked not to.
-    Busy(Vec<Obstruction>),
-    /// The request can never be granted.
-    Refused(Refusal),
-    /// The session neither holds nor waits.
-    Unknown,
-    /// So many replicas have the grant.
-    Replicated(u32),
-}
-
-/// An answer that no server of this version gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unexpected;
-
 /// How far the request got.
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -103,7 +71,7 @@ pub(super) enum State {
         due: Boottime,
     },
     /// Granted, but only so many replicas have it.
-    TooFewReplicas(u32),
+    TooFewReplicas(i64),
     Busy(Vec<Obstruction>),
     Refused(Refusal),
     /// Neither held nor in the queue any more.
@@ -253,49 +221,56 @@ impl Negotiation {
         }
     }
 
-    /// The answer to a command that was sent at `sent` arrived at `now`.
+    /// The reply to a command that was sent at `sent` arrived at `now`.
     ///
     /// # Errors
-    /// The answer does not fit the command, or the request.
-    pub(super) fn on_answer(
+    /// The reply does not fit the command, or the request.
+    pub(super) fn on_reply(
         &mut self,
         command: Command,
-        answer: Answer,
+        reply: ScriptReply,
         sent: Boottime,
         now: Boottime,
-    ) -> Result<Vec<Command>, Unexpected> {
+    ) -> Result<Vec<Command>, ErrorKind> {
         if self.is_over() {
             return Ok(vec![]);
         }
-        Ok(match (command, answer) {
-            (_, Answer::Granted { tokens, .. }) if tokens.len() != self.claims => return Err(Unexpected),
+        Ok(match (command, reply) {
+            (_, ScriptReply::Granted { tokens, .. }) if tokens.len() != self.claims => {
+                return Err(ErrorKind::UnexpectedReply);
+            }
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, Answer::Granted { lease, .. }) if lease < self.ttl => vec![self.renew()],
-            (Command::Acquire { .. } | Command::Renew { .. }, Answer::Granted { lease, tokens }) => {
+            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. }) if lease < self.ttl => {
+                vec![self.renew()]
+            }
+            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Granted { lease: Some(lease), tokens }) => {
                 self.granted(Lease::new(lease), tokens, sent, now)
             }
-            (Command::Acquire { .. } | Command::Renew { .. }, Answer::Waiting { place, position, next }) => {
-                self.queued(place, position, next, now)
+            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
+                self.queued(seq, position, next, now)
             }
-            (Command::Acquire { .. }, Answer::Busy(listings)) => self.end(State::Busy(listings)),
-            (Command::Acquire { .. }, Answer::Refused(refusal)) => self.end(State::Refused(refusal)),
-            (Command::Renew { .. }, Answer::Unknown) => match self.state {
+            (Command::Acquire { .. }, ScriptReply::Busy(listings)) => self.end(State::Busy(listings)),
+            (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),
+            (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.
                 State::Asking { .. } => vec![self.acquire(0)],
                 State::Waiting { place, .. } => vec![self.acquire(place)],
                 _ => self.end(State::Lost),
             },
-            (Command::Replicate(wanted), Answer::Replicated(answered)) => match &self.state {
-                State::Replicating { grant, due } if answered >= wanted => {
-                    self.state = State::Held { grant: grant.clone(), due: *due };
-                    vec![]
-                }
-                State::Replicating { .. } => self.end(State::TooFewReplicas(answered)),
-                _ => vec![],
-            },
-            _ => return Err(Unexpected),
+            _ => return Err(ErrorKind::UnexpectedReply),
         })
+    }
+
+    /// So many replicas have the grant.
+    pub(super) fn on_replicated(&mut self, wanted: u32, answered: i64) {
+        if let State::Replicating { grant, due } = &self.state {
+            self.state = if answered >= i64::from(wanted) {
+                State::Held { grant: grant.clone(), due: *due }
+            } else {
+                State::TooFewReplicas(answered)
+            };
+        }
     }
 
     fn acquire(&self, place: u64) -> Command {

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::retry::Retry;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Call, Reply};
+use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
 
@@ -25,7 +25,7 @@ pub(in crate::store::redis) struct Question<'e> {
     /// The answer of the probe.
     probed: Option<Value>,
     result: Option<Result<Answer, Failure>>,
-    late: Option<Reply>,
+    late: Option<ScriptReply>,
     in_doubt: bool,
 }
 
@@ -39,7 +39,7 @@ enum Text {
 #[derive(Debug, PartialEq)]
 pub(in crate::store::redis) enum Answer {
     /// The reply of a script.
-    Reply(Reply),
+    Reply(ScriptReply),
     /// The reply to a plain command.
     Value(Value),
 }
@@ -88,7 +88,7 @@ impl<'e> Question<'e> {
 
     /// The reply that came late on the old connection. A server that is only slow answers there
     /// first.
-    pub(super) fn late_reply(&mut self) -> Option<Reply> {
+    pub(super) fn late_reply(&mut self) -> Option<ScriptReply> {
         self.late.take()
     }
 
@@ -111,10 +111,6 @@ impl<'e> Question<'e> {
         if let OldConnection::Open { until } = self.old { until.min(self.until) } else { self.until }
     }
 
-    fn is_in_flight(&self) -> bool {
-        self.exchange.in_flight().any(|asked| asked == Asked::Question)
-    }
-
     fn ask(&mut self, now: Boottime) {
         match &self.text {
             Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
@@ -127,16 +123,16 @@ impl<'e> Question<'e> {
         }
     }
 
-    fn on_outcome(&mut self, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
-        match outcome {
-            Outcome::Reply { reply, .. } => self.end(Ok(Answer::Reply(reply))),
-            Outcome::Value { asked: Asked::Probe, value, .. } => self.probed = Some(value),
-            Outcome::Value { value, .. } => self.end(Ok(Answer::Value(value))),
-            Outcome::TryAgain { asked, call } => {
+    fn on_outcome(&mut self, asked: Asked, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
+        match (asked, outcome) {
+            (_, Outcome::Reply { reply, .. }) => self.end(Ok(Answer::Reply(reply))),
+            (Asked::Probe, Outcome::Value(value)) => self.probed = Some(value),
+            (_, Outcome::Value(value)) => self.end(Ok(Answer::Value(value))),
+            (asked, Outcome::TryAgain(call)) => {
                 self.exchange.note(ErrorKind::Migrating);
                 self.exchange.delay(asked, call, now);
             }
-            Outcome::Redirect { redirect, .. } => {
+            (_, Outcome::Redirect(redirect)) => {
                 self.old = OldConnection::None;
                 self.exchange.follow(redirect)?;
             }
@@ -147,19 +143,18 @@ impl<'e> Question<'e> {
     fn on_failure(&mut self, failure: Failure, is_timeout: bool, now: Boottime) {
         let leave = match self.old {
             OldConnection::Open { .. } if is_timeout => {
-                let earlier = self.exchange.in_flight().filter(|asked| *asked == Asked::Ignored).count();
-                self.old = OldConnection::Aside { earlier };
+                self.old = OldConnection::Aside { earlier: self.exchange.ignored };
                 Action::SetAside
             }
             _ => {
-                self.in_doubt |= self.exchange.is_open() && self.is_in_flight();
+                self.in_doubt |= self.exchange.is_open() && self.exchange.in_flight().next().is_some();
                 if let OldConnection::Open { .. } = self.old {
                     self.old = OldConnection::None;
                 }
                 Action::Close
             }
         };
-        if self.until <= now || !self.exchange.retries(self.retry, &failure) {
+        if self.until <= now || !self.retry.covers(failure.kind(), &self.exchange.target.kind) {
             let failure = self.exchange.give_up(failure);
             self.end(Err(failure));
         } else {
@@ -180,7 +175,7 @@ impl Conversation for Question<'_> {
         match (event, self.old) {
             (Event::Aside(reply), OldConnection::Aside { earlier: 0 }) => {
                 // The script changed nothing if it failed.
-                self.late = reply.ok().and_then(|value| Reply::read(value).ok());
+                self.late = reply.ok().and_then(|value| ScriptReply::read(&value));
                 self.old = OldConnection::None;
             }
             (Event::Aside(_), OldConnection::Aside { earlier }) => {
@@ -189,8 +184,10 @@ impl Conversation for Question<'_> {
             _ if self.is_over() => {}
             (Event::Connecting(node), _) => self.exchange.on_connecting(node),
             (Event::Reply(reply), _) => {
-                let outcome = self.exchange.on_reply(reply, now);
-                let done = outcome.and_then(|outcome| outcome.map_or(Ok(()), |outcome| self.on_outcome(outcome, now)));
+                let done = self.exchange.on_reply(reply, now).and_then(|answered| match answered {
+                    Some((asked, outcome)) => self.on_outcome(asked, outcome, now),
+                    None => Ok(()),
+                });
                 if let Err(failure) = done {
                     self.on_failure(failure, false, now);
                 }
@@ -209,9 +206,7 @@ impl Conversation for Question<'_> {
             return self.exchange.act(Action::ReportTimeout);
         }
         self.exchange.open(now);
-        if self.exchange.is_delayed() {
-            self.exchange.resume(now);
-        } else if !self.exchange.is_closed() && !self.is_in_flight() {
+        if !self.exchange.resume(now) && self.exchange.is_quiet() {
             self.ask(now);
         }
     }

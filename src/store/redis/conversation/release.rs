@@ -7,7 +7,7 @@ use super::exchange::Exchange;
 use super::question::{Answer, Question};
 use super::retry::Retry;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Call, Reply};
+use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::Failure;
 use crate::store::{Grant, Released};
 
@@ -69,9 +69,9 @@ fn deadline(held: Option<&Grant>) -> Boottime {
 
 /// The reply that counts. A release that was sent before, over the old connection, tells what it
 /// found where the later one found nothing or failed.
-fn told(reply: Result<Answer, Failure>, late: Option<Reply>) -> Result<Answer, Failure> {
-    match (reply, late.filter(|late| !matches!(late, Reply::Need(_)))) {
-        (Err(_) | Ok(Answer::Reply(Reply::Unknown)), Some(late)) => Ok(Answer::Reply(late)),
+fn told(reply: Result<Answer, Failure>, late: Option<ScriptReply>) -> Result<Answer, Failure> {
+    match (reply, late.filter(|late| !matches!(late, ScriptReply::Need(_)))) {
+        (Err(_) | Ok(Answer::Reply(ScriptReply::Unknown)), Some(late)) => Ok(Answer::Reply(late)),
         (reply, _) => reply,
     }
 }
@@ -80,10 +80,10 @@ fn judge(reply: &Answer, held: Option<&Grant>, in_doubt: bool, is_in_time: bool)
     let is_lost = match (reply, held) {
         // An earlier release may have been carried out unseen, and after the deadline the lease
         // may have ended as it should.
-        (Answer::Reply(Reply::Unknown), Some(_)) => is_in_time && !in_doubt,
+        (Answer::Reply(ScriptReply::Unknown), Some(_)) => is_in_time && !in_doubt,
         // The server returned to an earlier state, from which the session waits or was granted
         // anew.
-        (Answer::Reply(Reply::Released(tokens)), Some(grant)) => *tokens != grant.tokens,
+        (Answer::Reply(ScriptReply::Released(tokens)), Some(grant)) => *tokens != grant.tokens,
         _ => false,
     };
     if is_lost { Released::Lost } else { Released::Done }
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
     use crate::store::redis::failure::ErrorKind;
 
-    fn reply(reply: Reply) -> Result<Answer, Failure> {
+    fn reply(reply: ScriptReply) -> Result<Answer, Failure> {
         Ok(Answer::Reply(reply))
     }
 
     #[test]
     fn unknown_session_means_loss_unless_another_release_may_have_run() {
         let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
-        let unknown = Answer::Reply(Reply::Unknown);
+        let unknown = Answer::Reply(ScriptReply::Unknown);
         for (held, in_doubt, is_in_time, expected) in [
             (Some(&grant), false, true, Released::Lost),
             (Some(&grant), true, true, Released::Done),
@@ -122,7 +122,7 @@ mod tests {
             (vec![0], Some(&grant), Released::Lost),
             (vec![0], None, Released::Done),
         ] {
-            let released = Answer::Reply(Reply::Released(tokens));
+            let released = Answer::Reply(ScriptReply::Released(tokens));
             for in_doubt in [false, true] {
                 assert_eq!(judge(&released, held, in_doubt, true), expected, "{released:?} {in_doubt}");
             }
@@ -132,14 +132,14 @@ mod tests {
     #[test]
     fn late_reply_counts_where_the_later_release_found_nothing_or_failed() {
         let failure = ErrorKind::Refused.of("h");
-        let (held, other) = (Reply::Released(vec![7]), Reply::Released(vec![8]));
+        let (held, other) = (ScriptReply::Released(vec![7]), ScriptReply::Released(vec![8]));
         for (first, late, expected) in [
-            (reply(Reply::Unknown), Some(held.clone()), reply(held.clone())),
+            (reply(ScriptReply::Unknown), Some(held.clone()), reply(held.clone())),
             (Err(failure.clone()), Some(held.clone()), reply(held.clone())),
             (reply(other.clone()), Some(held.clone()), reply(other)),
-            (reply(Reply::Unknown), Some(Reply::Need(Vec::new())), reply(Reply::Unknown)),
-            (Err(failure.clone()), Some(Reply::Need(Vec::new())), Err(failure.clone())),
-            (reply(Reply::Unknown), None, reply(Reply::Unknown)),
+            (reply(ScriptReply::Unknown), Some(ScriptReply::Need(Vec::new())), reply(ScriptReply::Unknown)),
+            (Err(failure.clone()), Some(ScriptReply::Need(Vec::new())), Err(failure.clone())),
+            (reply(ScriptReply::Unknown), None, reply(ScriptReply::Unknown)),
             (Err(failure.clone()), None, Err(failure)),
         ] {
             assert_eq!(told(first, late), expected);

@@ -6,11 +6,11 @@ use std::os::fd::BorrowedFd;
 use redis::{Cmd, ServerError, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::link::{Incoming, Link};
+use super::link::{Expected, Link};
 use super::route::Route;
 use crate::clock::Boottime;
 use crate::store::redis::failure::Failure;
-use crate::store::redis::interface::Conversation;
+use crate::store::redis::interface::{Conversation, Event};
 
 /// Drives a conversation until it is over.
 pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Conversation) {
@@ -25,11 +25,11 @@ pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Co
 
 /// Asks one question on a link where nothing else was said, and waits for the reply.
 pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Boottime) -> Result<Result<Value, ServerError>, Failure> {
-    link.send(question);
+    link.send(question, Expected::Command);
     loop {
         match link.advance()? {
-            Some(Incoming::Reply(reply)) => return Ok(reply),
-            Some(Incoming::Push(_)) => {}
+            Some(Event::Reply(reply)) => return Ok(reply),
+            Some(_) => {}
             None => wait_for(link, deadline)?,
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn ask(link: &mut Link, question: &Cmd, deadline: Boottime) -> Result
 pub(super) fn log_in(link: &mut Link, deadline: Boottime) -> Result<(), Failure> {
     loop {
         match link.advance()? {
-            None if link.is_logged_in() => return Ok(()),
+            None if link.is_quiet() => return Ok(()),
             None => wait_for(link, deadline)?,
             Some(_) => {}
         }

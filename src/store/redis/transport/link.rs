@@ -12,6 +12,7 @@ use rustix::event::PollFlags;
 use super::stream::{Received, Stream};
 use super::tls;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::interface::Event;
 use crate::store::redis::target::{Kind, Login, Node, Target};
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
@@ -36,37 +37,25 @@ pub(super) struct Link {
     stream: Stream,
     parser: Parser,
     inbox: Inbox,
-    /// The login steps whose replies are still to come. Nobody else sees these.
-    login: VecDeque<Step>,
+    /// The commands whose replies are still to come.
+    expected: VecDeque<Expected>,
     /// Whether the server has answered.
     is_used: bool,
     /// Whether `advance` has read since it last gave `None`.
     has_read: bool,
 }
 
-#[derive(Debug, PartialEq)]
-pub(super) enum Incoming {
-    /// The reply to the oldest command without one.
-    Reply(Result<Value, ServerError>),
-    /// A push.
-    Push(Push),
-}
-
-/// A message that no command asked for, or the confirmation of a subscription.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Push {
-    /// Somebody published in the channel.
-    Message { channel: Vec<u8> },
-    /// The subscription is confirmed; there is no other reply.
-    Subscribed { channel: Vec<u8> },
-    /// The subscription has ended: in a Cluster because the slot has moved.
-    Unsubscribed { channel: Vec<u8> },
-}
-
+/// What a reply belongs to. Only the replies to the conversation's commands are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Expected {
+    /// A command of the conversation.
+    Command,
+    /// A subscription: a push confirms it, and only its failure is a reply.
+    Subscription,
+    /// A command that has to succeed before the others make sense, such as SELECT or ASKING.
+    Added,
+    /// The password.
     Auth,
-    Select,
     /// A command that only a node of a Cluster accepts.
     IsCluster,
     /// The name of this client in the lists of the server.
@@ -99,14 +88,14 @@ impl Link {
         let mut link = Self::begin(target, &address)?;
         link.log_in(&target.login);
         if let Some(name) = &target.client_name {
-            link.first(Step::Name, redis::cmd("CLIENT").arg("SETNAME").arg(name));
+            link.send(redis::cmd("CLIENT").arg("SETNAME").arg(name), Expected::Name);
         }
         if target.db != 0 {
-            link.first(Step::Select, redis::cmd("SELECT").arg(target.db));
+            link.send(redis::cmd("SELECT").arg(target.db), Expected::Added);
         }
         if target.kind == Kind::Cluster {
             // Valkey answers other commands about slots without a Cluster too.
-            link.first(Step::IsCluster, redis::cmd("CLUSTER").arg("MYID"));
+            link.send(redis::cmd("CLUSTER").arg("MYID"), Expected::IsCluster);
         }
         Ok(link)
     }
@@ -134,7 +123,7 @@ impl Link {
                 of_value: 0,
                 value_max: REPLY_MAX,
             },
-            login: VecDeque::new(),
+            expected: VecDeque::new(),
             is_used: false,
             has_read: false,
         })
@@ -146,26 +135,12 @@ impl Link {
         if let Some(username) = &login.username {
             auth.arg(username);
         }
-        self.first(Step::Auth, auth.arg(password.reveal()));
-    }
-
-    fn first(&mut self, step: Step, command: &Cmd) {
-        self.login.push_back(step);
-        self.queue(command);
-    }
-
-    fn queue(&mut self, command: &Cmd) {
-        command.write_packed_command(self.stream.outgoing());
+        self.send(auth.arg(password.reveal()), Expected::Auth);
     }
 
     /// Allows replies of up to `bytes`, if this is more than [`REPLY_MAX`].
     pub(super) fn raise_reply_max(&mut self, bytes: usize) {
         self.inbox.value_max = self.inbox.value_max.max(bytes);
-    }
-
-    /// The server as messages name it.
-    pub(super) fn server(&self) -> &str {
-        &self.server
     }
 
     /// The descriptor and the events to poll for. An error or a hang-up counts too.
@@ -174,22 +149,23 @@ impl Link {
     }
 
     /// Queues a command. [`advance`](Self::advance) sends all queued commands in one write.
-    pub(super) fn send(&mut self, command: &Cmd) {
-        self.queue(command);
+    pub(super) fn send(&mut self, command: &Cmd, expected: Expected) {
+        self.expected.push_back(expected);
+        command.write_packed_command(self.stream.outgoing());
     }
 
-    /// Writes and reads what is possible without waiting, and gives the next reply or push. `None`
+    /// Writes and reads what is possible without waiting, and gives the next event. `None`
     /// means: poll the descriptor, which may be ready already.
     ///
     /// Between two `None`s the link reads once, and each read is bounded. So a peer that never
     /// stops sending leaves the caller time for its signals and timers. Before `None`, the link
     /// hands out everything that it has read.
-    pub(super) fn advance(&mut self) -> Result<Option<Incoming>, Failure> {
+    pub(super) fn advance(&mut self) -> Result<Option<Event>, Failure> {
         let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
         loop {
             while let Some(value) = self.parse()? {
-                if let Some(incoming) = self.sort(value)? {
-                    return Ok(Some(incoming));
+                if let Some(event) = self.sort(value)? {
+                    return Ok(Some(event));
                 }
             }
             // A command that was just written has no reply yet, and pushes keep the descriptor
@@ -221,27 +197,36 @@ impl Link {
         }
     }
 
-    /// Takes the replies to the login out.
-    fn sort(&mut self, value: Value) -> Result<Option<Incoming>, Failure> {
+    /// The event that a reply or push is, if its conversation has to know of it.
+    fn sort(&mut self, value: Value) -> Result<Option<Event>, Failure> {
         self.is_used = true;
         let reply = match value {
-            Value::Push { kind, data } => return Ok(push(&kind, data).map(Incoming::Push)),
+            Value::Push { kind, .. } => return self.on_push(&kind),
             Value::ServerError(error) => Err(error),
             value => Ok(value),
         };
-        match (self.login.pop_front(), reply) {
-            (None, reply) => Ok(Some(Incoming::Reply(reply))),
+        match (self.expected.pop_front(), reply) {
+            (Some(Expected::Command) | None, reply) => Ok(Some(Event::Reply(reply))),
+            (Some(Expected::Subscription), Err(error)) => Ok(Some(Event::SubscribeFailed(error))),
+            (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(_), Ok(_)) => Ok(None),
-            (Some(step), Err(error)) => match step.failed(&error) {
-                Some(kind) => Err(self.failure(kind)),
-                None => Ok(None),
-            },
         }
     }
 
-    /// Whether the server has accepted the login.
-    pub(super) fn is_logged_in(&self) -> bool {
-        self.login.is_empty()
+    fn on_push(&mut self, kind: &PushKind) -> Result<Option<Event>, Failure> {
+        match kind {
+            PushKind::Message | PushKind::SMessage => return Ok(Some(Event::Message)),
+            PushKind::Subscribe | PushKind::SSubscribe => drop(self.expected.pop_front()),
+            // The slot has moved, and its publishers with it.
+            PushKind::Unsubscribe | PushKind::SUnsubscribe => return Err(self.failure(ErrorKind::Closed(Stage::Used))),
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Whether no reply is still to come.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.expected.is_empty()
     }
 
     /// The failure when no reply came in time.
@@ -258,8 +243,8 @@ impl Link {
     }
 }
 
-impl Step {
-    /// The failure that an error reply to this step means, if any.
+impl Expected {
+    /// The failure that an error reply to this command means, if any.
     fn failed(self, error: &ServerError) -> Option<ErrorKind> {
         match (self, ErrorKind::from_reply(error)) {
             // The server may have repeated the password.
@@ -270,16 +255,6 @@ impl Step {
             (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
             (_, kind) => Some(kind),
         }
-    }
-}
-
-fn push(kind: &PushKind, data: Vec<Value>) -> Option<Push> {
-    let Some(Value::BulkString(channel)) = data.into_iter().next() else { return None };
-    match kind {
-        PushKind::Message | PushKind::SMessage => Some(Push::Message { channel }),
-        PushKind::Subscribe | PushKind::SSubscribe => Some(Push::Subscribed { channel }),
-        PushKind::Unsubscribe | PushKind::SUnsubscribe => Some(Push::Unsubscribed { channel }),
-        _ => None,
     }
 }
 

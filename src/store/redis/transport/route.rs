@@ -4,15 +4,14 @@
 //! Nothing here blocks, and nothing is sent twice. What was sent on a connection that broke is
 //! lost, and the [`Conversation`] decides what to send again.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ServerError, Value};
+use redis::Cmd;
 use rustix::event::PollFlags;
 
-use super::link::{Address, Incoming, Link, Push};
+use super::link::{Address, Expected, Link};
 use super::locate::{Located, Lookup, locate};
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
@@ -39,8 +38,7 @@ struct Connection {
     /// Whether each command needs ASKING before it.
     asking: bool,
     /// The commands that wait for the address of the server.
-    outbox: Vec<Cmd>,
-    expected: VecDeque<Expected>,
+    outbox: Vec<(Cmd, Expected)>,
 }
 
 #[derive(Default)]
@@ -49,17 +47,6 @@ enum State {
     Closed,
     Locating(Lookup),
     Open(Box<Link>),
-}
-
-/// What the next reply belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Expected {
-    /// A command of the conversation.
-    Command,
-    /// A command that the route added.
-    Added,
-    /// A subscription: a push confirms it, and only its failure is a reply.
-    Subscription,
 }
 
 impl Route {
@@ -180,7 +167,7 @@ impl Connection {
         self.node = Some(node.clone());
         let mut link = Link::open(target, address)?;
         link.raise_reply_max(reply_max);
-        self.outbox.drain(..).for_each(|command| link.send(&command));
+        self.outbox.drain(..).for_each(|(command, expected)| link.send(&command, expected));
         self.state = State::Open(Box::new(link));
         Ok(Event::Connecting(node))
     }
@@ -188,7 +175,6 @@ impl Connection {
     fn close(&mut self) {
         self.state = State::Closed;
         self.outbox.clear();
-        self.expected.clear();
     }
 
     fn announce(&mut self) {
@@ -198,50 +184,22 @@ impl Connection {
     }
 
     fn send(&mut self, command: Cmd, expected: Expected) {
-        self.expected.push_back(expected);
         match &mut self.state {
-            State::Open(link) => link.send(&command),
-            State::Closed | State::Locating(_) => self.outbox.push(command),
+            State::Open(link) => link.send(&command, expected),
+            State::Closed | State::Locating(_) => self.outbox.push((command, expected)),
         }
     }
 
     /// Does what is possible without waiting, and gives the next thing that arrived.
     fn advance(&mut self, target: &Target, reply_max: usize) -> Result<Option<Event>, Failure> {
-        loop {
-            let link = match &mut self.state {
-                State::Closed => return Ok(None),
-                State::Locating(lookup) => match lookup.result() {
-                    None => return Ok(None),
-                    Some(address) => return self.connect(target, address?, reply_max).map(Some),
-                },
-                State::Open(link) => link,
-            };
-            match link.advance()? {
-                None => return Ok(None),
-                Some(Incoming::Push(Push::Message { .. })) => return Ok(Some(Event::Message)),
-                Some(Incoming::Push(Push::Subscribed { .. })) => {
-                    self.expected.pop_front();
-                }
-                // The slot has moved, and its publishers with it.
-                Some(Incoming::Push(Push::Unsubscribed { .. })) => {
-                    return Err(ErrorKind::Closed(Stage::Used).of(link.server()));
-                }
-                Some(Incoming::Reply(reply)) => {
-                    if let Some(event) = sort(self.expected.pop_front(), reply, link.server())? {
-                        return Ok(Some(event));
-                    }
-                }
-            }
+        match &mut self.state {
+            State::Closed => Ok(None),
+            State::Open(link) => link.advance(),
+            State::Locating(lookup) => match lookup.result() {
+                None => Ok(None),
+                Some(address) => self.connect(target, address?, reply_max).map(Some),
+            },
         }
-    }
-}
-
-fn sort(expected: Option<Expected>, reply: Result<Value, ServerError>, server: &str) -> Result<Option<Event>, Failure> {
-    match (expected, reply) {
-        (Some(Expected::Subscription), Err(error)) => Ok(Some(Event::SubscribeFailed(error))),
-        (Some(Expected::Added), Err(error)) => Err(ErrorKind::from_reply(&error).of(server)),
-        (Some(Expected::Added | Expected::Subscription), Ok(_)) => Ok(None),
-        (_, reply) => Ok(Some(Event::Reply(reply))),
     }
 }
 

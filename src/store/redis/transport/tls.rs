@@ -46,7 +46,7 @@ impl Target {
 pub(super) fn client(target: &Target, node: &Node) -> Result<Option<ClientConnection>, ErrorKind> {
     let Some(files) = &target.tls else { return Ok(None) };
     let Some(config) = &target.tls_config else {
-        return Err(ErrorKind::TlsFile("its certificates were not read".to_owned()));
+        return Err(ErrorKind::Tls("its certificates were not read".to_owned()));
     };
     let client = ClientConnection::new(Arc::clone(config), name(files, node)?);
     client.map(Some).map_err(|error| from_tls(&error))
@@ -71,7 +71,7 @@ fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, ErrorKind> {
             let pem = pem(key, "key")?;
             let key_read = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| lacks(key, "key"))?;
             config.with_client_auth_cert(chain, key_read).map_err(|_| {
-                ErrorKind::TlsFile(format!(
+                ErrorKind::Tls(format!(
                     "the key in '{}' does not fit the certificate: give both of one pair",
                     key.display()
                 ))
@@ -90,7 +90,7 @@ fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, ErrorKind>
     let without_zone = host.split_once('%').map_or(host, |(address, _zone)| address);
     let without_zone = without_zone.strip_suffix('.').unwrap_or(without_zone);
     ServerName::try_from(without_zone.to_owned()).map_err(|_| {
-        ErrorKind::TlsFile("the host has a name that no certificate can have: give another by ?server-name=".into())
+        ErrorKind::Tls("the host has a name that no certificate can have: give another by ?server-name=".into())
     })
 }
 
@@ -100,7 +100,7 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
         Some(path) => {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|_| {
-                    ErrorKind::TlsFile(format!(
+                    ErrorKind::Tls(format!(
                         "'{}' has a certificate that is no authority's: give another",
                         path.display()
                     ))
@@ -112,7 +112,7 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
             // Systems ship a few certificates that can't be parsed; any other one suffices.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
-                return Err(ErrorKind::TlsFile(
+                return Err(ErrorKind::Tls(
                     "this system trusts no authority: install ca-certificates, or name a file by ?ca=FILE".to_owned(),
                 ));
             }
@@ -129,12 +129,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ErrorKind> 
 fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, ErrorKind> {
     files::read(path, FILE_BYTES_MAX).map_err(|error: io::Error| {
         let (shown, why) = (path.display(), reason(&error));
-        ErrorKind::TlsFile(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
+        ErrorKind::Tls(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
     })
 }
 
 fn lacks(path: &Path, kind: &str) -> ErrorKind {
-    ErrorKind::TlsFile(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
+    ErrorKind::Tls(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
 }
 
 /// The kind of an error of the TLS library.

@@ -29,12 +29,12 @@ fn outcome(exchange: &mut Exchange, event: Event) -> String {
     let Event::Reply(reply) = event else { panic!("only replies have an outcome") };
     let outcome = match exchange.on_reply(reply, START) {
         Ok(None) => "nothing".to_owned(),
-        Ok(Some(Outcome::Reply { reply, .. })) => format!("{reply:?}"),
-        Ok(Some(Outcome::Value { .. })) => "value".to_owned(),
-        Ok(Some(Outcome::Redirect { redirect, .. })) => {
+        Ok(Some((_, Outcome::Reply { reply, .. }))) => format!("{reply:?}"),
+        Ok(Some((_, Outcome::Value(_)))) => "value".to_owned(),
+        Ok(Some((_, Outcome::Redirect(redirect)))) => {
             format!("redirect to {}{}", redirect.node, if redirect.asking { " asking" } else { "" })
         }
-        Ok(Some(Outcome::TryAgain { .. })) => "try again".to_owned(),
+        Ok(Some((_, Outcome::TryAgain(_)))) => "try again".to_owned(),
         Err(failure) => format!("{:?}", failure.kind()),
     };
     let actions = actions(exchange);
@@ -172,7 +172,7 @@ fn lost_connection_forgets_what_was_in_flight() {
         } else {
             exchange.reconnect(failure(ErrorKind::Loading), START, Action::Close);
         }
-        assert_eq!((exchange.in_flight().count(), exchange.is_delayed()), (0, false));
+        assert_eq!((exchange.in_flight().count(), exchange.delayed.is_some()), (0, false));
         assert_eq!(actions(&mut exchange), ["close"], "commands for the lost connection are dropped");
     }
 }

@@ -200,7 +200,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     assert_eq!(pauses, [0, 50, 100, 200].map(Duration::from_millis));
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
-    assert!(conversation.outage().is_none());
+    assert!(conversation.exchange.outage().is_none());
     conversation.on(failed(ErrorKind::Refused), now);
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
 }
@@ -259,6 +259,6 @@ fn grant_without_enough_replicas_is_unavailable() {
 fn waiter_whose_keys_are_on_their_way_still_reaches_the_server() {
     let mut conversation = waiting(CLUSTER);
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
-    assert!(conversation.outage().is_none());
+    assert!(conversation.exchange.outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }

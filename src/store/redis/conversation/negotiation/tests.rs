@@ -13,7 +13,7 @@ const fn secs(count: u64) -> Duration {
 }
 
 fn negotiation(replicas: u32) -> Negotiation {
-    let terms = Terms { ttl: TTL, claim: Duration::from_secs(3), heartbeat: HEARTBEAT };
+    let terms = Terms { ttl: TTL, claim: secs(3), heartbeat: HEARTBEAT };
     Negotiation::new(terms, 1, replicas, START + secs(5))
 }
 
@@ -21,27 +21,27 @@ const FIRST: Command = Command::Acquire { place: 0, subscribed: false };
 const RENEW: Command = Command::Renew { subscribed: false };
 const BEAT: Command = Command::Renew { subscribed: true };
 
-fn granted() -> Answer {
+fn granted() -> ScriptReply {
     granted_for(TTL)
 }
 
-fn granted_for(lease: Duration) -> Answer {
-    Answer::Granted { lease, tokens: vec![7] }
+fn granted_for(lease: Duration) -> ScriptReply {
+    ScriptReply::Granted { lease: Some(lease), tokens: vec![7] }
 }
 
-fn waiting(position: u32, next: Option<Duration>) -> Answer {
-    Answer::Waiting { place: 40 + u64::from(position), position, next }
+fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
+    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next }
 }
 
 /// What is said after an answer that fits.
 fn answered(
     negotiation: &mut Negotiation,
     command: Command,
-    answer: Answer,
+    reply: ScriptReply,
     sent: Boottime,
     now: Boottime,
 ) -> Vec<Command> {
-    negotiation.on_answer(command, answer, sent, now).expect("the answer fits")
+    negotiation.on_reply(command, reply, sent, now).expect("the reply fits")
 }
 
 fn deadline(negotiation: &Negotiation) -> Boottime {
@@ -152,23 +152,27 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
     for tokens in [vec![], vec![7, 8]] {
         let mut negotiation = negotiation(0);
         negotiation.on_connect();
-        let answer = Answer::Granted { lease: TTL, tokens };
-        assert_eq!(negotiation.on_answer(FIRST, answer.clone(), START, START), Err(Unexpected));
+        let answer = ScriptReply::Granted { lease: Some(TTL), tokens };
+        assert_eq!(negotiation.on_reply(FIRST, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
         assert!(is_asking(&negotiation));
-        assert_eq!(queued().on_answer(BEAT, answer.clone(), START, START), Err(Unexpected));
-        assert_eq!(held().on_answer(RENEW, answer, START, START), Err(Unexpected));
+        assert_eq!(queued().on_reply(BEAT, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
+        assert_eq!(held().on_reply(RENEW, answer, START, START), Err(ErrorKind::UnexpectedReply));
     }
 }
 
 #[test]
 fn answer_to_another_question_is_unexpected() {
     for (command, answer) in [
-        (RENEW, Answer::Busy(Vec::new())),
-        (FIRST, Answer::Unknown),
-        (FIRST, Answer::Replicated(1)),
+        (RENEW, ScriptReply::Busy(Vec::new())),
+        (FIRST, ScriptReply::Unknown),
+        (FIRST, ScriptReply::Done),
         (Command::Replicate(1), granted()),
     ] {
-        assert_eq!(negotiation(1).on_answer(command, answer, START, START), Err(Unexpected), "{command:?}");
+        assert_eq!(
+            negotiation(1).on_reply(command, answer, START, START),
+            Err(ErrorKind::UnexpectedReply),
+            "{command:?}"
+        );
     }
 }
 
@@ -177,7 +181,7 @@ fn waiter_taken_for_dead_returns_to_its_place() {
     let mut negotiation = queued();
     assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
     let back = Command::Acquire { place: 42, subscribed: true };
-    assert_eq!(answered(&mut negotiation, BEAT, Answer::Unknown, START, START), [back]);
+    assert_eq!(answered(&mut negotiation, BEAT, ScriptReply::Unknown, START, START), [back]);
     assert_eq!(answered(&mut negotiation, back, waiting(1, None), START, START), []);
     assert!(is_waiting(&negotiation));
 }
@@ -198,7 +202,7 @@ fn waiters_look_for_an_expired_holder_in_turn() {
 
 #[test]
 fn hold_is_lost_when_the_server_does_not_know_it() {
-    for answer in [Answer::Unknown, waiting(1, None), Answer::Granted { lease: TTL, tokens: vec![8] }] {
+    for answer in [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] }] {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
         assert!(is_lost(&negotiation));
@@ -221,7 +225,7 @@ fn grant_counts_when_enough_replicas_have_it() {
         negotiation.on_connect();
         assert_eq!(answered(&mut negotiation, FIRST, granted(), START, START), [Command::Replicate(2)]);
         assert!(negotiation.held().is_none());
-        answered(&mut negotiation, Command::Replicate(2), Answer::Replicated(count), START, START);
+        negotiation.on_replicated(2, count);
         if count == 2 {
             assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
         } else {
@@ -247,7 +251,7 @@ fn renewal_waits_for_no_replica() {
     let mut negotiation = negotiation(1);
     negotiation.on_connect();
     answered(&mut negotiation, FIRST, granted(), START, START);
-    answered(&mut negotiation, Command::Replicate(1), Answer::Replicated(1), START, START);
+    negotiation.on_replicated(1, 1);
     assert_eq!(answered(&mut negotiation, RENEW, granted(), START + secs(10), START + secs(10)), []);
     assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(10)));
 }
@@ -258,7 +262,7 @@ fn server_may_keep_a_request_from_its_sending_to_its_rejection() {
     assert!(!negotiation.may_be_kept(false), "nothing was sent");
     negotiation.on_connect();
     assert!(negotiation.may_be_kept(true), "the request was sent");
-    answered(&mut negotiation, FIRST, Answer::Busy(Vec::new()), START, START);
+    answered(&mut negotiation, FIRST, ScriptReply::Busy(Vec::new()), START, START);
     assert!(!negotiation.may_be_kept(true) && negotiation.is_over());
 }
 
@@ -330,7 +334,7 @@ fn state_after_each_answer_to_a_renewal() {
         answered(&mut negotiation, FIRST, granted(), START, START);
         negotiation
     };
-    let anew = Answer::Granted { lease: TTL, tokens: vec![8] };
+    let anew = ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] };
     let rows: Vec<(Begin, [&str; 4])> = vec![
         (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
         (Box::new(queued), ["held", "held", "waiting", "waiting"]),
@@ -338,7 +342,8 @@ fn state_after_each_answer_to_a_renewal() {
         (Box::new(held), ["held", "lost", "lost", "lost"]),
     ];
     for (begin, expected) in rows {
-        for (answer, expected) in [granted(), anew.clone(), waiting(1, None), Answer::Unknown].into_iter().zip(expected)
+        for (answer, expected) in
+            [granted(), anew.clone(), waiting(1, None), ScriptReply::Unknown].into_iter().zip(expected)
         {
             let mut negotiation = begin();
             let before = name(&negotiation);

@@ -135,7 +135,7 @@ fn silent_old_connection_is_set_aside_for_a_fresh_one() {
     question.on(aside(reply(&["done"])), reopened);
     assert!(question.is_in_doubt(), "the first reply belongs to an earlier command");
     question.on(aside(reply(&["released", "7"])), reopened);
-    assert_eq!((question.late_reply(), question.is_in_doubt()), (Some(Reply::Released(vec![7])), false));
+    assert_eq!((question.late_reply(), question.is_in_doubt()), (Some(ScriptReply::Released(vec![7])), false));
     assert_eq!(result(&question), "Unknown");
 }
 

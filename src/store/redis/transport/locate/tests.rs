@@ -7,7 +7,6 @@ use std::time::Duration;
 use rustix::event::{PollFd, poll};
 use rustix::io::retry_on_intr;
 
-use super::super::link::Incoming;
 use super::*;
 use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
@@ -130,7 +129,7 @@ fn master_is_named_by_a_sentinel_and_confirms_its_role() {
     let mut link = *address.open.take().unwrap();
     let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
-    assert!(matches!(link.advance(), Ok(None::<Incoming>)));
+    assert!(matches!(link.advance(), Ok(None)));
 
     let url = format!("redis+sentinel://127.0.0.1:{late}/master");
     let failure = found(&url, PATIENCE).err().unwrap();

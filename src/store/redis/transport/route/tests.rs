@@ -1,5 +1,6 @@
 //! A route against a server that the tests play themselves.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
