@@ -72,7 +72,7 @@ impl Client {
     fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {
         let answer = call.evalsha(&self.setting).query::<Value>(client);
         let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
-        ScriptReply::read(answer.expect("the server takes the script")).expect("it answers as it should")
+        ScriptReply::read(&answer.expect("the server takes the script")).expect("it answers as it should")
     }
 }
 
