@@ -1,4 +1,4 @@
-//! Sessions by number, each with its request, on one server: for tests that tell who does what.
+//! Numbered sessions with requests on one resource, for the directed tests.
 
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
@@ -9,13 +9,13 @@ use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
 use crate::side::Side;
 use crate::support::servers::Server;
 
-/// An instant of today.
+/// A realistic instant, in µs.
 pub(crate) const NOW: Micros = 1_795_000_000_000_000;
 
 pub(crate) const TERMS: Terms = Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 };
 
-/// Sessions on one resource, `r`, at an instant that stands still until it is moved.
-pub(crate) struct Party {
+/// Numbered sessions on the resource `r`, with a clock that only [`Clients::advance`] moves.
+pub(crate) struct Clients {
     pub(crate) side: Side,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn resource() -> Resource {
     Resource::new("r").unwrap()
 }
 
-/// A request for a part of `r`, or for the whole where it is empty.
+/// A request for an interval of `r`, or for the whole resource if `part` is empty.
 pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
     let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
     let claim = Claim { resource: resource(), mode, span, slots: (mode == Mode::Slot).then_some(2) };
@@ -41,7 +41,7 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
     }
 }
 
-impl Party {
+impl Clients {
     pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
         let mut side = Side::new(server, namespace, wake);
         side.setting.now = Some(NOW);
@@ -49,18 +49,18 @@ impl Party {
     }
 
     pub(crate) fn now(&self) -> Micros {
-        self.side.setting.now.expect("it was set")
+        self.side.setting.now.expect("the clock is set")
     }
 
-    pub(crate) fn later(&mut self, by: Micros) {
+    pub(crate) fn advance(&mut self, by: Micros) {
         self.side.setting.now = Some(self.now() + by);
     }
 
-    pub(crate) fn ask(&mut self, number: u32, mode: Mode, part: &str) -> Reply {
+    pub(crate) fn acquire(&mut self, number: u32, mode: Mode, part: &str) -> Reply {
         self.side.call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
-    pub(crate) fn try_ask(&mut self, number: u32, mode: Mode, part: &str) -> Result<Reply, ReplyError> {
+    pub(crate) fn try_acquire(&mut self, number: u32, mode: Mode, part: &str) -> Result<Reply, ReplyError> {
         self.side.try_call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
@@ -72,10 +72,10 @@ impl Party {
         self.side.call(Call::release(id(number), vec![resource()]))
     }
 
-    /// Who holds, by token, and who waits, in order.
-    pub(crate) fn standing(&mut self) -> (Vec<u32>, Vec<u32>) {
+    /// The numbers of the holders by token, and of the waiters in queue order.
+    pub(crate) fn holders_and_waiters(&mut self) -> (Vec<u32>, Vec<u32>) {
         let reply = self.side.call(Call::inspect(vec![resource()], 0));
-        let Reply::Listing { resources, .. } = reply else { panic!("inspect answers {reply:?}") };
+        let Reply::Listing { resources, .. } = reply else { panic!("inspect replies {reply:?}") };
         let listing = &resources[0].listing;
         let holders = listing.holders.iter().map(|holder| holder.process.pid).collect();
         (holders, listing.waiters.iter().map(|waiter| waiter.process.pid).collect())
@@ -98,11 +98,11 @@ pub(crate) fn is_released(reply: &Reply) -> bool {
 pub(crate) fn tokens(reply: Reply) -> Vec<u64> {
     match reply {
         Reply::Granted { tokens, .. } => tokens,
-        other => panic!("it is not granted but {other:?}"),
+        other => panic!("expected a grant, got {other:?}"),
     }
 }
 
-/// All that is on a server: of each key what is in it, and whether it has a TTL.
+/// All keys of a server, each with its contents and whether it has a TTL.
 pub(crate) fn snapshot(connection: &mut redis::Connection) -> Vec<(String, Vec<Vec<u8>>, bool)> {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
     keys.sort();
