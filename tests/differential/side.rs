@@ -31,8 +31,8 @@ impl Side {
         self.try_call(call).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Executes a call as the store does: by the hash of the script, by its text if the server does
-    /// not know the hash, and again if the script needs more resources.
+    /// Executes a call as the store does. The call names its script by hash, and by text if the
+    /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<Reply, ReplyError> {
         for _ in 0..100 {
             let reply = match self.send(&call.evalsha(&self.setting)) {

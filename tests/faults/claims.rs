@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back() {
+    fn claims_survive_a_round_trip_through_text() {
         let claims =
             [Claim::whole("k", Mode::Prewrite), Claim::slot("s", 3), Claim::part("axis", Mode::Read, "(-1,4]")];
         assert_eq!(to_text(&claims), "k:prewrite+s:slot:3+axis:read:(-1,4]");

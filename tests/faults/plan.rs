@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back() {
+    fn plan_survives_a_round_trip_through_text() {
         let steps = [
             Step::Work(3),
             Step::Count("k".into(), 4),

@@ -125,31 +125,31 @@ impl Stage {
         let (id, rlock) = random.pick(&live_runs).clone();
         // The rlock that the scenario started, its command, the nested rlock of that command, and
         // so on.
-        let mut line = vec![rlock];
-        while let Some(child) = child_of(line[line.len() - 1]) {
-            line.push(child);
+        let mut chain = vec![rlock];
+        while let Some(child) = child_of(chain[chain.len() - 1]) {
+            chain.push(child);
         }
         let first = usize::from(target == Target::Command);
-        let found: Vec<usize> = (first..line.len()).step_by(2).collect();
+        let found: Vec<usize> = (first..chain.len()).step_by(2).collect();
         let depth = *found.get(random.below(found.len().max(1) as u64) as usize)?;
         let run = id + &".1".repeat(depth / 2);
-        let guardian = guardian_of(line[depth]);
-        let runs_command = line.len() > depth + 1;
-        if target != Target::Command && runs_command && !self.are_unharmed(&[Some(line[depth]), guardian]) {
+        let guardian = guardian_of(chain[depth]);
+        let runs_command = chain.len() > depth + 1;
+        if target != Target::Command && runs_command && !self.are_unharmed(&[Some(chain[depth]), guardian]) {
             return None;
         }
         if target == Target::Guardian {
             let pid = guardian?;
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-            return (guardian_of(line[depth]) == guardian).then_some(Victim { run, pid, pidfd });
+            return (guardian_of(chain[depth]) == guardian).then_some(Victim { run, pid, pidfd });
         }
-        let pidfd = pidfd_open(line[depth], PidfdFlags::empty()).ok()?;
+        let pidfd = pidfd_open(chain[depth], PidfdFlags::empty()).ok()?;
         // The process is still a child of its parent, so its id was not reused and the pidfd refers
         // to the chosen process.
-        if depth > 0 && child_of(line[depth - 1]) != Some(line[depth]) {
+        if depth > 0 && child_of(chain[depth - 1]) != Some(chain[depth]) {
             return None;
         }
-        Some(Victim { run, pid: line[depth], pidfd })
+        Some(Victim { run, pid: chain[depth], pidfd })
     }
 
     /// Whether these processes exist and the nemesis killed none of them. The promise does not

@@ -81,7 +81,7 @@ fn rlock_as_process_1_reaps_inherited_processes() {
     lab.assert_idle();
 }
 
-/// rlock, while it waits, reaps inherited processes that end.
+/// A waiting rlock reaps inherited processes that end.
 #[test]
 fn rlock_as_process_1_reaps_inherited_processes_while_it_waits() {
     let lab = Lab::new();

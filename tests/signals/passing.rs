@@ -133,8 +133,8 @@ fn nohup_keeps_the_command_alive_after_hup() {
     assert_eq!(session.code(), 5);
 }
 
-/// A signal that was blocked when rlock was started stays blocked for the command. rlock still
-/// receives it, and still notices the end of the command.
+/// A signal that was blocked when rlock was started stays blocked for the command. But rlock
+/// receives the signal, and notices the end of the command.
 #[test]
 fn blocked_signal_stays_blocked_for_the_command_but_reaches_rlock() {
     let lab = Lab::new();

@@ -117,8 +117,8 @@ impl Session {
         self.output = Output::new(reader.into());
     }
 
-    /// Waits for the end of the leader and returns its exit code as a shell would see it: 128 + n
-    /// if a signal ended it.
+    /// Waits for the end of the leader and returns its exit code as a shell does. The code is 128+n
+    /// if signal n ended the leader.
     ///
     /// The leader is not reaped yet, so its id stays the id of its session.
     #[track_caller]

@@ -40,7 +40,7 @@ fn winch_and_cont_do_not_cancel_a_wait() {
     assert_eq!(waiter.code(), 0);
 }
 
-/// If the order of a signal and a grant is unknown, the signal cancels: the command is not started,
+/// If the order of a signal and a grant is unknown, the signal cancels. The command is not started,
 /// and the next waiter is granted the lock.
 #[test]
 fn signal_together_with_the_grant_cancels_the_grant() {

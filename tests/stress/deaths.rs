@@ -138,7 +138,7 @@ fn nested_hold_ends_when_its_ancestor_is_killed() {
 }
 
 /// Each waiter watches a session that blocks it. Here the watched session and the session that
-/// blocks that one die together.
+/// blocks the watched one die together.
 #[test]
 fn queue_moves_on_when_holder_and_first_waiter_are_killed_together() {
     for order in [[0, 1], [1, 0]] {

@@ -43,7 +43,7 @@ fn record(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
-/// The time of an operation. It has more microseconds than an operation has grants.
+/// The time of an operation, in microseconds. An operation has fewer grants than microseconds.
 const TICK: Micros = 1000;
 
 #[derive(Default)]
