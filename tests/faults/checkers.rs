@@ -1,8 +1,8 @@
 //! The checkers, each in a file of its own: pure functions from the runs of a log to violations.
 //!
 //! The checkers report no false violations on a loaded machine, because they compare only certain
-//! facts. At one instant a fact held already: a command had started, or a request was queued. At the
-//! other instant a fact still held: a command ran, or a request had not been made.
+//! facts. At one instant a fact held already: a command had started, or a request was queued. At
+//! the other instant a fact still held: a command ran, or a request had not been made.
 
 #[path = "checkers/counter.rs"]
 mod counter;
