@@ -1,8 +1,11 @@
 //! Applies each operation to the model and to the server, and compares the replies and the tables.
 
+use std::time::Duration;
+
+use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply as ModelReply, ResourceListing};
 use rlock::lock::records::{Records as _, Session};
-use rlock::lock::request::{Micros, SessionId};
+use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Call, Reply};
@@ -26,7 +29,7 @@ impl Both {
     }
 
     /// Applies an operation to both tables. `own` are the resources that the session claims.
-    pub(crate) fn apply(&mut self, now: Micros, op: Op, own: &[Resource]) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
         // Inspect does not drop expired sessions, so a separate call drops them first.
         if !self.all_named || matches!(op, Op::Inspect(_)) {
             self.compare(now, Op::Expire, &self.resources.clone())?;
@@ -35,7 +38,7 @@ impl Both {
         self.compare_tables(now)
     }
 
-    fn compare(&mut self, now: Micros, op: Op, own: &[Resource]) -> Result<(), String> {
+    fn compare(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
@@ -99,7 +102,7 @@ impl Both {
     }
 
     /// Checks the position in the first queue, and the time of the next check.
-    fn check_waiting(&self, op: &Op, now: Micros, position: u32, next: Option<Micros>) -> Result<(), String> {
+    fn check_waiting(&self, op: &Op, now: StoreTime, position: u32, next: Option<Duration>) -> Result<(), String> {
         let (Op::Acquire(rlock::lock::request::Request { session, .. }) | Op::Renew(session)) = op else {
             return Ok(());
         };
@@ -118,7 +121,7 @@ impl Both {
         {
             return Err(format!("{op:?}\n  the server states position {position}, not one of {positions:?}"));
         }
-        if next.is_some_and(|next| next == 0 || next > 10_000_000) {
+        if next.is_some_and(|next| next.is_zero() || next > Duration::from_secs(10)) {
             return Err(format!("{op:?}\n  the server states {next:?} until the next check"));
         }
         let soonest = listings
@@ -130,7 +133,7 @@ impl Both {
             .filter_map(|id| self.table.records().session(id).ok().flatten().and_then(|session| session.expiry))
             .min();
         if self.all_named && soonest.map(|expiry| expiry - now) != next {
-            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now}, the server states {next:?}"));
+            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now:?}, the server states {next:?}"));
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl Both {
         ranks.len() > 1
     }
 
-    fn listings(&self, now: Micros) -> Vec<ResourceListing> {
+    fn listings(&self, now: StoreTime) -> Vec<ResourceListing> {
         // A copy, because `apply` drops expired sessions.
         let mut table = LockTable::new(self.table.records().clone());
         let Ok(outcome) = table.apply(now, Op::Inspect(self.resources.clone()));
@@ -177,14 +180,14 @@ impl Both {
         sessions.collect()
     }
 
-    fn compare_tables(&mut self, now: Micros) -> Result<(), String> {
+    fn compare_tables(&mut self, now: StoreTime) -> Result<(), String> {
         let expected = self.listings(now);
         let answer = self.side.at(now, Call::inspect(self.resources.clone(), 0));
         let Reply::Listing { now: actual, resources, sessions } = answer else {
             return Err(format!("inspect replies {answer:?}"));
         };
         if actual != now {
-            return Err(format!("the server's clock is {actual}, not {now}"));
+            return Err(format!("the server's clock is {actual:?}, not {now:?}"));
         }
         for (expected, actual) in expected.iter().zip(&resources) {
             if !same_listings(std::slice::from_ref(expected), std::slice::from_ref(&actual.listing)) {
@@ -222,7 +225,7 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
 fn plain(session: &Session) -> String {
     let Session { ancestors, claims, since, expiry, terms, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares)).collect();
-    format!("{ancestors:?} {claims:?} {since} {expiry:?} {terms:?} {process:?}")
+    format!("{ancestors:?} {claims:?} {since:?} {expiry:?} {terms:?} {process:?}")
 }
 
 /// Compares listings including the text of the ends of spans, which the equality of spans ignores.

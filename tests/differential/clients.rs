@@ -1,7 +1,10 @@
 //! Numbered sessions with requests on one resource, for the directed tests.
 
+use std::time::Duration;
+
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
@@ -9,10 +12,15 @@ use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
 use crate::side::Side;
 use crate::support::servers::Server;
 
-/// A realistic instant, in µs.
-pub(crate) const NOW: Micros = 1_795_000_000_000_000;
+/// A realistic instant.
+pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 
-pub(crate) const TERMS: Terms = Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 };
+pub(crate) const TERMS: Terms =
+    Terms { ttl: Duration::from_secs(30), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(15) };
+
+pub(crate) const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
 
 /// Numbered sessions on the resource `r`, with a clock that only [`Clients::advance`] moves.
 pub(crate) struct Clients {
@@ -48,11 +56,11 @@ impl Clients {
         Self { side }
     }
 
-    pub(crate) fn now(&self) -> Micros {
+    pub(crate) fn now(&self) -> StoreTime {
         self.side.setting.now.expect("the clock is set")
     }
 
-    pub(crate) fn advance(&mut self, by: Micros) {
+    pub(crate) fn advance(&mut self, by: Duration) {
         self.side.setting.now = Some(self.now() + by);
     }
 

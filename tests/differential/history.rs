@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
 use rlock::lock::records::Records as _;
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -23,8 +25,8 @@ const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\",
 const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
 
-/// The start of all histories, in µs. A realistic instant puts the tokens in their realistic range.
-const BEGIN: Micros = 1_795_000_000_000_000;
+/// The start of all histories. A realistic instant puts the tokens in their realistic range.
+const BEGIN: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 /// The maximum number of attempts to shorten a failing history.
 const TRIES_MAX: u32 = 400;
 /// The maximum number of sessions that hold or wait.
@@ -55,7 +57,7 @@ impl History {
         for step in &self.steps {
             let op = world.op(&mut Rng::new(self.seed << 32 | u64::from(*step)));
             let own = world.own(&op);
-            let shown = format!("step {step}, {} µs: ", world.now - BEGIN);
+            let shown = format!("step {step}, {:?}: ", world.now - BEGIN);
             world.both.apply(world.now, op, &own).map_err(|difference| shown + &difference)?;
         }
         Ok(())
@@ -99,7 +101,7 @@ struct World {
     both: Both,
     resources: Vec<Resource>,
     modes: &'static [Mode],
-    now: Micros,
+    now: StoreTime,
     requests: BTreeMap<SessionId, Request>,
     /// All sessions in the order of their requests.
     order: Vec<SessionId>,
@@ -177,12 +179,12 @@ impl World {
     }
 
     fn op(&mut self, rng: &mut Rng) -> Op {
-        self.now += match rng.below(100) {
+        self.now += Duration::from_micros(match rng.below(100) {
             0..20 => 0,
             20..90 => rng.below(16),
             90..98 => rng.below(100),
             _ => 500,
-        };
+        });
         self.advance_past_idle_tokens();
         let crowded = self.live().len() >= LIVE_MAX;
         let session = self.random_session(rng);
@@ -223,7 +225,7 @@ impl World {
             let Ok(_) = after.apply(self.now, Op::Expire);
             let idle = |name: &Resource| matches!(after.records().resource(name), Ok(None));
             match tokens.iter().filter(|(name, _)| idle(name)).map(|(_, token)| *token).max() {
-                Some(top) if top >= self.now => self.now = top + 1,
+                Some(top) if top >= self.now.as_micros() => self.now = StoreTime::from_micros(top + 1),
                 _ => return,
             }
         }
@@ -276,7 +278,7 @@ impl World {
                 claims.push(claim);
             }
         }
-        let lease = |rng: &mut Rng| 40 + rng.below(8) * 30;
+        let lease = |rng: &mut Rng| Duration::from_micros(40 + rng.below(8) * 30);
         let terms = Terms { ttl: lease(rng), claim: lease(rng), heartbeat: lease(rng) };
         let request = Request {
             session: SessionId((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes()),

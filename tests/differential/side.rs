@@ -2,7 +2,7 @@
 //! and reads the reply.
 
 use redis::Connection;
-use rlock::lock::request::Micros;
+use rlock::clock::StoreTime;
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, Reply, ReplyError, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
@@ -22,7 +22,7 @@ impl Side {
     }
 
     /// Executes a call at an instant.
-    pub(crate) fn at(&mut self, now: Micros, call: Call) -> Reply {
+    pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> Reply {
         self.setting.now = Some(now);
         self.call(call)
     }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::ResourceListing;
-use rlock::lock::request::{Micros, SessionId};
+use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 
@@ -19,7 +20,7 @@ pub(crate) struct Line {
     slots: Option<u32>,
     /// The fencing token of a holder.
     token: Option<u64>,
-    pub(crate) expiry: Option<Micros>,
+    pub(crate) expiry: Option<StoreTime>,
 }
 
 /// All lines of a listing in order: for each resource its holders, then its waiters.
@@ -164,7 +165,7 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
 /// that an ancestor's hold includes may have the token of that hold.
 pub(crate) fn tokens_rise(
     sessions: &Sessions,
-    now: Micros,
+    now: StoreTime,
     before: &[Line],
     after: &[Line],
     highest_tokens: &mut BTreeMap<Resource, u64>,
@@ -173,8 +174,9 @@ pub(crate) fn tokens_rise(
     // tokens rise.
     let stayed =
         |line: &Line| after.iter().any(|other| other.resource == line.resource && other.session == line.session);
-    highest_tokens
-        .retain(|resource, top| *top < now || before.iter().any(|line| line.resource == *resource && stayed(line)));
+    highest_tokens.retain(|resource, top| {
+        *top < now.as_micros() || before.iter().any(|line| line.resource == *resource && stayed(line))
+    });
     let mut fresh: Vec<(&Line, u64)> = Vec::new();
     for line in after {
         let Some(token) = line.token else { continue };

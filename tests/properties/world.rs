@@ -2,11 +2,13 @@
 //! steps, so proptest can shrink a history.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -71,7 +73,7 @@ pub(crate) struct World {
     pub(crate) table: LockTable,
     oracle: Oracle,
     profile: Profile,
-    now: Micros,
+    now: StoreTime,
     sessions: Sessions,
     /// All sessions that were ever granted. A command may outlive its lease, so an ancestor need
     /// not hold anything.
@@ -86,7 +88,7 @@ impl World {
             table: LockTable::default(),
             oracle: Oracle::default(),
             profile,
-            now: 1_000,
+            now: StoreTime::from_micros(1_000),
             sessions: Sessions::new(),
             granted: Vec::new(),
             highest_tokens: BTreeMap::new(),
@@ -95,11 +97,11 @@ impl World {
     }
 
     pub(crate) fn play(&mut self, step: &Step) {
-        self.now += Micros::from(step.delay % 16);
+        self.now += Duration::from_micros(u64::from(step.delay % 16));
         if step.delay >= 128 {
             // Tokens run ahead of the clock when there are more grants than microseconds. In half
             // of the steps the clock catches up.
-            self.now += 64;
+            self.now += Duration::from_micros(64);
         }
         let op = self.op(step);
         self.apply(op);
@@ -110,7 +112,7 @@ impl World {
     pub(crate) fn release_all(&mut self, order: u8) {
         while !self.oracle.members.is_empty() {
             let id = self.live_session(order.wrapping_mul(7)).expect("a session is left");
-            self.now += 1;
+            self.now += Duration::from_micros(1);
             self.apply(Op::Release(id));
             self.check();
         }
@@ -238,8 +240,8 @@ impl World {
                 claims.push(claim);
             }
         }
-        let bit = |bit: u8| u64::from(step.flags >> bit & 1);
-        let terms = Terms { ttl: 20 + 90 * bit(1), claim: 5 + 30 * bit(2), heartbeat: 15 + 60 * bit(3) };
+        let length = |least, more, bit: u8| Duration::from_micros(least + more * u64::from(step.flags >> bit & 1));
+        let terms = Terms { ttl: length(20, 90, 1), claim: length(5, 30, 2), heartbeat: length(15, 60, 3) };
         Request {
             session: self.fresh_id(),
             ancestors,
@@ -291,7 +293,7 @@ impl World {
         let process = Process::default();
         let session = self.fresh_id();
         let request = Request { session, ancestors: Vec::new(), claims, wait: true, terms: None, process };
-        self.now += 1;
+        self.now += Duration::from_micros(1);
         self.apply(Op::Acquire(request));
     }
 }

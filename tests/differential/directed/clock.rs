@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::store::redis::codec::{Call, Reply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, id, is_granted, request, resource, tokens};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, request, resource, tokens, us};
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
@@ -20,20 +21,20 @@ on_each_server!(
 fn clock_of_a_resource_never_goes_back(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "clock", Wake::Nobody);
-    assert_eq!(tokens(clients.acquire(1, Read, "")), [NOW]);
+    assert_eq!(tokens(clients.acquire(1, Read, "")), [NOW.as_micros()]);
     for step in [Clients::release as fn(&mut Clients, u32) -> Reply, |clients, number| clients.renew(number, false)] {
-        clients.advance(1_000_000);
+        clients.advance(us(1_000_000));
         let now = clients.now();
         clients.acquire(2, Read, "");
         clients.renew(1, false);
-        clients.side.setting.now = Some(NOW - 5_000_000);
+        clients.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
         let reply = clients.side.call(Call::inspect(vec![resource()], 0));
         let Reply::Listing { now: clock, resources, .. } = reply else { panic!("inspect replies {reply:?}") };
         assert_eq!(clock, now);
         let expiries: BTreeSet<_> = resources[0].listing.holders.iter().map(|holder| holder.expiry).collect();
         assert_eq!(expiries, BTreeSet::from([Some(now + TERMS.ttl)]));
         let next = tokens(clients.acquire(3, Read, ""))[0];
-        assert!(next > now, "{next} is not after {now}");
+        assert!(next > now.as_micros(), "{next} is not after {now:?}");
         step(&mut clients, 3);
         clients.release(2);
         clients.release(3);
@@ -41,8 +42,8 @@ fn clock_of_a_resource_never_goes_back(kind: Kind) {
     }
     // The clock does not go back either when the last session has left.
     clients.release(1);
-    clients.side.setting.now = Some(NOW - 5_000_000);
-    assert!(tokens(clients.acquire(4, Write, ""))[0] > NOW + 2_000_000);
+    clients.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
+    assert!(tokens(clients.acquire(4, Write, ""))[0] > (NOW + us(2_000_000)).as_micros());
 }
 
 fn tokens_rise(kind: Kind) {
@@ -82,9 +83,9 @@ fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
     let alone = |clients: &mut Clients| clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
     assert_eq!(alone(&mut clients), Reply::Unknown);
     clients.acquire(1, Write, "");
-    clients.advance(TERMS.ttl - 1);
+    clients.advance(TERMS.ttl - us(1));
     assert_eq!(alone(&mut clients), Reply::Renewed(TERMS.ttl));
-    clients.advance(TERMS.ttl - 1);
+    clients.advance(TERMS.ttl - us(1));
     assert!(is_granted(&clients.renew(1, false)));
     clients.advance(TERMS.ttl);
     assert_eq!(alone(&mut clients), Reply::Unknown);

@@ -8,7 +8,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource};
+use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -67,11 +67,11 @@ fn grant_past_many_expired_sessions_states_its_remaining_lease(kind: Kind) {
         other => panic!("expected a grant, got {other:?}"),
     };
     assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.claim));
-    clients.advance(1_000_000);
-    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.claim - 1_000_000));
+    clients.advance(us(1_000_000));
+    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.claim - us(1_000_000)));
     assert_eq!(lease(clients.renew(MANY + 1, false)), Some(TERMS.ttl));
-    clients.advance(1_000_000);
-    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.ttl - 1_000_000));
+    clients.advance(us(1_000_000));
+    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.ttl - us(1_000_000)));
 }
 
 /// Lua passes at most 8,000 values to a function, fewer than the claims need.

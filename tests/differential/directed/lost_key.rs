@@ -10,7 +10,7 @@ use rlock::store::redis::codec::{Call, Reply, Wake};
 
 use super::on_each_server;
 use super::passing_over::{next_message, subscribe};
-use crate::clients::{Clients, id, is_granted, is_released, is_waiting, request, resource, tokens};
+use crate::clients::{Clients, id, is_granted, is_released, is_waiting, request, resource, tokens, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -99,7 +99,7 @@ fn lost_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
                 let mut subscribers = [1, 2, 3].map(|number| subscribe(&server, &clients, id(number)));
                 let lost = clients.side.keys(&resource())[key].clone();
                 assert_eq!(redis::cmd("DEL").arg(lost).query(&mut clients.side.connection), Ok(1), "{context}");
-                clients.advance(1);
+                clients.advance(us(1));
                 check_recovery(&mut clients, &mut subscribers, trigger, token, &context);
             }
         }
@@ -119,14 +119,14 @@ fn replaced_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
             let trigger = TRIGGERS[(key + turn) % 6];
             let context = format!("{mode} {trigger:?} with another {}", ["d", "e", "q", "l", "u"][key]);
             let mut foreign = Clients::new(&server, &format!("foreign {context}"), Wake::Publish);
-            foreign.advance(7);
+            foreign.advance(us(7));
             set_up(&mut foreign, mode);
             let mut clients = Clients::new(&server, &context, Wake::Publish);
             let token = set_up(&mut clients, mode);
             let from = foreign.side.keys(&resource())[key].clone();
             let to = clients.side.keys(&resource())[key].clone();
             copy(&mut clients, &from, &to);
-            clients.advance(8);
+            clients.advance(us(8));
             check_recovery(&mut clients, &mut [], trigger, token, &context);
 
             let context = format!("{mode} {trigger:?} with an earlier {}", ["d", "e", "q", "l", "u"][key]);
@@ -136,7 +136,7 @@ fn replaced_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
             copy(&mut clients, &to, &kept);
             assert!(is_waiting(&clients.acquire(6, Write, "")));
             copy(&mut clients, &kept, &to);
-            clients.advance(1);
+            clients.advance(us(1));
             check_recovery(&mut clients, &mut [], trigger, token, &context);
         }
     }

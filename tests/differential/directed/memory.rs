@@ -6,7 +6,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot};
+use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(full_server_accepts_renewals_and_releases, full_server_refuses_new_requests_and_changes_nothing);
@@ -31,7 +31,7 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
         clients.release(1);
         clients.side.call(Call::expire(vec![resource()]));
         clients.side.call(Call::break_grants(resource()));
-        clients.side.call(Call::renew_alone(id(1), resource(), 1));
+        clients.side.call(Call::renew_alone(id(1), resource(), us(1)));
 
         clients.acquire(1, Write, "[0,9]");
         for number in 2..8 {

@@ -9,7 +9,7 @@ use rlock::lock::request::{Request, SessionId};
 use rlock::store::redis::codec::{Call, Reply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource};
+use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -91,11 +91,11 @@ fn waiter_is_granted_by_its_own_renewal_without_a_subscriber(kind: Kind) {
     clients.acquire(1, Write, "");
     clients.acquire(2, Write, "");
     clients.renew(2, true);
-    clients.advance(TERMS.heartbeat - 1);
+    clients.advance(TERMS.heartbeat - us(1));
     clients.renew(2, true);
-    clients.advance(TERMS.heartbeat - 1);
+    clients.advance(TERMS.heartbeat - us(1));
     clients.renew(2, true);
-    clients.advance(2);
+    clients.advance(us(2));
     assert!(is_granted(&clients.renew(2, true)));
 }
 
@@ -142,7 +142,7 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
     let mut clients = Clients::new(&server, "other slots", Wake::Publish);
     assert!(is_granted(&clients.side.call(slot_of(1, 2))));
     assert!(is_refused(&clients.side.call(slot_of(2, 3)), 2), "a new holder counts as alive");
-    clients.advance(4_000_000);
+    clients.advance(us(4_000_000));
     let subscriber = subscribe(&server, &clients, id(1));
     assert!(is_refused(&clients.side.call(slot_of(2, 3)), 2), "a holder with a subscriber counts as alive");
     drop(subscriber);
@@ -162,7 +162,7 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
     assert!(is_refused(&clients.side.call(slot_of(3, 2)), 3), "a waiter counts as alive");
     assert!(is_waiting(&clients.side.call(slot_of(4, 3))));
     for _ in 0..2 {
-        clients.advance(TERMS.heartbeat - 2_000_000);
+        clients.advance(TERMS.heartbeat - us(2_000_000));
         for number in [2, 4] {
             clients.renew(number, false);
         }

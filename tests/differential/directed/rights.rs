@@ -8,7 +8,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Reply, ReplyError, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, request, resource, snapshot};
+use crate::clients::{Clients, TERMS, id, request, resource, snapshot, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -52,7 +52,7 @@ fn busy_table(server: &Server) -> Clients {
     server.ask::<()>(&["FLUSHALL"]);
     let mut clients = Clients::new(server, "limited", Wake::Publish);
     clients.acquire(5, Read, "[10,11]");
-    clients.advance(TERMS.ttl - 1);
+    clients.advance(TERMS.ttl - us(1));
     clients.acquire(1, Read, "[0,5]");
     clients.acquire(2, Write, "[7,9]");
     clients.acquire(3, Write, "[0,6]");
@@ -82,7 +82,7 @@ fn documented_commands_are_sufficient_permissions(kind: Kind) {
         for (name, call) in operations() {
             let mut clients = busy_table(&server);
             log_in(&server, &mut clients, &rights);
-            clients.advance(late);
+            clients.advance(us(late));
             let reply = clients.side.try_call(call);
             assert!(reply.is_ok(), "{name}: {reply:?}");
             for number in 1..=6 {
@@ -119,7 +119,7 @@ fn missing_permission_is_reported_before_any_change(kind: Kind) {
                 }
                 let mut clients = busy_table(&server);
                 log_in(&server, &mut clients, &rights);
-                clients.advance(late);
+                clients.advance(us(late));
                 if missing == "time" {
                     clients.side.setting.now = None;
                 }

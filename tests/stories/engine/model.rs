@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
+use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::Memory;
-use rlock::lock::request::{Micros, Process, Request, SessionId};
+use rlock::lock::request::{Process, Request, SessionId};
 use rlock::lock::table::LockTable;
 
 use super::dump::{self, Row, State, Tokens};
@@ -43,13 +44,13 @@ fn record(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
-/// The time of an operation, in microseconds. An operation has fewer grants than microseconds.
-const TICK: Micros = 1000;
+/// The time of an operation. An operation has fewer grants than this time has microseconds.
+const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 struct Model {
     table: LockTable<Memory>,
-    now: Micros,
+    now: StoreTime,
     /// The ids of each session and of its ancestors, innermost first.
     lineages: BTreeMap<Label, Vec<SessionId>>,
     reply: String,
