@@ -1,5 +1,5 @@
-//! The directory of the embedded store, named by URL: what is made in it and what is refused,
-//! always with 69.
+//! The directory of the embedded store, named by URL: what rlock creates in it and what rlock
+//! refuses, always with 69.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,8 +12,8 @@ use crate::users;
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
-/// Asks each kind of subcommand that opens a store, and expects it to fail for the same reason,
-/// with nothing started.
+/// Runs each kind of subcommand that opens a store. Each must fail for the same reason and start no
+/// command.
 #[track_caller]
 fn unusable(lab: &Lab, directory: &Path, reason: &str) {
     let text = format!("the store in {} can't be used: {reason}", directory.display());
@@ -36,9 +36,10 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
 }
 
-/// Mode 0700: what is made is for its user alone, whatever the umask, and usable by him.
+/// The directory, its files and their permissions do not depend on the umask: they are usable for
+/// their user and closed to all others.
 #[test]
-fn what_is_made_is_private_whatever_the_umask() {
+fn new_directory_is_private_under_any_umask() {
     for umask in ["0", "022", "077", "0777"] {
         let lab = Lab::new();
         let script = format!("umask {umask}; exec '{RLOCK}' exec k -- sh -c 'umask'");
@@ -52,10 +53,10 @@ fn what_is_made_is_private_whatever_the_umask() {
     }
 }
 
-/// The same where the user has no rights beyond those: the second run, and a holder beside a
-/// waiter, work as well.
+/// The same for a user without root's rights: a second run, and a holder beside a waiter, work as
+/// well.
 #[test]
-fn a_umask_locks_nobody_out_of_his_own_store() {
+fn umask_0777_leaves_the_store_usable_for_its_user() {
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let home = lab.folder().join("home");
@@ -71,9 +72,9 @@ fn a_umask_locks_nobody_out_of_his_own_store() {
     Ran::of(shell.args(["-c", &nested])).printed("done\n");
 }
 
-/// A directory that the user may not write exits 69.
+/// rlock exits 69 if the user may not write the directory.
 #[test]
-fn a_directory_that_may_not_be_written_is_69() {
+fn directory_without_write_permission_exits_69() {
     let lab = Lab::new();
     let above = lab.folder().join("none/store");
     unusable(&lab, &above, "the directory above it does not exist: make that first");
@@ -93,15 +94,16 @@ fn a_directory_that_may_not_be_written_is_69() {
     }
 }
 
-/// A file system that makes no files says so, and not what is missing elsewhere.
+/// On a file system in which no file can be created, rlock reports just that and does not advise to
+/// create a directory.
 #[test]
-fn a_place_where_nothing_can_be_made_is_69() {
+fn directory_where_no_file_can_be_created_exits_69() {
     unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
 }
 
-/// rlock follows no symbolic link, and takes no file for a directory.
+/// rlock follows no symbolic link and takes no file for a directory.
 #[test]
-fn a_link_or_a_file_is_no_directory() {
+fn directory_that_is_a_link_or_a_file_exits_69() {
     let lab = Lab::new();
     let at = |name: &str| lab.folder().join(name);
     fs::create_dir(at("real")).expect("a folder");
@@ -120,10 +122,9 @@ fn a_link_or_a_file_is_no_directory() {
     assert!(!at("nowhere").exists());
 }
 
-/// What others have put where rlock's files should be is neither used nor
-/// changed.
+/// rlock neither uses nor changes foreign files that have the names of its own files.
 #[test]
-fn what_is_not_rlocks_is_left_alone() {
+fn foreign_files_in_the_directory_are_left_unchanged() {
     type Put = fn(&Path);
     let put: [(&str, Put); 8] = [
         ("text for lock", |state| fs::write(state.join("lock"), "1234\n").expect("a file")),
@@ -161,9 +162,9 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
 }
 
-/// A store of another version is not touched.
+/// rlock does not change a store of another format version.
 #[test]
-fn another_format_is_named() {
+fn store_of_another_format_exits_69_and_names_both_formats() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let lock = lab.directory().join("state/lock");
@@ -176,10 +177,10 @@ fn another_format_is_named() {
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// A damaged table that nobody uses is renamed, with a warning, and a new one is started: one is
-/// kept, and an empty file is no table yet.
+/// If nobody uses a damaged table, rlock renames it, warns and starts a new one. Only the last
+/// damaged table is kept. An empty file counts as a new table.
 #[test]
-fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
+fn unused_damaged_table_is_kept_aside_and_replaced() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let (table, aside) = (lab.directory().join("state/table"), lab.directory().join("state/table.damaged"));
@@ -201,9 +202,9 @@ fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
     }
 }
 
-/// What an earlier boot left is cleared away: no process of it lives.
+/// rlock clears what an earlier boot left, since no process of that boot lives.
 #[test]
-fn a_boot_ends_all_holds() {
+fn holds_of_an_earlier_boot_are_cleared() {
     let lab = Lab::new();
     lab.hold("k").kill();
     assert_eq!(lab.counts("k"), (0, 0), "inspect waits for the end of the guardian");
@@ -217,9 +218,9 @@ fn a_boot_ends_all_holds() {
     assert_eq!(head(&fs::read_to_string(&lock).expect("the lock file")), head(&text));
 }
 
-/// "file:///dir": what the URL may look like
+/// A file URL has an absolute path, and `%` starts an escape.
 #[test]
-fn a_file_url_has_an_absolute_path_and_escapes() {
+fn file_url_has_an_absolute_path_and_percent_escapes() {
     let lab = Lab::new();
     let odd = lab.folder().join("a b%ü#?");
     let escaped = |text: &str| text.replace('%', "%25").replace(' ', "%20").replace('ü', "%C3%bc");
@@ -227,7 +228,7 @@ fn a_file_url_has_an_absolute_path_and_escapes() {
     let again = lab.run(["--store", &url, "exec", "k", "-c", "echo \"$RLOCK_STORE\""]);
     assert_eq!((again.code(), again.stderr.as_str()), (Some(0), ""));
     assert!(odd.join("state/table").exists());
-    // What the command is told leads to the same place.
+    // The URL in the command's RLOCK_STORE leads to the same directory.
     let holder = lab.hold_by(["exec", "k", "--store", again.stdout.trim()]);
     lab.run(["--store", &url, "exec", "-nq", "k", "--", "true"]).silently(75);
     let plain = format!("file://localhost{}", odd.to_str().expect("text").replace('%', "%25"));
