@@ -209,7 +209,8 @@ impl Server {
         Setup::new(kind).start()
     }
 
-    /// The same with more words for its command line, such as `["--maxmemory", "1mb"]`.
+    /// Like [`Server::start`] with more words on the command line, such as `["--maxmemory",
+    /// "1mb"]`.
     pub(crate) fn with(kind: Kind, options: &[&str]) -> Self {
         Setup::new(kind).options(options).start()
     }
