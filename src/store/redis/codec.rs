@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_call_names_each_resource_once() {
+    fn extended_call_declares_each_resource_once() {
         let mut call = Call::release(SessionId([1; 16]), vec![name("a")]);
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_of_one_resource_names_one_key() {
+    fn renewal_of_one_resource_declares_one_key() {
         let call = Call::renew_alone(SessionId([1; 16]), name("a"), u64::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
         assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);

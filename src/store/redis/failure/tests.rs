@@ -128,7 +128,7 @@ fn arguments_in_error_replies_are_not_shown() {
 }
 
 #[test]
-fn passing_failures_are_transient() {
+fn failures_that_may_pass_soon_are_transient() {
     for text in ["LOADING x", "READONLY x", "CLUSTERDOWN x", "TRYAGAIN x", "BUSY x", "MASTERDOWN x", "OOM x"] {
         assert!(ErrorKind::from_reply(&error(text)).is_transient(), "{text}");
     }
