@@ -6,16 +6,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whatever is not there by then never comes.
+/// A server that is not ready after this time has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that runs; killed when this is dropped, and by the kernel where the bench is killed.
+/// A running server. It is killed when it is dropped, and by the kernel if the bench is killed.
 pub(crate) struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    /// Starts a program in a folder of its own and waits until it is ready, or says why it can't be had.
+    /// Starts a program in a folder of its own and waits until it is ready. Otherwise returns the
+    /// reason.
     pub(crate) fn start(words: &[String], folder: &Path, ready: impl Fn() -> bool) -> Result<Self, String> {
         let log = File::create(folder.join("log")).expect("the folder can be written");
         let mut command = Command::new("setpriv");
@@ -37,7 +38,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // This fails only if the server has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
