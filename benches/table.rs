@@ -32,7 +32,7 @@ impl Crowd {
     }
 
     fn acquire(&mut self, number: u64, mode: Mode, span: Span) -> Reply {
-        let claim = Claim { resource: Resource::new("bench").expect("it is a name"), mode, span, slots: None };
+        let claim = Claim { resource: Resource::new("bench").expect("the name is valid"), mode, span, slots: None };
         let process = Process { host: "host".into(), pid: 1, user: "user".into(), command: vec!["true".into()] };
         let request = Request {
             session: id(number),
@@ -62,7 +62,7 @@ fn id(number: u64) -> SessionId {
 }
 
 fn cell(number: u64) -> Span {
-    Span::parse(&format!("[{number},{number}.5]")).expect("it is an interval")
+    Span::parse(&format!("[{number},{number}.5]")).expect("the interval is valid")
 }
 
 /// Others hold disjoint intervals. One more interval is acquired and released, each time at another

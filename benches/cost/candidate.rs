@@ -112,7 +112,7 @@ impl Candidate {
             Way::Nothing | Way::Sem { .. } => None,
             Way::Rlock { program, store, namespace } => {
                 let mut inspect = rlock(program, store, namespace, &["inspect", "--json", LOCK]);
-                let listing = inspect.output().expect("it can be started").stdout;
+                let listing = inspect.output().expect("the program can be started").stdout;
                 let listing: serde_json::Value = serde_json::from_slice(&listing).expect("inspect --json prints JSON");
                 listing["resources"][0]["waiters"].as_array().map(Vec::len)
             }
@@ -123,7 +123,7 @@ impl Candidate {
             }
             Way::Etcdctl { endpoint } => {
                 let mut list = with(etcdctl(endpoint), &["get", &format!("{LOCK}/"), "--prefix", "--keys-only"]);
-                let keys = list.stdout(Stdio::piped()).output().expect("it can be started").stdout;
+                let keys = list.stdout(Stdio::piped()).output().expect("the program can be started").stdout;
                 // The first key is that of the holder.
                 let keys = String::from_utf8_lossy(&keys).lines().filter(|line| !line.is_empty()).count();
                 Some(keys.saturating_sub(1))

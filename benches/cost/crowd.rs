@@ -72,15 +72,16 @@ impl Crowd {
     /// happened to a waiter.
     pub(crate) fn go(&mut self) -> Result<(), String> {
         self.gate = None;
-        let patience = Timespec::try_from(PATIENCE).expect("it is not too long");
+        let patience = Timespec::try_from(PATIENCE).expect("the timeout is valid");
         for process in &mut self.processes {
             // Polling in a loop would cost the measured processes time.
-            let end = pidfd_open(Pid::from_child(process), PidfdFlags::empty()).expect("it was not reaped");
-            let ended = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&patience)).expect("it can be polled");
+            let end = pidfd_open(Pid::from_child(process), PidfdFlags::empty()).expect("the process was not reaped");
+            let ended =
+                poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&patience)).expect("the descriptor can be polled");
             if ended == 0 {
                 return Err(format!("{}: one of those that waited never had its turn", self.name));
             }
-            let status = process.wait().expect("it is a child");
+            let status = process.wait().expect("the process is a child");
             if !status.success() {
                 return Err(format!("{}: one of those that waited ended with {status}", self.name));
             }
@@ -105,7 +106,7 @@ impl Drop for Crowd {
 }
 
 fn sleeps(process: &Child) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("it was not reaped");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("the process was not reaped");
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 

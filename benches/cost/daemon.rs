@@ -21,12 +21,12 @@ impl Daemon {
         let log = File::create(folder.join("log")).expect("the folder can be written");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words).current_dir(folder).stdin(Stdio::null());
-        command.stdout(log.try_clone().expect("it is open")).stderr(log);
+        command.stdout(log.try_clone().expect("the log is open")).stderr(log);
         let child = command.spawn().map_err(|error| format!("setpriv can't be started: {error}"))?;
         let mut daemon = Self { child };
         let deadline = Instant::now() + PATIENCE;
         while !ready() {
-            let ended = daemon.child.try_wait().expect("it is a child").is_some();
+            let ended = daemon.child.try_wait().expect("the process is a child").is_some();
             if ended || Instant::now() > deadline {
                 return Err(format!("{} does not come up", words[0]));
             }

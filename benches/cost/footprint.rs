@@ -79,7 +79,10 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         about: "With everything in it: it needs no library and no other program.".into(),
         columns: vec!["on the disk".into()],
         against: None,
-        rows: vec![row("rlock", &[fs::metadata(&lab.rlock).expect("it was built").len() as f64 / MIB / 1024.0])],
+        rows: vec![row(
+            "rlock",
+            &[fs::metadata(&lab.rlock).expect("cargo built the program").len() as f64 / MIB / 1024.0],
+        )],
         drawn: false,
     };
 
@@ -118,21 +121,21 @@ fn scripts(redis: &Redis) -> f64 {
 
 /// Returns the peak memory of a process, and the memory that it does not share.
 fn memory(process: u32) -> [f64; 2] {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     ["VmHWM:", "RssAnon:"].map(|name| number(&status, name) / MIB)
 }
 
 /// Returns how often the threads of a process have gone to sleep.
 fn wake_ups(process: u32) -> f64 {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
     let times = threads.map(|thread| {
         let path = thread.expect("the folder can be read").path().join("status");
-        number(&fs::read_to_string(path).expect("it runs"), "voluntary_ctxt_switches:")
+        number(&fs::read_to_string(path).expect("the process runs"), "voluntary_ctxt_switches:")
     });
     times.sum()
 }
 
 fn number(status: &str, name: &str) -> f64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("/proc has the line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

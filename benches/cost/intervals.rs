@@ -27,7 +27,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let (mut own, mut scan) = (Vec::new(), Vec::new());
     for held in HELD {
         let mut client = redis.client();
-        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+        redis::cmd("FLUSHALL").exec(&mut client).expect("the command succeeds");
         let mut intervals = Client::new("intervals", 0);
         intervals.fill(&mut client, held);
         let ranges = PrefixScan::filled(&mut client, held);
@@ -56,7 +56,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         }
         own.push(Spread::of(of_own));
         scan.push(Spread::of(of_scan));
-        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+        redis::cmd("FLUSHALL").exec(&mut client).expect("the command succeeds");
     }
     let table = Table {
         title: "Intervals: one more where many are held",

@@ -63,5 +63,5 @@ impl Lab {
 /// Returns a TCP port that is free at the moment of the call.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    listener.local_addr().expect("it has an address").port()
+    listener.local_addr().expect("the listener has an address").port()
 }

@@ -44,7 +44,7 @@ pub(crate) fn facts(lab: &Lab, options: &Options) -> String {
         "\nPeers: {}. etcd writes to the disk as it comes (fsync); Redis writes nothing. The files of \
          flock, and of rlock where it has no server, are in {}.\n",
         versions.join("; "),
-        lab.folder().parent().expect("it is below another").display(),
+        lab.folder().parent().expect("the folder has a parent").display(),
     );
     for problem in &lab.absent {
         text += &format!("\nNot measured: {problem}.\n");

@@ -27,10 +27,16 @@ pub(crate) fn set_nx(client: &mut Connection, lock: &str) -> Pair {
     let (lock, mut number) = (lock.to_owned(), 0);
     Box::new(move |client| {
         number += 1;
-        let taken: Value =
-            cmd("SET").arg(&lock).arg(number).arg(&["NX", "PX"]).arg(LEASE).query(client).expect("it works");
+        let taken: Value = cmd("SET")
+            .arg(&lock)
+            .arg(number)
+            .arg(&["NX", "PX"])
+            .arg(LEASE)
+            .query(client)
+            .expect("the command succeeds");
         assert_eq!(taken, Value::Okay, "another client has the lock");
-        let released: u64 = cmd("EVALSHA").arg(&release).arg(1).arg(&lock).arg(number).query(client).expect("it works");
+        let released: u64 =
+            cmd("EVALSHA").arg(&release).arg(1).arg(&lock).arg(number).query(client).expect("the command succeeds");
         assert_eq!(released, 1, "the lock was lost");
     })
 }
@@ -56,7 +62,7 @@ pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair
             false => taking.arg(&take).arg(2).arg(&lock).arg(&own),
             true => taking.arg(&take).arg(1).arg(&lock),
         };
-        let taken: Value = taking.arg(LEASE).arg(&holder).query(client).expect("it works");
+        let taken: Value = taking.arg(LEASE).arg(&holder).query(client).expect("the command succeeds");
         assert_eq!(taken, Value::Nil, "another client has the lock");
         let latch = format!("redisson_unlock_latch:{{{lock}}}:{number:032x}");
         let mut releasing = cmd("EVALSHA");
@@ -69,7 +75,7 @@ pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair
         // round trip with the release.
         let mut both = pipe();
         let (released, _): (u64, u64) =
-            both.add_command(releasing).cmd("DEL").arg(&latch).query(client).expect("it works");
+            both.add_command(releasing).cmd("DEL").arg(&latch).query(client).expect("the command succeeds");
         assert_eq!(released, 1, "the lock was lost");
     })
 }
@@ -92,7 +98,7 @@ impl PrefixScan {
             for number in first..(first + 10_000).min(held) {
                 add.arg(number * 2).arg(format!("{number}:left")).arg(number * 2 + 1).arg(format!("{number}:right"));
             }
-            add.exec(client).expect("it works");
+            add.exec(client).expect("the command succeeds");
         }
         Self { set }
     }
@@ -100,16 +106,17 @@ impl PrefixScan {
     /// Checks whether a range is free, as the lock does for each set that may conflict, then takes
     /// and releases the range.
     pub(crate) fn pair(&self, client: &mut Connection, low: f64, high: f64) {
-        let inside: u64 = cmd("ZCOUNT").arg(self.set).arg(low).arg(high).query(client).expect("it works");
+        let inside: u64 = cmd("ZCOUNT").arg(self.set).arg(low).arg(high).query(client).expect("the command succeeds");
         assert_eq!(inside, 0, "the range is held");
-        let before = cmd("ZRANGEBYSCORE").arg(self.set).arg("-inf").arg(low).query(client).expect("it works");
-        let Value::Array(before) = before else { panic!("it is a list") };
+        let before =
+            cmd("ZRANGEBYSCORE").arg(self.set).arg("-inf").arg(low).query(client).expect("the command succeeds");
+        let Value::Array(before) = before else { panic!("the reply is a list") };
         assert!(before.len().is_multiple_of(2), "the range is held");
         for (score, member) in [(low, "own:left"), (high, "own:right")] {
-            cmd("ZADD").arg(self.set).arg(score).arg(member).exec(client).expect("it works");
+            cmd("ZADD").arg(self.set).arg(score).arg(member).exec(client).expect("the command succeeds");
         }
         for member in ["own:left", "own:right"] {
-            cmd("ZREM").arg(self.set).arg(member).exec(client).expect("it works");
+            cmd("ZREM").arg(self.set).arg(member).exec(client).expect("the command succeeds");
         }
     }
 }

@@ -78,6 +78,6 @@ fn rate(redis: &Redis, make: Make, connections: usize, length: Duration) -> f64 
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..connections).map(|number| scope.spawn(move || count(number))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it doesn't panic")).sum()
+        threads.into_iter().map(|thread| thread.join().expect("the thread does not panic")).sum()
     })
 }

@@ -26,7 +26,7 @@ pub(crate) struct Client {
 impl Client {
     /// Makes a client for the resource of this name. Each client has another `number`.
     pub(crate) fn new(name: &str, number: u128) -> Self {
-        let resource = Resource::new(name).expect("it is a name");
+        let resource = Resource::new(name).expect("the name is valid");
         let setting = Setting { keyspace: Keyspace::new("bench"), wake: Wake::Publish, now: None };
         Self { resource, setting, session: number << 64 }
     }
@@ -70,13 +70,13 @@ impl Client {
     fn ask(&self, client: &mut Connection, call: &Call) -> Reply {
         let answer = call.evalsha(&self.setting).query::<Value>(client);
         let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
-        Reply::read(answer.expect("the server takes the script")).expect("it answers as it should")
+        Reply::read(answer.expect("the server takes the script")).expect("the reply is valid")
     }
 }
 
 /// Returns a closed interval from `low` with this length.
 pub(crate) fn interval(low: f64, length: f64) -> Span {
-    Span::parse(&format!("[{low},{}]", low + length)).expect("it is an interval")
+    Span::parse(&format!("[{low},{}]", low + length)).expect("the interval is valid")
 }
 
 /// Returns a pair that acquires and releases the whole of a resource.

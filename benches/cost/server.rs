@@ -31,7 +31,7 @@ impl Redis {
         let words =
             [&program, "--bind", "127.0.0.1", "--port", &at, "--unixsocket", &path, "--save", "", "--appendonly", "no"];
         let words = words.map(str::to_owned);
-        let client = redis::Client::open(format!("redis+unix://{path}")).expect("it is a URL");
+        let client = redis::Client::open(format!("redis+unix://{path}")).expect("the URL is valid");
         let ready =
             || client.get_connection().is_ok_and(|mut client| redis::cmd("PING").query::<()>(&mut client).is_ok());
         Ok(Self { port, socket, _daemon: Daemon::start(&words, &folder, ready)? })
@@ -49,7 +49,7 @@ impl Redis {
 
     /// Returns a connection by TCP.
     pub(crate) fn client(&self) -> redis::Connection {
-        let client = redis::Client::open(self.tcp()).expect("it is a URL");
+        let client = redis::Client::open(self.tcp()).expect("the URL is valid");
         client.get_connection().expect("the server is up")
     }
 }
@@ -96,5 +96,5 @@ impl Counts {
 
 fn field(fields: &str, name: &str) -> f64 {
     let value = fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-    value.expect("all servers tell it").parse().expect("a number")
+    value.expect("all servers report the field").parse().expect("a number")
 }

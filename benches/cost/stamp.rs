@@ -11,7 +11,7 @@ const WORD: &str = "--stamp";
 
 /// Returns the words of a command that appends the times of its start and end to a file.
 pub(crate) fn words(file: &Path) -> [String; 3] {
-    let this = std::env::current_exe().expect("it has a path");
+    let this = std::env::current_exe().expect("the program has a path");
     [this.as_path(), Path::new(WORD), file].map(|path| path.to_str().expect("paths of a bench are text").to_owned())
 }
 
@@ -22,11 +22,11 @@ pub(crate) fn was_asked_for() -> bool {
         return false;
     }
     let path = words.next().expect("a file is named");
-    let mut file = File::options().append(true).create(true).open(path).expect("it can be opened");
+    let mut file = File::options().append(true).create(true).open(path).expect("the file can be opened");
     for mark in ['>', '<'] {
         let now = clock_gettime(ClockId::Monotonic);
         let line = format!("{mark}{}\n", now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
-        file.write_all(line.as_bytes()).expect("it can be written");
+        file.write_all(line.as_bytes()).expect("the file can be written");
     }
     true
 }

@@ -27,7 +27,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
                 continue;
             }
             let started = Instant::now();
-            let status = commands[at].status().expect("it can be started");
+            let status = commands[at].status().expect("the program can be started");
             times[at].push(started.elapsed().as_secs_f64() * 1e6);
             assert!(status.success(), "{:?} fails", commands[at]);
         }

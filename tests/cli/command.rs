@@ -50,7 +50,7 @@ fn command_gets_the_standard_streams_of_rlock() {
         .stdout(file("out"))
         .stderr(file("err"))
         .status()
-        .expect("it can be started");
+        .expect("the program can be started");
     assert_eq!(status.code(), Some(0));
     let read = |name: &str| fs::read_to_string(path(name)).expect("the file");
     let links = ["in", "out", "err"].map(|name| format!("{}\n", path(name).display())).concat();
@@ -65,7 +65,7 @@ fn command_gets_a_pipe_directly() {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let number = |pipe: &std::io::PipeReader| rustix::fs::fstat(pipe).expect("a pipe can be asked").st_ino;
     let mut rlock = lab.rlock(["exec", "k", "--", "stat", "-L", "-c", "%i", "/proc/self/fd/1"]);
-    let status = rlock.stdout(writer).status().expect("it can be started");
+    let status = rlock.stdout(writer).status().expect("the program can be started");
     assert_eq!(status.code(), Some(0));
     drop(rlock);
     let mut text = String::new();
@@ -113,7 +113,7 @@ fn background_process_that_outlives_the_command_holds_no_lock() {
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     lab.assert_idle();
     // This lets the background process open the pipe, if it has not done so yet, and end.
-    drop(File::options().write(true).open(&fifo).expect("somebody reads it"));
+    drop(File::options().write(true).open(&fifo).expect("the background process reads the pipe"));
 }
 
 /// The command keeps the user's working directory, umask and group.
@@ -128,7 +128,7 @@ fn command_keeps_working_directory_and_umask() {
         let ran = Ran::of(shell.args(["-c", &script, RLOCK]).current_dir(&there));
         ran.printed(&format!("{umask}\n{}\n", there.display()));
     }
-    assert_eq!(there.metadata().expect("it is there").uid(), rustix::process::geteuid().as_raw());
+    assert_eq!(there.metadata().expect("the path exists").uid(), rustix::process::geteuid().as_raw());
 }
 
 /// If a standard descriptor is closed, rlock gives its number to no file of its own. So output of

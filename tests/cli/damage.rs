@@ -46,10 +46,14 @@ impl Used {
     #[track_caller]
     fn survives(&self, what: &str, bytes: &[u8], secretly: bool) -> bool {
         let times = fs::metadata(&self.table).expect("the table");
-        fs::write(&self.table, bytes).expect("it can be written");
+        fs::write(&self.table, bytes).expect("the file can be written");
         if secretly {
             let times = FileTimes::new().set_modified(times.modified().expect("a time"));
-            File::options().write(true).open(&self.table).and_then(|file| file.set_times(times)).expect("it is ours");
+            File::options()
+                .write(true)
+                .open(&self.table)
+                .and_then(|file| file.set_times(times))
+                .expect("the test owns the table");
         }
         let mut refused = 0;
         for words in [&["inspect"][..], &["exec", "-n", "k", "--", "true"], &["exec", "other", "--", "true"]] {
@@ -66,7 +70,7 @@ impl Used {
                 _ => panic!("{what}: {ran:?}"),
             }
         }
-        fs::write(&self.table, &self.sound).expect("it can be written");
+        fs::write(&self.table, &self.sound).expect("the file can be written");
         // rlock checks the whole table before it uses any part. So either all of these commands are
         // refused, or none is.
         assert!(secretly || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
@@ -141,7 +145,7 @@ fn holder_in_a_damaged_table_keeps_the_status_of_its_command() {
     let lab = Lab::new();
     let (holder, waiter) = (lab.hold("k"), lab.wait_by(["exec", "k"]));
     lab.until_waiting("k", 1);
-    fs::write(lab.directory().join("state/table"), [0x55; 40_000]).expect("it can be written");
+    fs::write(lab.directory().join("state/table"), [0x55; 40_000]).expect("the file can be written");
     let text = format!(
         "the store in {} can't be used: its table is damaged: end the rlock processes that use it, then the next one starts \
          with a new table",

@@ -33,7 +33,7 @@ fn unusable(lab: &Lab, directory: &Path, reason: &str) {
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
+    fs::symlink_metadata(path).expect("the path exists").mode() & 0o7777
 }
 
 /// The directory, its files and their permissions do not depend on the umask: they are usable for
@@ -61,7 +61,7 @@ fn umask_0777_leaves_the_store_usable_for_its_user() {
     let lab = users::shared_lab();
     let home = lab.folder().join("home");
     fs::create_dir(&home).expect("a folder");
-    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("it can be given away");
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("root can give the directory away");
     let program = lab.folder().join("rlock");
     let nested = format!(
         "umask 0777; '{0}' exec k -- '{0}' exec k --write j -- true && '{0}' exec k -- echo done",
@@ -143,12 +143,13 @@ fn foreign_files_in_the_directory_are_left_unchanged() {
         let lab = Lab::new();
         lab.run(["exec", "k", "--", "true"]).silently(0);
         let state = lab.directory().join("state");
-        fs::remove_file(state.join(if what.ends_with("table") { "table" } else { "lock" })).expect("it was made");
+        fs::remove_file(state.join(if what.ends_with("table") { "table" } else { "lock" }))
+            .expect("rlock created the file");
         put(&state);
-        let before = fs::symlink_metadata(&state).expect("it is there").ino();
+        let before = fs::symlink_metadata(&state).expect("the path exists").ino();
         println!("{what}");
         unusable(&lab, lab.directory(), FOREIGN);
-        assert_eq!(fs::symlink_metadata(&state).expect("it is there").ino(), before);
+        assert_eq!(fs::symlink_metadata(&state).expect("the path exists").ino(), before);
         assert!(!state.join("elsewhere").exists());
     }
     let lab = Lab::new();
@@ -171,7 +172,7 @@ fn store_of_another_format_exits_69_and_names_both_formats() {
     let text = fs::read_to_string(&lock).expect("the lock file");
     let other = text.replace("format 1\n", "format 2\n");
     assert_ne!(other, text);
-    fs::write(&lock, &other).expect("it can be written");
+    fs::write(&lock, &other).expect("the file can be written");
     let reason = "it has format 2 and this rlock knows format 1: use one version of rlock on a machine";
     unusable(&lab, lab.directory(), reason);
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
@@ -184,10 +185,10 @@ fn unused_damaged_table_is_kept_aside_and_replaced() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let (table, aside) = (lab.directory().join("state/table"), lab.directory().join("state/table.damaged"));
-    fs::write(&table, "").expect("it can be written");
+    fs::write(&table, "").expect("the file can be written");
     lab.run(["exec", "k", "--", "true"]).silently(0);
     for damage in [&b"text"[..], &[0x55; 40_000], &[0; 8192]] {
-        fs::write(&table, damage).expect("it can be written");
+        fs::write(&table, damage).expect("the file can be written");
         let ran = lab.run(["exec", "k", "--", "echo", "done"]);
         let text = format!(
             "rlock: warning: the table of the store in {} was damaged, and nobody used it: it is kept as {}, and a new one is \
@@ -196,7 +197,7 @@ fn unused_damaged_table_is_kept_aside_and_replaced() {
             aside.display()
         );
         assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr), (Some(0), "done\n", text));
-        assert_eq!(fs::read(&aside).expect("it was kept"), damage);
+        assert_eq!(fs::read(&aside).expect("the damaged table was kept"), damage);
         assert_eq!(lab.files(), ["lock", "table", "table.damaged"]);
         lab.run(["exec", "k", "--", "true"]).silently(0);
     }
@@ -210,8 +211,8 @@ fn holds_of_an_earlier_boot_are_cleared() {
     assert_eq!(lab.counts("k"), (0, 0), "inspect waits for the end of the guardian");
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
-    let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("it tells the boot");
-    fs::write(&lock, text.replace(boot, &"0".repeat(boot.len()))).expect("it can be written");
+    let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("the second line is the boot id");
+    fs::write(&lock, text.replace(boot, &"0".repeat(boot.len()))).expect("the file can be written");
     lab.run(["cleanup"]).printed("");
     lab.assert_idle();
     let head = |text: &str| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();

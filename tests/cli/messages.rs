@@ -156,7 +156,7 @@ fn unwritable_standard_error_changes_no_exit_code() {
         (&["exec", "-v", "o", "--", "sh", "-c", "exit 7"], 7),
     ] {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
-        let status = lab.rlock(words).stderr(full).status().expect("it can be started");
+        let status = lab.rlock(words).stderr(full).status().expect("the program can be started");
         assert_eq!(status.code(), Some(code), "{words:?}");
     }
     drop(holder);

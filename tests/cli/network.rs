@@ -100,7 +100,7 @@ fn answer(device: &mut File) -> std::io::Result<()> {
         RELEASEDIR => (0, Vec::new()),
         _ => (rustix::io::Errno::NOSYS.raw_os_error(), Vec::new()),
     };
-    let size = u32::try_from(16 + body.len()).expect("it is short");
+    let size = u32::try_from(16 + body.len()).expect("the reply is short");
     let reply = [&words(&[size, (-error).cast_unsigned()])[..], &request[8..16], &body].concat();
     device.write_all(&reply)
 }

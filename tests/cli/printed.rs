@@ -30,7 +30,10 @@ fn completions_and_man_print_the_committed_files() {
         }
         // The files lie where man(1) looks for them.
         let path = Path::new(&format!("man{section}")).join(&name);
-        assert_eq!(fs::read_to_string(pages.join(&path)).expect("it was written"), committed(&format!("man/{name}")));
+        assert_eq!(
+            fs::read_to_string(pages.join(&path)).expect("rlock wrote the page"),
+            committed(&format!("man/{name}"))
+        );
         paths.insert(path);
     }
     assert_eq!(files_below(&pages), paths);
@@ -41,7 +44,7 @@ fn completions_and_man_print_the_committed_files() {
 fn files_below(folder: &Path) -> BTreeSet<PathBuf> {
     let entries = |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let files = entries(folder).flat_map(|below| entries(&below).collect::<Vec<_>>());
-    files.map(|file| file.strip_prefix(folder).expect("it is below").to_owned()).collect()
+    files.map(|file| file.strip_prefix(folder).expect("the file is below the folder").to_owned()).collect()
 }
 
 /// Help and version were asked for, so rlock prints them to standard output and exits 0.

@@ -18,7 +18,7 @@ fn lock_table(lab: &Lab) -> File {
 /// Waits until the rlock waits for the lock on the table in a second thread.
 fn until_blocked(rlock: &Running) {
     let tasks = format!("/proc/{}/task", rlock.pid());
-    wait_until("it waits for the table", || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 2));
+    wait_until("the request waits for the table", || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 2));
 }
 
 /// Creates a lab with a store, and the text of the error for a locked table.
@@ -143,7 +143,7 @@ fn busy_line_and_inspect_show_that_a_holder_is_stopped() {
     lab.until_waiting("k", 1);
     waiter.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", waiter.pid());
-    wait_until("it is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    wait_until("the waiter is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
     let table = |state: &str| {
         let shown = lab.run(["inspect"]).stdout;
         assert!(shown.lines().any(|line| line.contains(state)), "{shown}");

@@ -87,7 +87,7 @@ impl Sharing {
     fn lab(&self) -> Lab {
         let lab = shared_lab();
         fs::create_dir(lab.directory()).expect("a folder");
-        chown(lab.directory(), Some(self.owner.0), Some(self.owner.1)).expect("it can be given away");
+        chown(lab.directory(), Some(self.owner.0), Some(self.owner.1)).expect("root can give the directory away");
         fs::set_permissions(lab.directory(), Permissions::from_mode(self.mode)).expect("its permissions");
         lab
     }
@@ -199,7 +199,7 @@ fn permissions_of_the_directory_decide_which_users_may_lock() {
             Ran::of(sharing.ann.program(&lab, Path::new("sh")).args(["-c", &script])).silently(0);
             let state = lab.directory().join("state");
             let found = [state.clone(), state.join("lock"), state.join("table")].map(|path| {
-                let stat = fs::metadata(path).expect("it is there");
+                let stat = fs::metadata(path).expect("the path exists");
                 (stat.mode() & 0o7777, stat.uid(), stat.gid())
             });
             let group = if file == 0o600 { ANN } else { GROUP };
@@ -324,7 +324,7 @@ fn root_follows_no_link_in_a_shared_directory() {
     for name in ["lock", "table"] {
         made();
         let target = elsewhere.join(name);
-        fs::remove_file(state.join(name)).expect("it was made");
+        fs::remove_file(state.join(name)).expect("rlock created the file");
         std::os::unix::fs::symlink(&target, state.join(name)).expect("a link");
         lab.run(["exec", "k", "--", "true"]).failed(69);
         fs::remove_file(state.join(name)).expect("the link");

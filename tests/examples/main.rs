@@ -24,7 +24,7 @@ fn lab_with(programs: &[&str]) -> Lab {
     let lab = Lab::new();
     for program in programs {
         let path = lab.folder().join(program);
-        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder can be made");
+        fs::create_dir_all(path.parent().expect("the program is in the folder")).expect("a folder can be made");
         fs::write(&path, "#!/bin/sh\necho \"${0##*/}${*:+ $*}\"\n").expect("a file can be made");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
     }

@@ -75,7 +75,7 @@ fn invalid_store_url_exits_64() {
 #[test]
 fn refused_connection_exits_69() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    let port = listener.local_addr().expect("it has an address").port();
+    let port = listener.local_addr().expect("the listener has an address").port();
     drop(listener);
     let lab = Lab::at(format!("redis://:{PASSWORD}@127.0.0.1:{port}"));
     unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
@@ -298,7 +298,7 @@ fn cluster_that_redirects_in_a_circle_exits_69() {
             "EVALSHA" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
                 "*4\r\n$7\r\nwaiting\r\n:1\r\n:1\r\n:0\r\n".to_owned()
             }
-            "EVALSHA" => format!("-MOVED 1 127.0.0.1:{}\r\n", own.get().expect("it is known by now")),
+            "EVALSHA" => format!("-MOVED 1 127.0.0.1:{}\r\n", own.get().expect("the port is known")),
             "HELLO" => "%0\r\n".to_owned(),
             "SSUBSCRIBE" => ">3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n".to_owned(),
             _ => "+OK\r\n".to_owned(),
@@ -306,7 +306,7 @@ fn cluster_that_redirects_in_a_circle_exits_69() {
         let words: Vec<&str> = request.split("\r\n").collect();
         words.windows(3).filter(|words| words[0].starts_with('*')).map(|words| answer(words[2])).collect()
     });
-    port.set(circle.port()).expect("it is set once");
+    port.set(circle.port()).expect("the port is set once");
     let url = circle.url().replace("redis://", "redis+cluster://");
     let ran = Lab::at(&url).run(["exec", "-w", "3s", "k", "--", "true"]);
     assert!(ran.failed(69).contains("is in a Cluster that does not serve now"), "{ran:?}");

@@ -182,7 +182,7 @@ fn lock_survives_the_death_of_its_master() {
         holder.end().silently(0);
         waiter.expect_held();
         waiter.end().silently(0);
-        wait_until("nobody holds", || lab.counts("k") == (0, 0));
+        wait_until("no session holds", || lab.counts("k") == (0, 0));
     });
 }
 

@@ -23,7 +23,7 @@ impl Fake {
     /// empty reply sends nothing.
     pub(crate) fn new(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("it has an address").port();
+        let port = listener.local_addr().expect("the listener has an address").port();
         let (shared, answer) = (Arc::new(Shared::default()), Arc::new(answer));
         let fake = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
@@ -88,7 +88,7 @@ pub(crate) fn as_redis_5(request: &str) -> String {
                    @user_script: 7: ERR syntax error \r\n"
             .to_owned(),
         "SCAN" => {
-            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("it looks for keys of its own");
+            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("rlock scans for its own keys");
             let key = format!("{pattern}k}}:d");
             format!("*2\r\n$1\r\n0\r\n*1\r\n${}\r\n{key}\r\n", key.len())
         }

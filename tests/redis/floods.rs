@@ -124,7 +124,7 @@ fn command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
         let flood = Flood::before(&server);
         let lab = Lab::at(flood.url());
         let holder = Stubborn::start(&lab, &["exec", "k", "--ttl", "8s", "--grace", "200ms"]);
-        let end = expiry(&server, &lab, "k").expect("it holds");
+        let end = expiry(&server, &lab, "k").expect("the lock is held");
         flood.begin(water);
         let gone = holder.gone();
         assert!(gone < end, "{water:?}: the command lived {} µs longer than its lease", gone - end);

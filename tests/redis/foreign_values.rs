@@ -40,7 +40,7 @@ fn foreign_value_makes_only_its_resource_unusable() {
             let damaged = lab.hold("k");
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
             let keys = format!("{}:1:{{k}}:", lab.namespace());
-            damage(&server, &keys, session.as_str().expect("it has an id"));
+            damage(&server, &keys, session.as_str().expect("the holder has a session id"));
 
             let said = |stderr: &str| {
                 let line = stderr.strip_prefix("rlock: '").and_then(|rest| rest.strip_suffix('\n')).unwrap_or_default();
@@ -92,7 +92,7 @@ fn break_continues_after_a_key_with_a_foreign_value() {
         assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
         assert!(ran.stdout.starts_with("broke the hold for write on 'z'"), "{kind:?}: {ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{kind:?}: {ran:?}");
-        crate::support::wait_until("its holder ends", || !holder.runs());
+        crate::support::wait_until("the holder ends", || !holder.runs());
         assert_eq!(holder.end().code(), Some(76));
     });
 }

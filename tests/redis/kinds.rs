@@ -79,7 +79,7 @@ fn user_logs_in_with_the_password_of_url_or_variable_or_file() {
             &Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}"))
                 .with("RLOCK_PASSWORD", "no"),
         );
-        std::fs::remove_file(&file).expect("it is there");
+        std::fs::remove_file(&file).expect("the path exists");
         let ran = lab.run(["exec", "k", "--", "true"]);
         assert!(ran.failed(64).contains(&file), "{ran:?}");
 

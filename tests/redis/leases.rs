@@ -19,7 +19,7 @@ fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
         assert!(holder.runs(), "the holder has ended");
         expiry(server, lab, "k") > before
     });
-    expiry(server, lab, "k").expect("it was renewed")
+    expiry(server, lab, "k").expect("the lease was renewed")
 }
 
 /// A request behind a crowd of expired waiters is granted by its own renewal. Here the renewal does
@@ -37,7 +37,7 @@ fn request_behind_an_expired_crowd_starts_no_command_before_its_renewal() {
         // The request is queued and the client subscribes, but the renewal does not arrive.
         proxy.hold_at(3);
         let ran = far.folder().join("ran");
-        let ran = ran.to_str().expect("it is text");
+        let ran = ran.to_str().expect("the path is UTF-8");
         let cut_off = Running::start(&mut far.rlock(["exec", "k", "--ttl", "30s", "--", "touch", ran]));
         proxy.until_held();
         let next = near.hold_by(["exec", "k"]);
@@ -128,7 +128,7 @@ fn stopped_server_ends_the_command_before_the_lease_ends() {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let mut holder = Stubborn::start(&lab, &exec("8s", "500ms"));
-        let mut end = expiry(&server, &lab, "k").expect("it holds");
+        let mut end = expiry(&server, &lab, "k").expect("the lock is held");
         for _ in 0..renewals {
             end = just_renewed(&server, &lab, &mut holder.rlock);
         }
@@ -141,7 +141,7 @@ fn stopped_server_ends_the_command_before_the_lease_ends() {
         let said = "rlock: lost: the lease on 'k' was not renewed in time: ";
         assert!(ran.stderr.starts_with(said) && ran.stderr.lines().count() == 1, "{kind:?}: {ran:?}");
         server.cont();
-        wait_until("nobody holds", || {
+        wait_until("no session holds", || {
             lab.run(["cleanup"]);
             lab.counts("k") == (0, 0)
         });
@@ -214,8 +214,7 @@ fn cut_longer_than_the_lease_ends_the_command_before_the_next_grant() {
         let end = holder.gone();
         next.expect_held();
         let since = near.inspect(["k"])["resources"][0]["holders"][0]["since"].clone();
-        let granted: humantime::Timestamp =
-            since.as_str().expect("a time").parse().expect("a time as RFC 3339 writes it");
+        let granted: humantime::Timestamp = since.as_str().expect("a time").parse().expect("an RFC 3339 time");
         let granted = std::time::SystemTime::from(granted).duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         // `inspect` truncates times to milliseconds.
         assert!(u128::from(end) < granted.as_micros() + 1000, "{kind:?}: gone at {end}, granted at {granted:?}");
@@ -327,7 +326,7 @@ fn cancelled_request_to_a_stopped_server_is_granted_nothing_later() {
         assert!(waiter.end().failed(69).ends_with("see whether the server is stopped or overloaded"), "{kind:?}");
         drop(holder.end());
         server.cont();
-        wait_until("nobody holds it", || {
+        wait_until("no session holds", || {
             lab.run(["cleanup"]);
             (lab.counts("k"), lab.counts("l")) == ((0, 0), (0, 0))
         });
@@ -344,7 +343,7 @@ fn release_of_a_lost_grant_exits_76() {
         let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
         // The holder renews when it subscribes, and then not for minutes. This renewal is the
         // second script that a new server gets by EVAL.
-        wait_until("it has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
+        wait_until("the holder has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
         let how = "by 'rlock cleanup --break' or with the server's data; the command has ended, but maybe too late";

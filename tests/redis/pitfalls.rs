@@ -61,7 +61,7 @@ fn lost(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     let ended = waiter.end();
     assert_eq!(ended.code(), Some(0), "{kind:?}, request {request}: {ended:?}");
     assert_eq!(std::fs::read_to_string(&ran).unwrap_or_default(), "x\n", "{kind:?}, request {request}");
-    wait_until("nobody holds or waits", || near.counts("k") == (0, 0));
+    wait_until("no session holds or waits", || near.counts("k") == (0, 0));
     proxy.requests() < request
 }
 
@@ -78,7 +78,7 @@ fn request_interrupted_at_any_moment_leaves_no_trace() {
             assert_eq!(waiter.end().status.code().unwrap_or(130), 130, "round {round}");
         }
         // The last waiters may have ended before the server executed their cancellation.
-        wait_until("nobody waits", || lab.counts("k") == (1, 0));
+        wait_until("no session waits", || lab.counts("k") == (1, 0));
         holder.end().silently(0);
         lab.assert_idle();
     });
@@ -488,8 +488,8 @@ fn evicted(server: &Server) -> u64 {
 }
 
 fn number(info: &str, name: &str) -> u64 {
-    let line = info.lines().find_map(|line| line.strip_prefix(name)).expect("INFO has it");
-    line.parse().expect("it is a number")
+    let line = info.lines().find_map(|line| line.strip_prefix(name)).expect("INFO has the line");
+    line.parse().expect("the value is a number")
 }
 
 /// A master becomes a replica, for a moment or for good. The holder asks again for the state of its

@@ -71,7 +71,7 @@ fn reconnect_reads_no_file() {
     // This ttl leaves time for the reconnect on a busy machine, and a renewal comes soon.
     let mut holder = lab.hold_by(["exec", "k", "--ttl", "9s", "--grace", "200ms"]);
     let mut waiter = lab.wait_by(["exec", "-q", "k"]);
-    wait_until("it waits", || lab.counts("k").1 == 1);
+    wait_until("the waiter waits", || lab.counts("k").1 == 1);
     for file in [certificates.authority(), certificates.certificate("client"), certificates.key("client")] {
         replace_by_fifo(&file);
     }
@@ -117,7 +117,7 @@ fn term_ends_rlock_while_a_mount_does_not_answer() {
         let rlock = Running::start(&mut lab.rlock(["exec", "--connect-timeout", "1h", "k", "--", "true"]));
         // rlock waits for the file when it has a second thread.
         let threads = format!("/proc/{}/task", rlock.pid());
-        wait_until("it waits", || fs::read_dir(&threads).is_ok_and(|tasks| tasks.count() > 1));
+        wait_until("rlock waits for the file", || fs::read_dir(&threads).is_ok_and(|tasks| tasks.count() > 1));
         rlock.signal(Signal::TERM);
         let ran = rlock.end();
         let by_term = ran.code() == Some(143) || ran.status.signal() == Some(15);

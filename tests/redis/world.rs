@@ -62,14 +62,14 @@ pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
 
 /// The time on the clock of this machine, which all servers share, in microseconds.
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
-    u64::try_from(since.as_micros()).expect("it is earlier than the year 500000")
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is later than 1970");
+    u64::try_from(since.as_micros()).expect("the time is before the year 500000")
 }
 
 /// The time since the machine started, in microseconds, on the clock that leases use.
 fn uptime() -> u64 {
-    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("it is not negative");
-    u64::try_from(since.as_micros()).expect("it is shorter than 500000 years")
+    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("the uptime is not negative");
+    u64::try_from(since.as_micros()).expect("the uptime is shorter than 500000 years")
 }
 
 /// Returns the keys of a namespace, sorted.
@@ -116,8 +116,8 @@ impl Lateness {
     /// that it kills and the test that sees the end each have to be woken.
     pub(crate) fn allowance(self) -> u64 {
         self.ends.store(true, Ordering::Relaxed);
-        let worst = self.sleeper.join().expect("it only sleeps");
-        u64::try_from(3 * worst.as_micros()).expect("nobody sleeps that long")
+        let worst = self.sleeper.join().expect("the thread does not panic");
+        u64::try_from(3 * worst.as_micros()).expect("the delay is short")
     }
 }
 
@@ -149,7 +149,8 @@ impl Stubborn {
     pub(crate) fn gone(&self) -> u64 {
         let lateness = Lateness::observe();
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
-        let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
+        let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout))
+            .expect("the descriptor can be polled");
         let gone = self.origin + uptime();
         assert!(ready > 0, "the command runs on");
         gone - lateness.allowance()
@@ -157,6 +158,7 @@ impl Stubborn {
 
     pub(crate) fn runs(&self) -> bool {
         let at_once = Timespec::try_from(Duration::ZERO).expect("nothing is not too long");
-        poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&at_once)).expect("it can be polled") == 0
+        poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&at_once)).expect("the descriptor can be polled")
+            == 0
     }
 }

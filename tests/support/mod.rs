@@ -165,7 +165,7 @@ impl Lab {
     /// The numbers of holders and waiters of a resource.
     pub(crate) fn counts(&self, resource: &str) -> (usize, usize) {
         let found = &self.inspect([resource])["resources"][0];
-        let count = |list: &str| found[list].as_array().expect("a list of holders and one of waiters").len();
+        let count = |list: &str| found[list].as_array().expect("lists of holders and waiters").len();
         (count("holders"), count("waiters"))
     }
 
@@ -295,7 +295,7 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?} can't be started: {error}"));
-        let mut errors = child.stderr.take().expect("it has a pipe");
+        let mut errors = child.stderr.take().expect("the program has a pipe");
         let stderr = thread::spawn(move || {
             let mut bytes = Vec::new();
             let _ = errors.read_to_end(&mut bytes);
@@ -318,18 +318,18 @@ impl Running {
 
     /// Whether the program has not ended yet.
     pub(crate) fn runs(&mut self) -> bool {
-        self.child.try_wait().expect("it is a child").is_none()
+        self.child.try_wait().expect("the process is a child").is_none()
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it has not been reaped");
+        rustix::process::kill_process(pid, signal).expect("the process was not reaped");
     }
 
     /// Writes to the program's standard input, which stays open.
     pub(crate) fn write(&mut self, text: &str) {
-        let input = self.stdin.as_mut().expect("it was started with a pipe and not told to end");
-        input.write_all(text.as_bytes()).expect("it reads its input");
+        let input = self.stdin.as_mut().expect("the program was started with a pipe, which is open");
+        input.write_all(text.as_bytes()).expect("the program reads its input");
     }
 
     /// Closes the program's standard input, which ends a holder.
@@ -368,8 +368,8 @@ impl Running {
             }
         }
         wait_until("the program ends", || !self.runs());
-        let status = self.child.wait().expect("it is a child");
-        let stderr = self.stderr.take().expect("it ends once").join().expect("the reader doesn't panic");
+        let status = self.child.wait().expect("the process is a child");
+        let stderr = self.stderr.take().expect("the program ends once").join().expect("the reader doesn't panic");
         Ran { status, stdout: String::from_utf8_lossy(&self.printed).into_owned(), stderr }
     }
 
@@ -383,7 +383,7 @@ impl Running {
 
     /// Reads from the program's standard output; returns 0 at its end.
     fn read(&mut self, buffer: &mut [u8]) -> usize {
-        let output = self.stdout.as_mut().expect("it has a pipe");
+        let output = self.stdout.as_mut().expect("the program has a pipe");
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
         let ready = poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout)).expect("a pipe can be polled");
         assert!(ready > 0, "the program neither prints nor ends; so far {:?}", String::from_utf8_lossy(&self.printed));

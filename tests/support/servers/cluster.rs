@@ -44,7 +44,7 @@ impl Cluster {
         self.nodes[replica].ask::<()>(&["CLUSTER", "REPLICATE", &id]);
         self.nodes[replica].until_replicated();
         // A node that does not know the replica as a replica yet would not vote for it.
-        wait_until("all nodes know the replica as one", || {
+        wait_until("all nodes know the replica", || {
             self.nodes.iter().all(|node| !node.ask::<Vec<String>>(&["CLUSTER", "REPLICAS", &id]).is_empty())
         });
         replica

@@ -31,7 +31,7 @@ pub(crate) fn wait_for(server: &Server, namespace: &str, resources: &[&str]) {
 
 /// Adds a crowd of readers or waiters to a resource, and returns when all their leases are over.
 pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is later than 1970");
     let setting = Setting { keyspace: Keyspace::new(namespace), wake: Wake::Nobody, now: Some(micros(now)) };
     let mut pipeline = redis::pipe();
     for number in 0..MANY {
@@ -49,7 +49,7 @@ pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
 }
 
 fn claim(resource: &str, mode: Mode) -> Claim {
-    Claim { resource: Resource::new(resource).expect("it is a name"), mode, span: Span::Whole, slots: None }
+    Claim { resource: Resource::new(resource).expect("the name is valid"), mode, span: Span::Whole, slots: None }
 }
 
 /// The request of a session that waits, with [`LEASE`] for all of its terms.
@@ -66,5 +66,5 @@ fn request(session: [u8; 16], claims: Vec<Claim>) -> Request {
 }
 
 fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).expect("it is earlier than the year 500000")
+    u64::try_from(time.as_micros()).expect("the time is before the year 500000")
 }
