@@ -55,7 +55,7 @@ fn break_stops_the_holder_and_grants_the_waiter() {
     lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
     assert_eq!(lab.counts("k"), (1, 1));
     lab.run(["cleanup", "k", "--break"]).printed(&line("broke", what, &held));
-    ended_by_break(holder);
+    assert_ended_by_break(holder);
     waiter.expect_held();
     assert_eq!(lab.counts("k"), (1, 0));
     waiter.end().silently(0);
@@ -103,7 +103,7 @@ fn break_of_free_keys_exits_1() {
     lab.assert_idle();
 }
 
-fn ended_by_break(mut holder: Running) {
+fn assert_ended_by_break(mut holder: Running) {
     wait_until("the holder ends though its input is open", || !holder.runs());
     holder.end().said(76, "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
 }
@@ -118,7 +118,7 @@ fn break_takes_only_the_named_keys() {
     let ran = lab.run(["cleanup", "--break", "k", "i"]);
     assert_eq!((ran.code(), ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");
     assert_eq!(ran.stderr, "rlock: nobody holds 'i': nothing to break; 'rlock inspect' shows what is held\n");
-    ended_by_break(holder);
+    assert_ended_by_break(holder);
     assert!(others.iter_mut().all(Running::runs));
     others.into_iter().for_each(|other| other.end().silently(0));
 }

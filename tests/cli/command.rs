@@ -25,13 +25,13 @@ fn command_gets_its_words_unchanged() {
 #[test]
 fn string_of_c_is_run_by_the_shell() {
     let lab = Lab::new();
-    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).said_nothing_but("one\n/bin/sh 0\n", 3);
+    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).printed_only("one\n/bin/sh 0\n", 3);
     lab.run(["range-read", "k", "1", "2", "--shell", "echo two"]).printed("two\n");
 }
 
 impl Ran {
     #[track_caller]
-    fn said_nothing_but(&self, stdout: &str, code: i32) {
+    fn printed_only(&self, stdout: &str, code: i32) {
         assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), stdout, ""));
     }
 }

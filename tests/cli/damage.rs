@@ -44,10 +44,10 @@ impl Used {
 
     /// Writes a damaged table, runs commands that read and write, and restores the sound table.
     #[track_caller]
-    fn survives(&self, what: &str, bytes: &[u8], secretly: bool) -> bool {
+    fn survives(&self, what: &str, bytes: &[u8], is_seal_forged: bool) -> bool {
         let times = fs::metadata(&self.table).expect("the table");
         fs::write(&self.table, bytes).expect("the file can be written");
-        if secretly {
+        if is_seal_forged {
             let times = FileTimes::new().set_modified(times.modified().expect("a time"));
             File::options()
                 .write(true)
@@ -73,7 +73,7 @@ impl Used {
         fs::write(&self.table, &self.sound).expect("the file can be written");
         // rlock checks the whole table before it uses any part. So either all of these commands are
         // refused, or none is.
-        assert!(secretly || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
+        assert!(is_seal_forged || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
         refused > 0
     }
 }

@@ -15,7 +15,7 @@ const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 /// Runs each kind of subcommand that opens a store. Each must fail for the same reason and start no
 /// command.
 #[track_caller]
-fn unusable(lab: &Lab, directory: &Path, reason: &str) {
+fn assert_unusable(lab: &Lab, directory: &Path, reason: &str) {
     let text = format!("the store in {} can't be used: {reason}", directory.display());
     let url = format!("file://{}", directory.display());
     let started = lab.folder().join("started");
@@ -77,7 +77,7 @@ fn umask_0777_leaves_the_store_usable_for_its_user() {
 fn directory_without_write_permission_exits_69() {
     let lab = Lab::new();
     let above = lab.folder().join("none/store");
-    unusable(&lab, &above, "the directory above it does not exist: make that first");
+    assert_unusable(&lab, &above, "the directory above it does not exist: make that first");
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
@@ -98,7 +98,7 @@ fn directory_without_write_permission_exits_69() {
 /// create a directory.
 #[test]
 fn directory_where_no_file_can_be_created_exits_69() {
-    unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
+    assert_unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
 }
 
 /// rlock follows no symbolic link and takes no file for a directory.
@@ -148,14 +148,14 @@ fn foreign_files_in_the_directory_are_left_unchanged() {
         put(&state);
         let before = fs::symlink_metadata(&state).expect("the path exists").ino();
         println!("{what}");
-        unusable(&lab, lab.directory(), FOREIGN);
+        assert_unusable(&lab, lab.directory(), FOREIGN);
         assert_eq!(fs::symlink_metadata(&state).expect("the path exists").ino(), before);
         assert!(!state.join("elsewhere").exists());
     }
     let lab = Lab::new();
     fs::create_dir(lab.directory()).expect("a folder");
     fs::write(lab.directory().join("state"), "text").expect("a file");
-    unusable(&lab, lab.directory(), FOREIGN);
+    assert_unusable(&lab, lab.directory(), FOREIGN);
     assert_eq!(fs::read(lab.directory().join("state")).expect("the file"), b"text");
 }
 
@@ -174,7 +174,7 @@ fn store_of_another_format_exits_69_and_names_both_formats() {
     assert_ne!(other, text);
     fs::write(&lock, &other).expect("the file can be written");
     let reason = "it has format 2 and this rlock knows format 1: use one version of rlock on a machine";
-    unusable(&lab, lab.directory(), reason);
+    assert_unusable(&lab, lab.directory(), reason);
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 

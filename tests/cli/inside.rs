@@ -6,7 +6,7 @@ use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// Starts a holder whose command runs each input line as the arguments of an `rlock`, and prints
 /// the exit status of each.
-fn obedient(lab: &Lab, claims: &[&str]) -> Running {
+fn interactive_holder(lab: &Lab, claims: &[&str]) -> Running {
     let script = "echo held; while read -r line; do eval \"'$RLOCK' $line\"; echo $?; done";
     let mut rlock = lab.rlock(claims);
     rlock.env("RLOCK", RLOCK).args(["--", "sh", "-c", script]);
@@ -15,7 +15,7 @@ fn obedient(lab: &Lab, claims: &[&str]) -> Running {
     running
 }
 
-fn told(running: &mut Running, words: &str) -> String {
+fn run_inside(running: &mut Running, words: &str) -> String {
     running.write(&format!("{words}\n"));
     running.line()
 }
@@ -29,14 +29,14 @@ fn held(lab: &Lab, resource: &str) -> Value {
 #[test]
 fn shrink_grants_waiters_outside_the_new_span() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["range-write", "k", "0", "10"]);
+    let mut holder = interactive_holder(&lab, &["range-write", "k", "0", "10"]);
     let token = held(&lab, "k")["token"].clone();
     let mut waiter = lab.wait_by(["range-write", "k", "6", "9"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "shrink 0 7"), "0");
+    assert_eq!(run_inside(&mut holder, "shrink 0 7"), "0");
     lab.run(["range-read", "k", "-nq", "8", "8", "--", "true"]).silently(75);
     assert_eq!(lab.counts("k"), (1, 1), "part of the waiter's span is still held");
-    assert_eq!(told(&mut holder, "shrink '[-0,6)'"), "0");
+    assert_eq!(run_inside(&mut holder, "shrink '[-0,6)'"), "0");
     waiter.expect_held();
     assert_eq!(held(&lab, "k")["span"], json!({"lo": "-0", "hi": "6", "lo_open": false, "hi_open": true}));
     assert_eq!(held(&lab, "k")["token"], token);
@@ -48,14 +48,14 @@ fn shrink_grants_waiters_outside_the_new_span() {
 #[test]
 fn downgrade_grants_waiters_that_do_not_clash_with_the_new_mode() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["exec", "k"]);
+    let mut holder = interactive_holder(&lab, &["exec", "k"]);
     let mut reader = lab.wait_by(["exec", "--read", "k"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "downgrade prewrite"), "0");
+    assert_eq!(run_inside(&mut holder, "downgrade prewrite"), "0");
     reader.expect_held();
     let mut prewriter = lab.wait_by(["exec", "--prewrite", "k"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "downgrade read"), "0");
+    assert_eq!(run_inside(&mut holder, "downgrade read"), "0");
     prewriter.expect_held();
     assert_eq!(lab.counts("k"), (3, 0));
     assert_eq!(held(&lab, "k")["mode"], "read");
@@ -97,11 +97,11 @@ fn shrink_or_downgrade_needs_the_resource_if_several_are_held() {
     let lab = Lab::new();
     let text = "the innermost rlock holds several resources: name one with --resource, of 'a', 'b'";
     lab.run(["exec", "a", "--write", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
-    let mut holder = obedient(&lab, &["exec", "a", "--write", "b"]);
-    assert_eq!(told(&mut holder, "downgrade read --resource b"), "0");
+    let mut holder = interactive_holder(&lab, &["exec", "a", "--write", "b"]);
+    assert_eq!(run_inside(&mut holder, "downgrade read --resource b"), "0");
     assert_eq!([&held(&lab, "a")["mode"], &held(&lab, "b")["mode"]], ["write", "read"]);
     // `--resource` can name a resource of an outer rlock.
-    assert_eq!(told(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
+    assert_eq!(run_inside(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
     assert_eq!(held(&lab, "a")["mode"], "read");
 }
 
@@ -109,13 +109,13 @@ fn shrink_or_downgrade_needs_the_resource_if_several_are_held() {
 #[test]
 fn shrink_or_downgrade_without_resource_changes_the_innermost_grant_only() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["range-write", "a", "0", "9"]);
-    assert_eq!(told(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
+    let mut holder = interactive_holder(&lab, &["range-write", "a", "0", "9"]);
+    assert_eq!(run_inside(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
     assert_eq!(held(&lab, "a")["span"]["hi"], "9");
     // Both rlocks hold the same resource.
-    assert_eq!(told(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
+    assert_eq!(run_inside(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
     assert_eq!(held(&lab, "a")["span"]["hi"], "9");
-    assert_eq!(told(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
+    assert_eq!(run_inside(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
     assert_eq!(held(&lab, "a")["mode"], "write");
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{Lab, Running, wait_until};
 
 /// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
-fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
+fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
     let text = |name: &str| of[name].as_str().expect("text").to_owned();
     let words: Vec<_> =
         of["command"].as_array().expect("words").iter().map(|word| word.as_str().expect("text")).collect();
@@ -31,18 +31,18 @@ fn busy_line_names_holder_start_and_number_of_waiters() {
     let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
     assert_eq!(held["pid"], holder.pid());
     let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "nobody waits"));
+    busy().said(75, &busy_line("'k' is held for write", &held, "nobody waits"));
     let _first = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "1 waits"));
+    busy().said(75, &busy_line("'k' is held for write", &held, "1 waits"));
     let _second = lab.wait_by(["exec", "--read", "k"]);
     lab.until_waiting("k", 2);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+    busy().said(75, &busy_line("'k' is held for write", &held, "2 wait"));
     // The busy line of a request that waited also tells how long it waited.
-    let waited = in_the_way("'k' is held for write", &held, "2 wait; waited 10ms");
+    let waited = busy_line("'k' is held for write", &held, "2 wait; waited 10ms");
     lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
     lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
-        .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+        .said(75, &busy_line("'k' is held for write", &held, "2 wait"));
 }
 
 /// The busy line counts the other holders in the way ("and 2 more"). It counts each holder once
@@ -71,7 +71,7 @@ fn busy_line_names_the_interval_that_is_held() {
     let _holder = lab.hold_by(["range-read", "k", "[1,2)"]);
     let holders = lab.inspect(["k"])["resources"][0]["holders"].clone();
     let held = holders.as_array().expect("a list").iter().find(|holder| holder["mode"] == "read").expect("a reader");
-    let said = in_the_way("[1,2) of 'k' is held for read", held, "nobody waits");
+    let said = busy_line("[1,2) of 'k' is held for read", held, "nobody waits");
     lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).said(75, &said);
 }
 
@@ -96,7 +96,7 @@ fn no_wait_request_is_busy_behind_a_conflicting_waiter() {
     let writer = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
     let waits = lab.inspect(["k"])["resources"][0]["waiters"][0].clone();
-    let said = in_the_way("'k' is waited for in mode write", &waits, "1 waits");
+    let said = busy_line("'k' is waited for in mode write", &waits, "1 waits");
     for wait in ["-n", "-w0"] {
         lab.run(["exec", wait, "--read", "k", "--", "true"]).said(75, &said);
     }

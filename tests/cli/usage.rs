@@ -8,7 +8,7 @@ use crate::support::{Lab, Ran};
 /// Runs each line of words and expects its message. Spaces separate the words; `_` stands for a
 /// space and `%` for an empty word.
 #[track_caller]
-fn mistakes(cases: &[(&str, &str)]) {
+fn assert_usage_errors(cases: &[(&str, &str)]) {
     let lab = Lab::new();
     for (line, text) in cases {
         let words = line.split_whitespace().map(|word| word.replace('_', " ").replace('%', ""));
@@ -62,7 +62,7 @@ fn invalid_resource_name_exits_64() {
 /// An unknown option, subcommand or value is a usage error, and the message names it.
 #[test]
 fn unknown_option_exits_64_and_is_named() {
-    mistakes(&[
+    assert_usage_errors(&[
         ("exec --bogus k -- true", "unexpected argument '--bogus'; see 'rlock exec --help'"),
         ("exec -x k -- true", "unexpected argument '-x'; see 'rlock exec --help'"),
         ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
@@ -104,12 +104,12 @@ fn invalid_interval_exits_64() {
     ];
     for start in ["range-read k", "range-prewrite k", "range-write k"] {
         for (words, text) in &cases {
-            mistakes(&[(&format!("{start} {words} -- true"), text)]);
+            assert_usage_errors(&[(&format!("{start} {words} -- true"), text)]);
         }
     }
-    mistakes(&[("range-read k -- true", "no interval: write LO HI or '[LO,HI)' after the KEY")]);
-    mistakes(&[("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'")]);
-    mistakes(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
+    assert_usage_errors(&[("range-read k -- true", "no interval: write LO HI or '[LO,HI)' after the KEY")]);
+    assert_usage_errors(&[("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'")]);
+    assert_usage_errors(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
 }
 
 /// A missing command and a missing KEY are usage errors.
@@ -117,7 +117,7 @@ fn invalid_interval_exits_64() {
 fn missing_command_or_key_exits_64() {
     let none = "no command: write -- COMMAND, or -c STRING";
     let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
-    mistakes(&[
+    assert_usage_errors(&[
         ("exec k", none),
         ("exec k --", none),
         ("range-write k 1 2", none),
@@ -141,7 +141,7 @@ fn second_bare_key_exits_64_and_runs_nothing() {
                 --write deploy --write ssh";
     ran.said(64, text);
     assert!(!touched.exists() && lab.files().is_empty());
-    mistakes(&[
+    assert_usage_errors(&[
         (
             "exec k true",
             "unexpected second KEY 'true': did you forget -- before the command? for two locks write --write k --write true",
@@ -167,13 +167,13 @@ fn malformed_duration_or_number_exits_64() {
         [("-w", "--wait"), ("--ttl", "--ttl"), ("--grace", "--grace"), ("--connect-timeout", "--connect-timeout")]
     {
         for word in ["soon", "5parsecs", "1..2", "1e3", "s"] {
-            mistakes(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
+            assert_usage_errors(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
         }
-        mistakes(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
+        assert_usage_errors(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
         let long = format!("{option}: '100y' is too long: the limit is 36500 days");
-        mistakes(&[(&format!("exec k {words} 100y -- true"), &long)]);
+        assert_usage_errors(&[(&format!("exec k {words} 100y -- true"), &long)]);
     }
-    mistakes(&[
+    assert_usage_errors(&[
         ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
         ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
         ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
@@ -188,7 +188,7 @@ fn malformed_duration_or_number_exits_64() {
 /// contradict each other are usage errors, too.
 #[test]
 fn contradicting_options_exit_64() {
-    mistakes(&[
+    assert_usage_errors(&[
         (
             "exec k --store redis://localhost:1 --grace 11s -- true",
             "--grace 11s is more than a third of --ttl 30s: lower --grace or raise --ttl",

@@ -27,7 +27,7 @@ fn rule() -> Vec<&'static str> {
 }
 
 /// Returns the rule that adds this right.
-fn more(right: &str) -> Vec<&'static str> {
+fn rule_adding(right: &str) -> Vec<&'static str> {
     let adds = |rule: &Vec<&str>| !rule.contains(&"reset") && rule.contains(&right);
     rules().into_iter().find(adds).unwrap_or_else(|| panic!("no rule of the man page adds {right}"))
 }
@@ -50,7 +50,7 @@ fn labs(kind: Kind) -> (Server, Lab, Lab) {
 }
 
 /// Runs everything that names its KEYs.
-fn everything(lab: &Lab) {
+fn run_everything(lab: &Lab) {
     lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
     lab.run(["exec", "--read", "{k}a", "--prewrite", "{k}b", "--slot", "{k}c=2", "--", "true"]).silently(0);
     let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "4s", "--grace", "200ms"]);
@@ -76,7 +76,7 @@ fn user_with_the_minimal_rule_can_run_everything_that_names_its_keys() {
     each(|kind| {
         let (server, all, few) = labs(kind);
         set_user(&mut server.client(), &rule());
-        everything(&few);
+        run_everything(&few);
         all.assert_idle();
     });
 }
@@ -106,7 +106,7 @@ fn command_that_needs_one_more_right_fails_without_and_works_with_it() {
         ] {
             let run = || few.run(words);
             denied(&run(), &right[1..]);
-            set_user(&mut admin, &more(right));
+            set_user(&mut admin, &rule_adding(right));
             let ran = run();
             // The server has no replica, so `--replicas` fails, but only after it was allowed to
             // WAIT.
@@ -149,13 +149,13 @@ fn command_without_one_right_fails_and_changes_nothing() {
         let rule = &rule;
         std::thread::scope(|scope| {
             for some in rights.chunks(rights.len().div_ceil(3)) {
-                scope.spawn(move || some.iter().for_each(|right| lacking(kind, rule, right)));
+                scope.spawn(move || some.iter().for_each(|right| assert_right_is_needed(kind, rule, right)));
             }
         });
     });
 }
 
-fn lacking(kind: Kind, rule: &[&str], right: &str) {
+fn assert_right_is_needed(kind: Kind, rule: &[&str], right: &str) {
     let (server, all, few) = labs(kind);
     let fewer: Vec<_> = rule.iter().copied().filter(|word| *word != right).collect();
     set_user(&mut server.client(), &fewer);
@@ -223,11 +223,11 @@ fn cluster_needs_only_the_rights_of_the_manual_page() {
         for node in 0..3 {
             let mut admin = cluster.node(node).client();
             set_user(&mut admin, &rule());
-            set_user(&mut admin, &more("+asking"));
+            set_user(&mut admin, &rule_adding("+asking"));
         }
         let url = cluster.url().replace("//", "//rlock:sesame@");
         let few = Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
-        everything(&few);
+        run_everything(&few);
         Lab::at(cluster.url()).with("RLOCK_NAMESPACE", "rlock").assert_idle();
     });
 }
@@ -250,7 +250,7 @@ fn client_has_a_name_if_the_user_may_set_one() {
         let holder = few.hold("k");
         assert!(!names(&holder), "{kind:?}");
         holder.end().silently(0);
-        set_user(&mut server.client(), &more("+client|setname"));
+        set_user(&mut server.client(), &rule_adding("+client|setname"));
         let holder = few.hold("k");
         assert!(names(&holder), "{kind:?}");
         holder.end().silently(0);

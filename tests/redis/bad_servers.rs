@@ -19,7 +19,7 @@ const PASSWORD: &str = "sesame";
 /// Fails unless every subcommand reports in one line that `server` cannot be used, and why.
 /// Messages name the server as `server` does.
 #[track_caller]
-fn unusable(lab: &Lab, server: &str, why: &str) {
+fn assert_unusable(lab: &Lab, server: &str, why: &str) {
     let named = format!("'{server}'");
     let named = if server.contains("://") { named.as_str() } else { named.trim_end_matches('\'') };
     let started = lab.folder().join("started");
@@ -78,13 +78,13 @@ fn refused_connection_exits_69() {
     let port = listener.local_addr().expect("the listener has an address").port();
     drop(listener);
     let lab = Lab::at(format!("redis://:{PASSWORD}@127.0.0.1:{port}"));
-    unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
+    assert_unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
     let socket = lab.folder().join("nothing").display().to_string();
-    unusable(&Lab::at(format!("redis+unix://{socket}")), &format!("redis+unix://{socket}"), "no such socket");
+    assert_unusable(&Lab::at(format!("redis+unix://{socket}")), &format!("redis+unix://{socket}"), "no such socket");
     // A label of a host name has at most 63 letters. So this name fails at once, without a query to
     // a name server that could be slow.
     let host = format!("{}.example", "x".repeat(64));
-    unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
+    assert_unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
 }
 
 /// rlock gives an unreachable server up after `--connect-timeout`, by default 5s.
@@ -92,7 +92,7 @@ fn refused_connection_exits_69() {
 fn silent_server_exits_69_after_the_connect_timeout() {
     let fake = Fake::silent();
     let lab = Lab::at(fake.url());
-    unusable(&lab, &fake.url(), "did not answer in time");
+    assert_unusable(&lab, &fake.url(), "did not answer in time");
     let start = Instant::now();
     let ran = lab.run(["exec", "--connect-timeout", "300ms", "k", "--", "true"]);
     assert!(ran.failed(69).contains("did not answer in time"), "{ran:?}");
@@ -103,7 +103,7 @@ fn silent_server_exits_69_after_the_connect_timeout() {
 /// ways.
 #[test]
 fn unreachable_address_exits_69() {
-    unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7", "the address");
+    assert_unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7", "the address");
 }
 
 /// A stopped server accepts connections for a while, but never answers.
@@ -112,7 +112,7 @@ fn stopped_server_exits_69_after_the_connect_timeout() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.stop();
-    unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
+    assert_unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
     server.cont();
     Lab::at(server.url()).run(["exec", "k", "--", "true"]).silently(0);
 }
@@ -123,13 +123,13 @@ fn wrong_or_missing_or_needless_password_exits_69() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let with = |user: &str| Lab::at(format!("redis://{user}127.0.0.1:{}", server.port()));
-        unusable(&with(":sesame@"), &server.url(), "has no password but was given one");
-        unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
+        assert_unusable(&with(":sesame@"), &server.url(), "has no password but was given one");
+        assert_unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
         server.ask::<()>(&["CONFIG", "SET", "requirepass", "open"]);
-        unusable(&with(""), &server.url(), "asks for a password");
-        unusable(&with(":sesame@"), &server.url(), "refused the password");
-        unusable(&with("").with("RLOCK_PASSWORD", PASSWORD), &server.url(), "refused the password");
-        unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
+        assert_unusable(&with(""), &server.url(), "asks for a password");
+        assert_unusable(&with(":sesame@"), &server.url(), "refused the password");
+        assert_unusable(&with("").with("RLOCK_PASSWORD", PASSWORD), &server.url(), "refused the password");
+        assert_unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
         with(":open@").run(["exec", "k", "--", "true"]).silently(0);
     });
 }
@@ -141,7 +141,7 @@ fn user_without_rights_exits_69_and_the_message_names_them() {
         let server = Server::on_tcp(kind);
         let url = |user| Lab::at(format!("redis://{user}:sesame@127.0.0.1:{}", server.port()));
         server.ask::<()>(&["ACL", "SETUSER", "none", "on", ">sesame"]);
-        unusable(&url("none"), &server.url(), "does not let this user");
+        assert_unusable(&url("none"), &server.url(), "does not let this user");
         server.ask::<()>(&["ACL", "SETUSER", "elsewhere", "on", ">sesame", "+@all", "~other:*", "&*"]);
         for words in
             [&["exec", "k", "--", "true"][..], &["inspect", "k"], &["cleanup", "k"], &["cleanup", "--break", "k"]]
@@ -157,7 +157,7 @@ fn user_without_rights_exits_69_and_the_message_names_them() {
 #[test]
 fn redis_5_exits_69_as_too_old() {
     let fake = Fake::new(as_redis_5);
-    unusable(&Lab::at(fake.url()), &fake.url(), "use Redis 6.2 or Valkey 7.2 or newer");
+    assert_unusable(&Lab::at(fake.url()), &fake.url(), "use Redis 6.2 or Valkey 7.2 or newer");
 }
 
 /// A read-only replica cannot grant locks.
@@ -191,22 +191,26 @@ fn tls_mismatch_exits_69_with_the_reason() {
     let trusting = |server: &Server| Lab::at(format!("{}?ca={ca}", url(server)));
 
     let good = server("server");
-    unusable(&Lab::at(url(&good)), &url(&good), "of an authority that is not trusted");
-    unusable(&trusting(&good), &url(&good), "does not take this client without another certificate");
+    assert_unusable(&Lab::at(url(&good)), &url(&good), "of an authority that is not trusted");
+    assert_unusable(&trusting(&good), &url(&good), "does not take this client without another certificate");
     let elsewhere = server("elsewhere");
-    unusable(&trusting(&elsewhere), &url(&elsewhere), "shows a certificate whose subjectAltName lacks this host");
+    assert_unusable(
+        &trusting(&elsewhere),
+        &url(&elsewhere),
+        "shows a certificate whose subjectAltName lacks this host",
+    );
     let old = server("old");
     wait_until("the certificate is out of date", || made.elapsed().is_ok_and(|age| age > Duration::from_secs(2)));
-    unusable(&trusting(&old), &url(&old), "shows a certificate that is not valid now");
+    assert_unusable(&trusting(&old), &url(&old), "shows a certificate that is not valid now");
 
     let plain = format!("127.0.0.1:{}", good.port());
-    unusable(&Lab::at(format!("rediss://{plain}?ca={ca}")), &format!("rediss://{plain}"), "TLS");
+    assert_unusable(&Lab::at(format!("rediss://{plain}?ca={ca}")), &format!("rediss://{plain}"), "TLS");
     let tls = format!("redis://127.0.0.1:{}", good.tls_port());
-    unusable(&Lab::at(&tls), &tls, "rediss://");
+    assert_unusable(&Lab::at(&tls), &tls, "rediss://");
 
     let no_file = certificates.folder().join("none").display().to_string();
     let lab = Lab::at(format!("{}?ca={no_file}", url(&good)));
-    unusable(&lab, &url(&good), &no_file);
+    assert_unusable(&lab, &url(&good), &no_file);
 }
 
 /// A single server named as a Cluster is refused, and a Cluster named as a single server.
@@ -215,7 +219,7 @@ fn single_server_named_as_cluster_and_cluster_as_single_server_exit_69() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let single = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
-    unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
+    assert_unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
     let cluster = Cluster::start(Kind::Redis7, 3);
     let name = (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(cluster.slot(name)) != 0);
     let name = name.expect("there are three nodes");
@@ -233,9 +237,9 @@ fn single_server_named_as_cluster_and_cluster_as_single_server_exit_69() {
 #[test]
 fn web_server_exits_69_as_no_redis_server() {
     let http = Fake::new(|_| "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_owned());
-    unusable(&Lab::at(http.url()), &http.url(), "is no Redis or Valkey server");
+    assert_unusable(&Lab::at(http.url()), &http.url(), "is no Redis or Valkey server");
     let url = format!("rediss://127.0.0.1:{}", http.port());
-    unusable(&Lab::at(&url), &url, "does not speak TLS");
+    assert_unusable(&Lab::at(&url), &url, "does not speak TLS");
 }
 
 /// A server that executes the scripts of another rlock version sends replies that this rlock does
@@ -320,11 +324,11 @@ fn server_that_is_no_sentinel_exits_69() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+sentinel://127.0.0.1:{}", server.port());
-    unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");
+    assert_unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");
     let fake = Fake::silent();
     let url = format!("redis+sentinel://127.0.0.1:{}", fake.port());
     // The message names either this Sentinel or all Sentinels.
-    unusable(&Lab::at(format!("{url}/rlock")), "redis", "did not answer in time");
+    assert_unusable(&Lab::at(format!("{url}/rlock")), "redis", "did not answer in time");
 }
 
 /// A server at its memory limit refuses new locks, and rlock reports that.

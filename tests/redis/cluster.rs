@@ -3,7 +3,7 @@
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::{each, follows};
+use crate::world::{assert_failover_is_followed, each};
 
 /// Runs a test on each kind of server whose Cluster has sharded channels.
 fn each_new(test: impl Fn(Kind) + Sync) {
@@ -158,7 +158,7 @@ fn holder_and_waiter_follow_a_failover() {
         let owner = cluster.owner(cluster.slot("k"));
         let replica = cluster.add_replica(owner);
         let lab = Lab::at(cluster.url());
-        follows(&lab, || cluster.promote(replica));
+        assert_failover_is_followed(&lab, || cluster.promote(replica));
     });
 }
 

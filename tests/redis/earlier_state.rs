@@ -35,7 +35,7 @@ fn bytes(value: &Value) -> &[u8] {
 
 /// Returns a session that waited and holds now, and the state of the server while the session
 /// waited.
-fn overtaken(server: &Server, lab: &Lab, ttl: &str) -> (Running, State) {
+fn granted_after_snapshot(server: &Server, lab: &Lab, ttl: &str) -> (Running, State) {
     let holder = lab.hold("k");
     let mut waiter = lab.wait_by(["exec", "k", "--ttl", ttl]);
     lab.until_waiting("k", 1);
@@ -50,7 +50,7 @@ fn session_that_waits_again_at_its_release_exits_76() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
-        let (waiter, state) = overtaken(&server, &lab, "10m");
+        let (waiter, state) = granted_after_snapshot(&server, &lab, "10m");
         state.restore(&server);
         let ran = waiter.end();
         assert!(ran.failed(76).starts_with("lost: 'k' was taken away"), "{kind:?}: {ran:?}");
@@ -64,7 +64,7 @@ fn second_grant_to_a_holder_counts_as_a_loss() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
-        let (mut waiter, state) = overtaken(&server, &lab, "6s");
+        let (mut waiter, state) = granted_after_snapshot(&server, &lab, "6s");
         state.restore(&server);
         lab.run(["cleanup", "--break", "k"]);
         wait_until("the command is ended though its input is open", || !waiter.runs());

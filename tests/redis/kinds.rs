@@ -7,7 +7,7 @@ use crate::support::{Lab, RLOCK, Running};
 use crate::world::{each, keys};
 
 /// Fails unless a lock works on this store: alone, waited for, nested and handed over.
-fn works(lab: &Lab) {
+fn assert_works(lab: &Lab) {
     lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
     let holder = lab.hold("k");
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
@@ -33,7 +33,7 @@ fn locks_work_over_tcp_and_unix_sockets() {
             format!("redis+unix://{}", socket.display()),
             format!("valkey+unix://{}", socket.display()),
         ] {
-            works(&Lab::at(url));
+            assert_works(&Lab::at(url));
         }
     });
 }
@@ -44,7 +44,7 @@ fn locks_in_two_databases_are_separate() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(format!("{}/3", server.url()));
-        works(&lab);
+        assert_works(&lab);
         let _holder = lab.hold("k");
         let space = lab.namespace();
         assert!(keys(&server, space).is_empty(), "database 0 has a part of it");
@@ -66,16 +66,16 @@ fn user_logs_in_with_the_password_of_url_or_variable_or_file() {
         let odd = "p:a@s/s%w?o#rd";
         server.ask::<()>(&["ACL", "SETUSER", "al@ice", "on", &format!(">{odd}"), "~*", "&*", "+@all"]);
         let port = server.port();
-        works(&Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}")));
+        assert_works(&Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}")));
         let url = format!("redis://al%40ice@127.0.0.1:{port}");
-        works(&Lab::at(&url).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(&url).with("RLOCK_PASSWORD", odd));
         let lab = Lab::at(&url);
         let file = lab.folder().join("password").display().to_string();
         std::fs::write(&file, format!("{odd}\nnot this\n")).expect("a file");
         let lab = lab.with("RLOCK_PASSWORD_FILE", &file);
-        works(&lab);
+        assert_works(&lab);
         // The password of the URL wins.
-        works(
+        assert_works(
             &Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}"))
                 .with("RLOCK_PASSWORD", "no"),
         );
@@ -84,8 +84,8 @@ fn user_logs_in_with_the_password_of_url_or_variable_or_file() {
         assert!(ran.failed(64).contains(&file), "{ran:?}");
 
         server.ask::<()>(&["CONFIG", "SET", "requirepass", odd]);
-        works(&Lab::at(format!("redis://127.0.0.1:{port}")).with("RLOCK_PASSWORD", odd));
-        works(&Lab::at(server.unix_url()).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(format!("redis://127.0.0.1:{port}")).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(server.unix_url()).with("RLOCK_PASSWORD", odd));
     });
 }
 
@@ -100,13 +100,13 @@ fn tls_works_with_a_ca_file_and_a_client_certificate() {
     let server = Setup::new(Kind::Redis7).tls(&certificates, "server", false).start();
     let port = server.tls_port();
     for host in ["127.0.0.1", "[::1]", "localhost"] {
-        works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
+        assert_works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
     }
-    works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
+    assert_works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
 
     let strict = Setup::new(Kind::Redis7).tls(&certificates, "server", true).start();
     let port = strict.tls_port();
-    works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
+    assert_works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
     // A relative path is relative to the directory in which the outer rlock started, for nested
     // rlocks in other directories as well.
     let lab = Lab::at(format!("rediss://127.0.0.1:{port}?ca=ca.crt&cert=client.crt&key=client.key"));

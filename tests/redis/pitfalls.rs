@@ -30,7 +30,7 @@ fn lost_request_or_reply_leads_to_one_execution() {
                 scope.spawn(move || {
                     let server = Server::start(kind);
                     // Each request is lost in a run of its own, until the run has no more requests.
-                    (1..).find(|request| lost(&server, lose, *request));
+                    (1..).find(|request| lose_one(&server, lose, *request));
                 });
             }
         });
@@ -38,7 +38,7 @@ fn lost_request_or_reply_leads_to_one_execution() {
 }
 
 /// Loses one request. Returns whether the run had fewer requests than that.
-fn lost(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
+fn lose_one(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     let kind = server.kind();
     let proxy = Proxy::new(server);
     let (far, near) = behind(&proxy, server);

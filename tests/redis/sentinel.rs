@@ -3,7 +3,7 @@
 use crate::support::servers::Kind;
 use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::{each, follows};
+use crate::world::{assert_failover_is_followed, each};
 
 /// exec, ranges, waiting and hand-over work at the master.
 #[test]
@@ -35,7 +35,7 @@ fn holder_and_waiter_follow_a_failover() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
-        follows(&lab, || sentinels.switch());
+        assert_failover_is_followed(&lab, || sentinels.switch());
     });
 }
 

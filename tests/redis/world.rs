@@ -39,7 +39,7 @@ pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
 
 /// Runs a change of the master: the holder renews at the new master, and the waiter is woken from
 /// there.
-pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
+pub(crate) fn assert_failover_is_followed(lab: &Lab, change_master: impl FnOnce()) {
     let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
     // With `-q`, the waiter does not warn. On a busy machine the change may take longer than a
     // waiter stays silent.
