@@ -1,7 +1,7 @@
 //! The server's side: calls are sent, asked again where they need more, and their answers read.
 
 use redis::Connection;
-use rlock::lock::request::Micros;
+use rlock::clock::StoreTime;
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, Reply, ReplyError, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
@@ -21,7 +21,7 @@ impl Side {
     }
 
     /// Carries out a call at an instant.
-    pub(crate) fn at(&mut self, now: Micros, call: Call) -> Reply {
+    pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> Reply {
         self.setting.now = Some(now);
         self.call(call)
     }

@@ -1,11 +1,13 @@
 //! Single situations with their exact replies. tests/properties has the random histories.
 
+use std::time::Duration;
+
 use super::super::op::ResourceListing;
 use super::super::request::Terms;
 use super::super::samples::{claim, id, name, request, span};
 use super::*;
 
-const NOW: Micros = 1_000;
+const NOW: StoreTime = StoreTime::from_micros(1_000);
 
 fn slot(slots: u32) -> Claim {
     Claim { slots: Some(slots), ..claim(Mode::Slot, "") }
@@ -213,7 +215,7 @@ fn share_is_granted_at_once_even_if_other_shares_outlived_the_ancestor() {
 
 #[test]
 fn lease_of_maximum_length_does_not_overflow() {
-    let terms = Terms { ttl: Micros::MAX, claim: Micros::MAX, heartbeat: Micros::MAX };
+    let terms = Terms { ttl: Duration::MAX, claim: Duration::MAX, heartbeat: Duration::MAX };
     let mut table = Table::default();
     for session in [1, 2] {
         table.apply(Op::Acquire(Request { terms: Some(terms), ..request(session, &[], &[claim(Mode::Write, "")]) }));

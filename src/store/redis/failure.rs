@@ -1,4 +1,4 @@
-//! The reasons why a server can't be used, and the messages about them.
+//! Classifies the reasons why a server can't be used, and writes the messages about them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -96,6 +96,9 @@ pub(super) enum ErrorKind {
     TooFewReplicas,
     /// The server has too many clients.
     TooManyClients,
+    /// The queue of connections that the server has not accepted is full. Only a unix socket
+    /// reports this.
+    QueueFull,
     /// The server accepts only clients of its own machine.
     Protected,
     /// The database does not exist.
@@ -177,6 +180,7 @@ impl ErrorKind {
             | Self::CannotSave
             | Self::TooFewReplicas
             | Self::TooManyClients
+            | Self::QueueFull
             | Self::NotTheMaster => true,
             Self::NotAllowed
             | Self::TlsFile(_)
@@ -294,6 +298,7 @@ impl ErrorKind {
                 "takes no writes: fewer replicas than min-replicas-to-write are connected; bring the replicas back"
             }
             Self::TooManyClients => "takes no more clients; raise maxclients",
+            Self::QueueFull => "has no room for another connection; see whether the server is stopped or overloaded",
             Self::Protected => {
                 "takes only clients of the same machine; set a password on the server, or turn protected-mode off"
             }

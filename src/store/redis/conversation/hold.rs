@@ -1,7 +1,7 @@
-//! A request at a server, from the moment it is made until its release.
+//! Decides what happens with a request at a server, from the moment it is made until its release.
 //!
-//! Combines the [`Negotiation`] about the lock with the [`Exchange`] that carries it: decides what
-//! each reply and each failure means for both.
+//! The request combines the [`Negotiation`] about the lock with the [`Exchange`] that carries it.
+//! This module decides what each reply and each failure means for both.
 
 use std::time::Duration;
 
@@ -205,7 +205,7 @@ impl HoldConversation {
     /// A node has replied about a key that it may or may not have.
     fn on_part(&mut self, resource: usize, reply: Reply, now: Boottime) -> Result<(), Failure> {
         match (reply, &mut self.piecemeal) {
-            (Reply::Renewed(lease), Some(piecemeal)) => piecemeal.renewed(resource, Duration::from_micros(lease)),
+            (Reply::Renewed(lease), Some(piecemeal)) => piecemeal.renewed(resource, lease),
             (Reply::Renewed(_) | Reply::Unknown, _) => {}
             _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
@@ -331,10 +331,8 @@ impl Conversation for HoldConversation {
 fn answer_of(reply: Reply) -> Option<Answer> {
     Some(match reply {
         // This store grants nothing without a lease.
-        Reply::Granted { lease, tokens } => Answer::Granted { lease: Duration::from_micros(lease?), tokens },
-        Reply::Waiting { seq, position, next } => {
-            Answer::Waiting { place: seq, position, next: next.map(Duration::from_micros) }
-        }
+        Reply::Granted { lease, tokens } => Answer::Granted { lease: lease?, tokens },
+        Reply::Waiting { seq, position, next } => Answer::Waiting { place: seq, position, next },
         Reply::Busy(obstructions) => Answer::Busy(obstructions),
         Reply::Refused(refusal) => Answer::Refused(refusal),
         Reply::Unknown => Answer::Unknown,

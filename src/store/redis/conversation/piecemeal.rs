@@ -1,4 +1,5 @@
-//! A renewal resource by resource, while a slot migrates and no script gets all keys together.
+//! Renews a lease resource by resource while a slot migrates, because no script then gets all keys
+//! together.
 //!
 //! The key that keeps the lease on one resource is on one of two nodes. The other node reports that
 //! nothing is held, which proves nothing. So the lease counts as renewed once each key was renewed,

@@ -13,8 +13,7 @@ const fn secs(count: u64) -> Duration {
 }
 
 fn negotiation(replicas: u32) -> Negotiation {
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
-    let terms = Terms { ttl: micros(TTL), claim: 3_000_000, heartbeat: micros(HEARTBEAT) };
+    let terms = Terms { ttl: TTL, claim: Duration::from_secs(3), heartbeat: HEARTBEAT };
     Negotiation::new(terms, 1, replicas, START + secs(5))
 }
 
