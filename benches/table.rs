@@ -1,8 +1,8 @@
-//! What an operation on the lock table costs when little is held and when much is: numbers for
-//! people, asserted nowhere.
+//! The cost of an operation on the lock table with few and with many claims held. The bench prints
+//! numbers and asserts nothing.
 //!
-//! Each line is one situation, each column so many claims of others on the same resource. The cost
-//! of a single operation should hardly depend on how many there are.
+//! Each line is one situation, and each column is a number of other claims on the same resource.
+//! The cost of a single operation should hardly depend on that number.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,10 @@ use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
 
-/// How many others there are.
+/// The numbers of other claims.
 const CROWDS: [u64; 3] = [10, 1_000, 100_000];
-/// How many operations are timed at once; the median of so many times is shown.
+/// The number of operations that are timed together. The bench shows the median of `ROUNDS` such
+/// times.
 const TIMED: u64 = 1_000;
 const ROUNDS: usize = 21;
 
@@ -32,7 +33,7 @@ impl Crowd {
     }
 
     fn acquire(&mut self, number: u64, mode: Mode, span: Span) -> Reply {
-        let claim = Claim { resource: Resource::new("bench").expect("it is a name"), mode, span, slots: None };
+        let claim = Claim { resource: Resource::new("bench").expect("the name is valid"), mode, span, slots: None };
         let process = Process { host: "host".into(), pid: 1, user: "user".into(), command: vec!["true".into()] };
         let request = Request {
             session: id(number),
@@ -56,16 +57,17 @@ impl Crowd {
     }
 }
 
-/// Ids lie about like random ones.
+/// The ids are scattered like random ids.
 fn id(number: u64) -> SessionId {
     SessionId((u128::from(number) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes())
 }
 
 fn cell(number: u64) -> Span {
-    Span::parse(&format!("[{number},{number}.5]")).expect("it is an interval")
+    Span::parse(&format!("[{number},{number}.5]")).expect("the interval is valid")
 }
 
-/// Others hold disjoint intervals; one more is acquired and released, each time elsewhere.
+/// Others hold disjoint intervals. One more interval is acquired and released, each time at another
+/// place.
 fn disjoint(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     for number in 0..crowd {
@@ -79,8 +81,8 @@ fn disjoint(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// One holds the whole and the others wait for it; the holder releases, which grants one, and a new
-/// one queues up.
+/// One session holds the whole, and the others wait for it. The holder releases, which grants one
+/// waiter, and a new session waits.
 fn mutex(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     (0..=crowd).for_each(|number| drop(table.acquire(number, Mode::Write, Span::Whole)));
@@ -92,7 +94,7 @@ fn mutex(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// The others read; one more reads and goes.
+/// The others read. One more reader acquires and releases.
 fn readers(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     (0..crowd).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
@@ -103,8 +105,8 @@ fn readers(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// The others read and a writer waits for them; a reader goes, which grants nobody, and another
-/// queues behind the writer and goes.
+/// The others read, and a writer waits for them. A reader releases, which grants no request.
+/// Another reader waits behind the writer and cancels.
 fn readers_and_a_writer(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     (0..crowd + TIMED * ROUNDS as u64 * 2).for_each(|number| drop(table.acquire(number, Mode::Read, Span::Whole)));
@@ -116,8 +118,8 @@ fn readers_and_a_writer(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// Others hold disjoint intervals and as many wait, one for each; one holder goes, its waiter is
-/// granted, and another comes.
+/// Others hold disjoint intervals, and one session waits for each interval. One holder releases,
+/// its waiter is granted, and a new session waits.
 fn one_queue_each(crowd: u64) -> Box<dyn FnMut(u64)> {
     let mut table = Crowd::new();
     let spans: Vec<Span> = (0..crowd).map(|at| cell(at * 2)).collect();
@@ -133,7 +135,7 @@ fn one_queue_each(crowd: u64) -> Box<dyn FnMut(u64)> {
     })
 }
 
-/// The median time of one call, in nanoseconds.
+/// Returns the median time of one call, in nanoseconds.
 fn time(mut operation: Box<dyn FnMut(u64)>) -> f64 {
     let mut at = 0;
     let mut round = || {

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_stops_at_the_ends_of_the_clock() {
+    fn arithmetic_saturates_at_the_ends_of_the_clock() {
         let at = |seconds| Boottime::since_boot(Duration::from_secs(seconds));
         assert_eq!(at(5) - at(3), Duration::from_secs(2));
         assert_eq!(at(3) - at(5), Duration::ZERO);

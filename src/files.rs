@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_regular_file_is_read_up_to_its_limit() {
+    fn regular_file_is_read_up_to_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "12345").unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_an_error_at_once() {
+    fn anything_but_a_regular_file_is_an_error_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         mknodat(CWD, &fifo, Type::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_takes_too_long_is_left_behind() {
+    fn work_that_exceeds_its_time_is_abandoned() {
         assert_eq!(within(Duration::from_secs(60), || 7).unwrap(), Some(7));
         let (_sender, never) = channel::<()>();
         assert_eq!(within(Duration::from_millis(20), move || never.recv()).unwrap(), None);

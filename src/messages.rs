@@ -218,13 +218,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_holders_are_counted_as_far_as_a_server_lists_them() {
+    fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {
         let shown = [0, 1, 9, 10, 300].map(others);
         assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
     }
 
     #[test]
-    fn every_instant_can_be_told() {
+    fn every_instant_can_be_formatted() {
         assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
         assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
         assert_eq!(time(StoreTime::MAX), time(StoreTime::from_micros(YEAR_10000 - 1)));

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_number() {
+    fn user_is_found_by_uid() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\n# comment\nbroken\n\n+::::::\na:x:1000:100::/home/a:\n";
         assert_eq!(find(passwd, 0), Some(("root".to_owned(), PathBuf::from("/root"))));
         assert_eq!(find(passwd, 1000), Some(("a".to_owned(), PathBuf::from("/home/a"))));

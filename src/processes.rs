@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_line_is_parsed_whatever_the_name() {
+    fn stat_line_with_any_process_name_is_parsed() {
         let line = "7 (a\u{fc} S 1 (b)) Z 41 5 6 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n";
         let read = parse(getpid(), line.as_bytes()).unwrap();
         assert_eq!((read.parent, read.group, read.session), (Pid::from_raw(41), 5, 6));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn session_is_found_in_the_variables_of_rlock_alone() {
+    fn session_is_found_only_in_the_variables_of_rlock() {
         let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
         assert!(names(environment, "ab12") && names(environment, "cd34"));
         assert!(!names(environment, "77") && !names(b"A=ab12\0", "ab12"));

@@ -70,7 +70,7 @@ mod tests {
     use super::{reason, without_passwords};
 
     #[test]
-    fn passwords_in_urls_are_not_shown() {
+    fn passwords_in_urls_are_masked() {
         for (text, shown) in [
             ("redis://:secret@h:1/2", "redis://:***@h:1/2"),
             ("--store=redis://u:se@cr/et@h", "--store=redis://u:***@h"),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_words_lose_their_capital_and_their_number() {
+    fn system_error_text_is_lower_case_without_its_number() {
         assert_eq!(reason(&io::Error::from_raw_os_error(13)), "permission denied");
         assert_eq!(
             reason(&"cannot write 'X': No space left on device (os error 28)"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_stay() {
+    fn other_error_text_is_unchanged() {
         assert_eq!(reason(&"LMDB says no"), "LMDB says no");
     }
 }

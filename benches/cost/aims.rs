@@ -1,32 +1,30 @@
-//! What the project set out for, and whether it is so.
+//! The aims of the project, and whether the figures meet them.
 
-/// A bound for a figure.
+/// The bound that a figure has to meet.
 pub(crate) enum Bound {
-    /// It is met by this or less.
+    /// The figure must not exceed this.
     AtMost(f64),
-    /// It is met by this or more.
+    /// The figure must not be below this.
     AtLeast(f64),
 }
 
-/// An aim, with what was found.
+/// An aim with its figure.
 pub(crate) struct Aim {
-    /// What the figure is.
+    /// The name of the figure.
     pub(crate) what: String,
-    /// What was set out for.
     pub(crate) bound: Bound,
-    /// The figure; none where it was not measured.
+    /// The figure, or none if it was not measured.
     pub(crate) figure: Option<f64>,
-    /// Its unit.
     pub(crate) unit: &'static str,
 }
 
 impl Aim {
-    /// How many times what a peer takes.
+    /// Makes an aim for the ratio of a figure to the figure of a peer.
     pub(crate) fn times(what: String, bound: Bound, figure: Option<f64>) -> Self {
         Self { what, bound, figure, unit: "×" }
     }
 
-    /// Whether it is met.
+    /// Returns whether the figure meets the bound, as a word.
     pub(crate) fn verdict(&self) -> &'static str {
         let met = match (self.figure, &self.bound) {
             (None, _) => return "not measured",

@@ -1,4 +1,5 @@
-//! Who runs a command under a lock: rlock on its stores, its peers, and nobody at all.
+//! The candidates that run a command under a lock: rlock on each of its stores, its peers, and the
+//! command without a lock.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,7 @@ use super::etcd::{Etcd, etcdctl};
 use super::options::Effort;
 use super::server::Redis;
 
-/// The names under which they stand in the tables.
+/// The names of the candidates in the tables.
 pub(crate) const NOTHING: &str = "no lock";
 pub(crate) const EMBEDDED: &str = "rlock, embedded";
 pub(crate) const REDIS_TCP: &str = "rlock, Redis by TCP";
@@ -18,12 +19,11 @@ pub(crate) const FLOCK: &str = "flock";
 pub(crate) const ETCDCTL: &str = "etcdctl lock";
 pub(crate) const SEM: &str = "sem of GNU parallel";
 
-/// The lock that all take.
+/// The name of the lock that all candidates take.
 const LOCK: &str = "k";
 
-/// One of them.
+/// One way to run a command under a lock.
 pub(crate) struct Candidate {
-    /// What it is called.
     pub(crate) name: &'static str,
     way: Way,
 }
@@ -37,22 +37,22 @@ enum Way {
 }
 
 impl Candidate {
-    /// The command alone.
+    /// The command without a lock.
     pub(crate) fn nothing() -> Self {
         Self { name: NOTHING, way: Way::Nothing }
     }
 
-    /// rlock with nothing but a folder.
+    /// rlock with its embedded store.
     pub(crate) fn embedded(program: &Path, folder: &Path) -> Self {
         Self::rlock(EMBEDDED, program, format!("file://{}/store", folder.display()), "own")
     }
 
-    /// rlock on Redis.
+    /// rlock on Redis by TCP.
     pub(crate) fn redis_tcp(program: &Path, redis: &Redis) -> Self {
         Self::rlock(REDIS_TCP, program, redis.tcp(), "tcp")
     }
 
-    /// rlock on Redis on the same machine.
+    /// rlock on Redis by unix socket.
     pub(crate) fn redis_unix(program: &Path, redis: &Redis) -> Self {
         Self::rlock(REDIS_UNIX, program, redis.unix(), "unix")
     }
@@ -61,22 +61,21 @@ impl Candidate {
         Self { name, way: Way::Rlock { program: program.to_owned(), store, namespace } }
     }
 
-    /// flock(1).
     pub(crate) fn flock(folder: &Path) -> Self {
         Self { name: FLOCK, way: Way::Flock { file: folder.join("flock") } }
     }
 
-    /// The lock of etcd's client.
+    /// The lock of etcdctl.
     pub(crate) fn etcdctl(etcd: &Etcd) -> Self {
         Self { name: ETCDCTL, way: Way::Etcdctl { endpoint: etcd.endpoint().to_owned() } }
     }
 
-    /// The semaphores of GNU parallel, with one place.
+    /// The semaphore of GNU parallel, with one place.
     pub(crate) fn sem(folder: &Path) -> Self {
         Self { name: SEM, way: Way::Sem { home: folder.join("home") } }
     }
 
-    /// A command under the lock.
+    /// Makes a command that runs under the lock.
     pub(crate) fn run(&self, words: &[&str]) -> Command {
         let mut command = match &self.way {
             Way::Nothing => Command::new(words[0]),
@@ -85,7 +84,7 @@ impl Candidate {
             Way::Etcdctl { endpoint } => with(etcdctl(endpoint), &["lock", LOCK, "--"]),
             Way::Sem { home } => {
                 let mut command = with(Command::new("sem"), &["--fg", "-j1", "--id", LOCK]);
-                // It keeps its state there, and says on every start whom to cite.
+                // sem keeps its state in HOME, and prints a citation notice at each start.
                 command.env("HOME", home).stderr(Stdio::null());
                 command
             }
@@ -95,7 +94,7 @@ impl Candidate {
         command
     }
 
-    /// Whether it works here.
+    /// Returns an error if the candidate does not work on this machine.
     pub(crate) fn works(&self) -> Result<(), String> {
         if let Way::Sem { home } = &self.way {
             fs::create_dir_all(home).expect("a folder can be made");
@@ -107,13 +106,13 @@ impl Candidate {
         output.status.success().then_some(()).ok_or_else(problem)
     }
 
-    /// How many wait for the lock; none where nobody can be asked.
+    /// Returns the number of waiters, or none if the candidate cannot list them.
     pub(crate) fn waiting(&self) -> Option<usize> {
         match &self.way {
             Way::Nothing | Way::Sem { .. } => None,
             Way::Rlock { program, store, namespace } => {
                 let mut inspect = rlock(program, store, namespace, &["inspect", "--json", LOCK]);
-                let listing = inspect.output().expect("it can be started").stdout;
+                let listing = inspect.output().expect("the program can be started").stdout;
                 let listing: serde_json::Value = serde_json::from_slice(&listing).expect("inspect --json prints JSON");
                 listing["resources"][0]["waiters"].as_array().map(Vec::len)
             }
@@ -124,15 +123,15 @@ impl Candidate {
             }
             Way::Etcdctl { endpoint } => {
                 let mut list = with(etcdctl(endpoint), &["get", &format!("{LOCK}/"), "--prefix", "--keys-only"]);
-                let keys = list.stdout(Stdio::piped()).output().expect("it can be started").stdout;
-                // The first is the holder's.
+                let keys = list.stdout(Stdio::piped()).output().expect("the program can be started").stdout;
+                // The first key is that of the holder.
                 let keys = String::from_utf8_lossy(&keys).lines().filter(|line| !line.is_empty()).count();
                 Some(keys.saturating_sub(1))
             }
         }
     }
 
-    /// How many of them can queue up without using up the machine, or the time.
+    /// Returns how many waiters the machine can run in a reasonable time.
     pub(crate) fn most_waiters(&self, effort: Effort) -> usize {
         match self.way {
             Way::Nothing | Way::Rlock { .. } | Way::Flock { .. } => usize::MAX,
@@ -141,23 +140,23 @@ impl Candidate {
         }
     }
 
-    /// Whether there is no lock.
+    /// Whether this is the command without a lock.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self.way, Way::Nothing)
     }
 
-    /// Whether starting it takes so long that it is done more seldom.
+    /// Whether a start takes so long that fewer starts are measured.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self.way, Way::Etcdctl { .. } | Way::Sem { .. })
     }
 
-    /// Whether the server of Redis has a part in it.
+    /// Whether the candidate uses the Redis server.
     pub(crate) fn is_on_redis(&self) -> bool {
         matches!(&self.way, Way::Rlock { store, .. } if store.starts_with("redis"))
     }
 }
 
-/// rlock, knowing nothing of any rlock around the bench.
+/// rlock without the variables of an rlock around the bench.
 fn rlock(program: &Path, store: &str, namespace: &str, words: &[&str]) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {

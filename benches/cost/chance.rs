@@ -1,15 +1,15 @@
-//! Chance, the same in every run.
+//! Pseudo-random numbers, the same in every run.
 
-/// Numbers that look random: xorshift64.
+/// Marsaglia's xorshift64.
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// From the beginning.
+    /// Starts the sequence.
     pub(crate) fn new() -> Self {
         Self(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// Puts things in another order, each as likely as the others.
+    /// Shuffles a slice. Every order is equally likely.
     pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
         for last in (1..things.len()).rev() {
             self.0 ^= self.0 << 13;

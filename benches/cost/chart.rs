@@ -1,15 +1,15 @@
-//! The results as a picture: a panel for each table, a dot with its spread for each figure, on logarithmic axes. It takes
-//! on the colours of a light or a dark page.
+//! The results as an SVG chart: one panel for each table, with a dot and its spread for each figure
+//! on a logarithmic axis. The chart follows the light or dark colour scheme of the page.
 
 use super::numbers::figure;
 use super::table::{Spread, Table};
 
-/// Where things are from left to right.
+/// Horizontal positions.
 const WIDTH: f64 = 820.0;
 const NAMES_END: f64 = 230.0;
 const PLOT: [f64; 2] = [245.0, 660.0];
 const FIGURES: f64 = 675.0;
-/// How high they are.
+/// Heights.
 const TITLE: f64 = 44.0;
 const LINE: f64 = 19.0;
 const AXIS: f64 = 26.0;
@@ -36,7 +36,7 @@ const STYLE: &str = "
   }
 ";
 
-/// The picture of all tables that are to be drawn.
+/// Draws all tables that belong into the chart.
 pub(crate) fn draw(tables: &[Table]) -> String {
     let (mut body, mut y) = (String::new(), 0.0);
     for table in tables.iter().filter(|table| table.drawn) {
@@ -56,7 +56,7 @@ pub(crate) fn draw(tables: &[Table]) -> String {
     )
 }
 
-/// Draws one table from a height on; gives where it ends.
+/// Draws one table from the height `y` on, and returns the height at its end.
 fn panel(body: &mut String, table: &Table, mut y: f64) -> f64 {
     let spreads = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
     let axis = Axis::over(spreads());
@@ -85,7 +85,7 @@ fn panel(body: &mut String, table: &Table, mut y: f64) -> f64 {
     y + AXIS
 }
 
-/// A name, a dot with its spread, and the figure.
+/// Draws a name, a dot with its spread, and the figure.
 fn mark(axis: &Axis, name: &str, spread: &Spread, y: f64) -> String {
     let (text, middle) = (y + 13.0, y + 9.0);
     let [low, median, high] = [spread.low, spread.median, spread.high].map(|value| axis.place(value));
@@ -102,21 +102,20 @@ fn label(x: f64, y: f64, anchor: &str, class: &str, text: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>\n")
 }
 
-/// A logarithmic axis.
 struct Axis {
     from: f64,
     to: f64,
 }
 
-/// The steps in which axes are divided.
+/// The steps that divide a power of ten.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 impl Axis {
-    /// One that has all of them on it, and ends on steps.
+    /// Makes an axis that contains all spreads and ends at steps.
     fn over<'a>(spreads: impl Iterator<Item = &'a Spread>) -> Self {
         let bounds = (f64::INFINITY, f64::NEG_INFINITY);
         let (least, most) = spreads.fold(bounds, |(least, most), one| (one.low.min(least), one.high.max(most)));
-        // Above zero, for the logarithm; and nothing at all must be drawable too.
+        // The values must be above zero for the logarithm. An empty table needs an axis as well.
         let (least, most) = (least.clamp(1e-3, 1e9), most.clamp(1e-3, 1e9));
         let from = steps().filter(|&step| step <= least).last().unwrap_or(least);
         let to = steps().find(|&step| step >= most && step > from).unwrap_or(most);
@@ -128,7 +127,7 @@ impl Axis {
         PLOT[0] + part * (PLOT[1] - PLOT[0])
     }
 
-    /// All steps while there is room for them, else the powers of ten.
+    /// Returns all steps if there is room for them, else the powers of ten.
     fn ticks(&self) -> Vec<f64> {
         let ticks: Vec<f64> = steps().filter(|&step| step >= self.from && step <= self.to).collect();
         if ticks.len() <= 7 {

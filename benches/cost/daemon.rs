@@ -6,26 +6,27 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whatever is not there by then never comes.
+/// A server that is not ready after this time has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that runs; killed when this is dropped, and by the kernel where the bench is killed.
+/// A running server. It is killed when it is dropped, and by the kernel if the bench is killed.
 pub(crate) struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    /// Starts a program in a folder of its own and waits until it is ready, or says why it can't be had.
+    /// Starts a program in a folder of its own and waits until it is ready. Otherwise returns the
+    /// reason.
     pub(crate) fn start(words: &[String], folder: &Path, ready: impl Fn() -> bool) -> Result<Self, String> {
         let log = File::create(folder.join("log")).expect("the folder can be written");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words).current_dir(folder).stdin(Stdio::null());
-        command.stdout(log.try_clone().expect("it is open")).stderr(log);
+        command.stdout(log.try_clone().expect("the log is open")).stderr(log);
         let child = command.spawn().map_err(|error| format!("setpriv can't be started: {error}"))?;
         let mut daemon = Self { child };
         let deadline = Instant::now() + PATIENCE;
         while !ready() {
-            let ended = daemon.child.try_wait().expect("it is a child").is_some();
+            let ended = daemon.child.try_wait().expect("the process is a child").is_some();
             if ended || Instant::now() > deadline {
                 return Err(format!("{} does not come up", words[0]));
             }
@@ -37,7 +38,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // This fails only if the server has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

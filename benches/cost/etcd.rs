@@ -1,4 +1,5 @@
-//! An etcd server of the bench's own: one member, with every write on the disk before it is answered, as it comes.
+//! An etcd server for the bench: one member with its default of syncing each write to the disk
+//! before the reply.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +8,12 @@ use std::process::{Command, Stdio};
 use super::daemon::Daemon;
 use super::lab::free_port;
 
-/// A server.
 pub(crate) struct Etcd {
     endpoint: String,
     _daemon: Daemon,
 }
 
 impl Etcd {
-    /// Starts one.
     pub(crate) fn start(folder: &Path) -> Result<Self, String> {
         let folder = folder.join("etcd");
         fs::create_dir(&folder).expect("a folder can be made");
@@ -36,13 +35,13 @@ impl Etcd {
         Ok(Self { endpoint, _daemon: daemon })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 }
 
-/// Its client; what it prints is not wanted.
+/// Makes a command of etcdctl, without its output.
 pub(crate) fn etcdctl(endpoint: &str) -> Command {
     let mut command = Command::new("etcdctl");
     command.env("ETCDCTL_API", "3").args(["--endpoints", endpoint]);

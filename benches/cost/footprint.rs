@@ -1,4 +1,4 @@
-//! What a process that holds a lock or waits for one costs while nothing happens, and what the program costs on the
+//! The cost of an idle process that holds or waits for a lock, and the size of the program on the
 //! disk.
 
 use std::fs;
@@ -13,16 +13,16 @@ use super::options::Effort;
 use super::server::{Counts, Redis};
 use super::table::{Findings, Row, Spread, Table};
 
-/// What there are of each.
+/// The two processes that are measured for each candidate.
 const ROLES: [&str; 2] = ["holding", "waiting"];
-/// What /proc counts in KiB is wanted in MiB.
+/// The number of KiB in a MiB: /proc counts in KiB, and the tables show MiB.
 const MIB: f64 = 1024.0;
 
-/// Memory, wake-ups, size.
+/// Measures memory, wake-ups and size.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let length = Duration::from_secs(effort.pick(11, 61));
     let candidates: Vec<&Candidate> = lab.candidates.iter().filter(|candidate| !candidate.is_nothing()).collect();
-    // All at the same time, each on a lock of its own.
+    // All candidates run at the same time, each with a lock of its own.
     let mut crowds = Vec::new();
     for candidate in &candidates {
         let mut crowd = Crowd::behind_a_holder(candidate, lab.folder());
@@ -79,7 +79,10 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         about: "With everything in it: it needs no library and no other program.".into(),
         columns: vec!["on the disk".into()],
         against: None,
-        rows: vec![row("rlock", &[fs::metadata(&lab.rlock).expect("it was built").len() as f64 / MIB / 1024.0])],
+        rows: vec![row(
+            "rlock",
+            &[fs::metadata(&lab.rlock).expect("cargo built the program").len() as f64 / MIB / 1024.0],
+        )],
         drawn: false,
     };
 
@@ -111,28 +114,28 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     Findings { tables: vec![memory, wake_ups, size], aims }
 }
 
-/// How many scripts the server has run.
+/// Returns the number of scripts that the server has run.
 fn scripts(redis: &Redis) -> f64 {
     Counts::of(&mut redis.client()).calls_of("evalsha")
 }
 
-/// The most memory that a process had, and what is its own.
+/// Returns the peak memory of a process, and the memory that it does not share.
 fn memory(process: u32) -> [f64; 2] {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     ["VmHWM:", "RssAnon:"].map(|name| number(&status, name) / MIB)
 }
 
-/// How often the threads of a process have gone to sleep.
+/// Returns how often the threads of a process have gone to sleep.
 fn wake_ups(process: u32) -> f64 {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
     let times = threads.map(|thread| {
         let path = thread.expect("the folder can be read").path().join("status");
-        number(&fs::read_to_string(path).expect("it runs"), "voluntary_ctxt_switches:")
+        number(&fs::read_to_string(path).expect("the process runs"), "voluntary_ctxt_switches:")
     });
     times.sum()
 }
 
 fn number(status: &str, name: &str) -> f64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("/proc has the line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

@@ -1,4 +1,4 @@
-//! What it costs to hand a lock over from one to the next in a queue.
+//! The cost of a hand-over from a holder to the next in the queue.
 
 use std::fs;
 
@@ -11,21 +11,22 @@ use super::server::Counts;
 use super::stamp;
 use super::table::{Findings, Row, Spread, Table};
 
-/// How many wait.
+/// The numbers of waiters.
 const QUEUES: [usize; 4] = [10, 50, 100, 1_000];
 
-/// What one candidate showed with one length of the queue.
+/// The measurements of one candidate with one number of waiters.
 #[derive(Clone, Default)]
 struct Found {
     gaps: Vec<f64>,
-    /// Commands of the server per hand-over, and those of them that a client sent.
+    /// The server's commands per hand-over. `scripts` are those of them that a client sent.
     commands: Vec<f64>,
     scripts: Vec<f64>,
-    /// Why there is no more of it.
+    /// The reason why the measurements stopped.
     problem: Option<String>,
 }
 
-/// The time between the end of one command and the start of the next, and what the server of Redis does for it.
+/// Measures the time between the end of one command and the start of the next, and the work of the
+/// Redis server for it.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let mut found = vec![vec![Found::default(); QUEUES.len()]; lab.candidates.len()];
     for (column, &waiters) in QUEUES.iter().enumerate() {
@@ -69,7 +70,8 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         if hand_over.median(ETCDCTL, column).is_some() {
             aim(ETCDCTL, EMBEDDED, Bound::AtLeast(6.0));
             aim(ETCDCTL, REDIS_TCP, Bound::AtLeast(6.0));
-            // A process ends and another starts, whoever hands over; what is left is the lock's own.
+            // Every hand-over contains the end of one process and the start of another. The rest is
+            // the cost of the lock.
             let own = |row: &str| Some(hand_over.median(row, column)? - hand_over.median(NOTHING, column)?);
             for row in [EMBEDDED, REDIS_TCP] {
                 let what = format!("hand-over, {waiters} waiting, beyond \"no lock\": {ETCDCTL}, of {row}");
@@ -99,20 +101,21 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     Findings { tables: vec![hand_over, commands], aims }
 }
 
-/// The rows of the second table.
+/// The rows of the second table: the commands from clients, and all commands including those in
+/// scripts.
 const SENT: &str = "scripts that clients called";
-/// Those that the scripts called too.
 const ALL: &str = "all, those in scripts included";
 
-/// Lets so many queue up behind a holder, and the holder go.
+/// Starts a holder with waiters, and lets the holder go.
 fn drain(lab: &Lab, candidate: &Candidate, waiters: usize, found: &mut Found) -> Result<(), String> {
     let stamps = lab.folder().join("stamps");
     let _ = fs::remove_file(&stamps);
     let words = stamp::words(&stamps);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if candidate.is_nothing() {
-        (0..=waiters).for_each(|_| assert!(candidate.run(&words).status().expect("it can be started").success()));
-        found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("they have written it")));
+        (0..=waiters)
+            .for_each(|_| assert!(candidate.run(&words).status().expect("the program can be started").success()));
+        found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("the commands have written the file")));
         return Ok(());
     }
     let mut crowd = Crowd::behind_a_holder(candidate, lab.folder());
@@ -120,7 +123,7 @@ fn drain(lab: &Lab, candidate: &Candidate, waiters: usize, found: &mut Found) ->
     let mut client = lab.redis.as_ref().filter(|_| candidate.is_on_redis()).map(|redis| redis.client());
     let before = client.as_mut().map(Counts::of);
     crowd.go()?;
-    found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("they have written it")));
+    found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("the commands have written the file")));
     if let (Some(mut client), Some(before)) = (client, before) {
         let counts = Counts::of(&mut client).since(&before);
         found.commands.push(counts.calls() / waiters as f64);

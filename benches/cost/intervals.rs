@@ -1,4 +1,4 @@
-//! What one more interval costs where many are held.
+//! The cost of one more interval when many intervals are held.
 
 use rlock::lock::mode::Mode;
 
@@ -10,29 +10,29 @@ use super::scripts::{Client, interval};
 use super::server::Counts;
 use super::table::{Findings, Row, Spread, Table};
 
-/// How many are held.
+/// The numbers of held intervals.
 const HELD: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
-/// How many pairs are counted together.
+/// The number of pairs for each reading of the counters.
 const TOGETHER: u64 = 50;
-/// Multiples of it without their whole parts lie evenly between 0 and 1, however many there are.
+/// The fractional parts of its multiples lie evenly between 0 and 1, however many there are.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// The name of the row.
+/// The name of rlock's row.
 const OWN: &str = "rlock";
 
-/// The time that the server spends on an acquire and a release of an interval that is free.
+/// Measures the server time of an acquire and a release of a free interval.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let Some(redis) = &lab.redis else { return Findings::default() };
     let rounds = effort.pick(20, 100);
     let (mut own, mut scan) = (Vec::new(), Vec::new());
     for held in HELD {
         let mut client = redis.client();
-        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+        redis::cmd("FLUSHALL").exec(&mut client).expect("the command succeeds");
         let mut intervals = Client::new("intervals", 0);
         intervals.fill(&mut client, held);
         let ranges = PrefixScan::filled(&mut client, held);
         let (mut of_own, mut of_scan) = (Vec::new(), Vec::new());
-        // In the gaps between two that are held, all over the place.
+        // The free intervals lie in the gaps between two held intervals, all over the range.
         let gap = |at: u64| ((at as f64 * GOLDEN).fract() * held as f64).floor() * 2.0 + 1.25;
         for round in 0..rounds {
             let before = Counts::of(&mut client);
@@ -41,7 +41,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
             }
             let spent = Counts::of(&mut client).since(&before).usec(&Client::COMMANDS);
             of_own.push(spent / TOGETHER as f64);
-            // Fewer where each takes so long.
+            // Fewer scans are measured if each of them takes long.
             let scans = (100_000 / held).clamp(1, TOGETHER);
             if held > 100_000 && round >= 5 {
                 continue;
@@ -56,7 +56,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         }
         own.push(Spread::of(of_own));
         scan.push(Spread::of(of_scan));
-        redis::cmd("FLUSHALL").exec(&mut client).expect("it works");
+        redis::cmd("FLUSHALL").exec(&mut client).expect("the command succeeds");
     }
     let table = Table {
         title: "Intervals: one more where many are held",

@@ -1,4 +1,5 @@
-//! What is measured, set up: servers in a folder of their own, and who of the candidates can be had.
+//! The set-up of the bench: the servers in a folder of their own, and the candidates that this
+//! machine can run.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,23 +11,23 @@ use super::candidate::Candidate;
 use super::etcd::Etcd;
 use super::server::Redis;
 
-/// All of it; servers and folder go when this is dropped.
+/// The servers, the candidates and the folder. Servers and folder are removed on drop.
 pub(crate) struct Lab {
-    /// Who can be measured.
+    /// The candidates that can be measured.
     pub(crate) candidates: Vec<Candidate>,
-    /// Who can't, and why.
+    /// The reasons why the other candidates cannot be measured.
     pub(crate) absent: Vec<String>,
-    /// The program that is measured.
+    /// The rlock program that is measured.
     pub(crate) rlock: PathBuf,
-    /// The server of rlock and of other locks on Redis.
+    /// The server for rlock and for other locks on Redis.
     pub(crate) redis: Option<Redis>,
     _etcd: Option<Etcd>,
-    // The last to go: the servers write there.
+    // The folders are dropped last, because the servers write to them.
     folder: TempDir,
     _disk: TempDir,
 }
 
-/// Where files are in memory, as they are in the /run/lock of most systems.
+/// A folder in memory, like the /run/lock of most systems.
 const MEMORY: &str = "/dev/shm";
 
 impl Lab {
@@ -39,8 +40,8 @@ impl Lab {
         let mut note = |problem: String| absent.push(problem);
         let redis = Redis::start(folder.path()).map_err(&mut note).ok();
         let etcd = Etcd::start(disk.path()).map_err(&mut note).ok();
-        // Copied, as it is where it is installed: Linux keeps what the linker wrote in small pieces, and starts it a
-        // fifth slower.
+        // The copy has the layout of an installed program. The file that the linker wrote lies in
+        // small pieces, and Linux starts it a fifth slower.
         let rlock = disk.path().join("rlock");
         fs::copy(env!("CARGO_BIN_EXE_rlock"), &rlock).expect("the folder can be written");
         let mut candidates = vec![Candidate::nothing(), Candidate::embedded(&rlock, folder.path())];
@@ -53,14 +54,14 @@ impl Lab {
         Self { candidates, absent, rlock, redis, _etcd: etcd, folder, _disk: disk }
     }
 
-    /// A folder for files of the measurements.
+    /// Returns a folder for files of the measurements.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 }
 
-/// A TCP port that was free just now.
+/// Returns a TCP port that is free at the moment of the call.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    listener.local_addr().expect("it has an address").port()
+    listener.local_addr().expect("the listener has an address").port()
 }

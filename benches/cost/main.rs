@@ -1,10 +1,11 @@
-//! What rlock costs, beside what people use in its place: measured in one run, printed, and written down as a table and a
-//! chart.
+//! Compares the cost of rlock with that of other tools. One run measures all of them, prints the
+//! figures, and writes them as a table and a chart.
 //!
-//! `benches/run` installs the peers that are missing and starts it; `cargo bench --bench cost` takes those that there are.
-//! Whoever is compared takes turns, so that whatever else the machine does falls on all alike. What is shown is the
-//! median, and the spread from the 10th to the 90th of a hundred. Each aim of the project is printed with its figure and
-//! judged; nothing is asserted.
+//! `benches/run` installs missing peers and starts the bench. `cargo bench --bench cost` uses the
+//! peers that are installed. The candidates take turns, so that other load on the machine affects
+//! all of them alike.
+//! The tables show the median, and the spread from the 10th to the 90th percentile. Each aim of the
+//! project is printed with its figure and verdict. Nothing is asserted.
 
 mod aims;
 mod candidate;
@@ -34,10 +35,10 @@ use self::lab::Lab;
 use self::options::{Effort, Options};
 use self::table::Findings;
 
-/// Measures a part of it.
+/// Measures one section.
 type Measure = fn(&Lab, Effort) -> Findings;
 
-/// What is measured, by the name under which it can be asked for alone.
+/// The sections, by the names that the command line takes.
 const SECTIONS: [(&str, Measure); 5] = [
     ("start", start::measure),
     ("hand-over", hand_over::measure),

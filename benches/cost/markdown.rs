@@ -1,4 +1,4 @@
-//! The results as text that reads well both in a terminal and as Markdown.
+//! The results as text, readable in a terminal and as Markdown.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use super::options::Options;
 use super::server::Redis;
 use super::table::{Spread, Table};
 
-/// When, where and what was measured.
+/// Returns the facts about the run: when, where, and which versions.
 pub(crate) fn facts(lab: &Lab, options: &Options) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -44,7 +44,7 @@ pub(crate) fn facts(lab: &Lab, options: &Options) -> String {
         "\nPeers: {}. etcd writes to the disk as it comes (fsync); Redis writes nothing. The files of \
          flock, and of rlock where it has no server, are in {}.\n",
         versions.join("; "),
-        lab.folder().parent().expect("it is below another").display(),
+        lab.folder().parent().expect("the folder has a parent").display(),
     );
     for problem in &lab.absent {
         text += &format!("\nNot measured: {problem}.\n");
@@ -55,11 +55,11 @@ pub(crate) fn facts(lab: &Lab, options: &Options) -> String {
 fn version(program: impl AsRef<OsStr>, word: &str) -> Option<String> {
     let output = Command::new(program).arg(word).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // Redis goes on with how it was built.
+    // Redis appends details of its build to the version.
     text.lines().next()?.split(" sha=").next().map(|version| version.trim().to_owned())
 }
 
-/// A table with its title.
+/// Formats a table with its title.
 pub(crate) fn table(table: &Table) -> String {
     let against = table.against.map(|other| format!(", × {other}")).unwrap_or_default();
     let mut rows = vec![vec![format!("{}{against}", table.unit)]];
@@ -77,7 +77,7 @@ pub(crate) fn table(table: &Table) -> String {
     format!("## {}\n\n{}\n\n{}", table.title, table.about, grid(&rows))
 }
 
-/// The aims with their verdicts.
+/// Formats the aims with their verdicts.
 pub(crate) fn aims(aims: &[Aim]) -> String {
     let head = ["aim", "bound", "found", ""].map(str::to_owned).to_vec();
     let row = |aim: &Aim| {
@@ -99,7 +99,7 @@ fn shown(spread: &Spread) -> String {
     format!("{} ({}–{})", figure(spread.median), figure(spread.low), figure(spread.high))
 }
 
-/// Rows of Markdown whose columns stand below each other; the first is the head.
+/// Formats the rows of a Markdown table with aligned columns. The first row is the head.
 fn grid(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default().max(3);

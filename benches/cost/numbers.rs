@@ -1,9 +1,10 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// Three digits that mean something, and commas between the thousands: `1,234`, `56.7`, `0.0312`.
+/// Formats a number with three significant digits and a comma between thousands: `1,234`, `56.7`,
+/// `0.0312`.
 pub(crate) fn figure(value: f64) -> String {
     let places = match value.abs() {
-        // Counts are exact.
+        // Counts are shown exactly.
         size if size >= 1.0 && size.fract() == 0.0 => 0,
         0.0 => 0,
         size if size >= 99.95 => 0,

@@ -1,47 +1,54 @@
-//! Other locks on Redis, as a client of theirs drives them: two of the usual kind, and a range lock
-//! with an ordered set for each mode.
+//! Other locks on Redis, driven like their own clients do: two common locks, and a range lock with
+//! an ordered set for each mode.
 //!
-//! Redisson's scripts are written anew from what those of its version 4 do, command by command.
+//! The scripts for Redisson are rewritten from the commands that the scripts of Redisson 4 execute.
 
 use redis::{Connection, Value, cmd, pipe};
 
 /// A lease that outlives the bench, in milliseconds.
 const LEASE: u64 = 3_600_000;
-/// How long Redisson's latch of an unlock lives, in milliseconds, where its client doesn't delete it.
+/// The lifetime of Redisson's unlock latch in milliseconds, if the client does not delete the
+/// latch.
 const LATCH: u64 = 13_500;
 
 /// Takes a lock and releases it.
 pub(crate) type Pair = Box<dyn FnMut(&mut Connection)>;
 
-/// Two commands that do nothing: what the way to the server and back costs.
+/// Two commands without an effect, which measure the round trips.
 pub(crate) fn pings() -> Pair {
     Box::new(|client| {
         (0..2).for_each(|_| cmd("PING").exec(client).expect("the server answers"));
     })
 }
 
-/// SET NX PX, and a script that deletes the key if it is still the holder's.
+/// SET NX PX, and a script that deletes the key if the key still has the holder's value.
 pub(crate) fn set_nx(client: &mut Connection, lock: &str) -> Pair {
     let release = load(client, include_str!("peers/compare_and_delete.lua"));
     let (lock, mut number) = (lock.to_owned(), 0);
     Box::new(move |client| {
         number += 1;
-        let taken: Value =
-            cmd("SET").arg(&lock).arg(number).arg(&["NX", "PX"]).arg(LEASE).query(client).expect("it works");
-        assert_eq!(taken, Value::Okay, "somebody else has the lock");
-        let released: u64 = cmd("EVALSHA").arg(&release).arg(1).arg(&lock).arg(number).query(client).expect("it works");
+        let taken: Value = cmd("SET")
+            .arg(&lock)
+            .arg(number)
+            .arg(&["NX", "PX"])
+            .arg(LEASE)
+            .query(client)
+            .expect("the command succeeds");
+        assert_eq!(taken, Value::Okay, "another client has the lock");
+        let released: u64 =
+            cmd("EVALSHA").arg(&release).arg(1).arg(&lock).arg(number).query(client).expect("the command succeeds");
         assert_eq!(released, 1, "the lock was lost");
     })
 }
 
-/// Redisson's RReadWriteLock, of which the reader's or the writer's lock is taken.
+/// The read lock or the write lock of Redisson's RReadWriteLock.
 pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair {
     let (take, release) = match write {
         false => (include_str!("peers/read_lock.lua"), include_str!("peers/read_unlock.lua")),
         true => (include_str!("peers/write_lock.lua"), include_str!("peers/write_unlock.lua")),
     };
     let (take, release) = (load(client, take), load(client, release));
-    // Of the form of its own: the id of the client and the number of the thread.
+    // The format of Redisson: the id of the client and the number of the thread.
     let thread = "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:1";
     let holder = if write { format!("{thread}:write") } else { thread.to_owned() };
     let (lock, channel) = (lock.to_owned(), format!("redisson_rwlock:{{{lock}}}"));
@@ -55,8 +62,8 @@ pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair
             false => taking.arg(&take).arg(2).arg(&lock).arg(&own),
             true => taking.arg(&take).arg(1).arg(&lock),
         };
-        let taken: Value = taking.arg(LEASE).arg(&holder).query(client).expect("it works");
-        assert_eq!(taken, Value::Nil, "somebody else has the lock");
+        let taken: Value = taking.arg(LEASE).arg(&holder).query(client).expect("the command succeeds");
+        assert_eq!(taken, Value::Nil, "another client has the lock");
         let latch = format!("redisson_unlock_latch:{{{lock}}}:{number:032x}");
         let mut releasing = cmd("EVALSHA");
         match write {
@@ -64,24 +71,25 @@ pub(crate) fn redisson(client: &mut Connection, lock: &str, write: bool) -> Pair
             true => releasing.arg(&release).arg(3).arg(&lock).arg(&channel).arg(&latch).arg(1).arg(LEASE),
         };
         releasing.arg(&holder).arg(LATCH);
-        // Its client doesn't wait for the end of the latch; so it goes with the release here, without a way of its own.
+        // Redisson's client does not wait for the deletion of the latch, so the deletion shares a
+        // round trip with the release.
         let mut both = pipe();
         let (released, _): (u64, u64) =
-            both.add_command(releasing).cmd("DEL").arg(&latch).query(client).expect("it works");
+            both.add_command(releasing).cmd("DEL").arg(&latch).query(client).expect("the command succeeds");
         assert_eq!(released, 1, "the lock was lost");
     })
 }
 
-/// The ends of the ranges that are held, in the range lock: one ordered set for a mode.
+/// The ends of the held ranges in the range lock: one ordered set for a mode.
 pub(crate) struct PrefixScan {
     set: &'static str,
 }
 
 impl PrefixScan {
-    /// The commands whose time is its cost.
+    /// The commands whose time counts as the cost.
     pub(crate) const COMMANDS: [&str; 4] = ["zcount", "zrangebyscore", "zadd", "zrem"];
 
-    /// So many disjoint ranges, held; the n-th is from 2n to 2n + 1.
+    /// Adds this number of disjoint held ranges. The n-th is from 2n to 2n + 1.
     pub(crate) fn filled(client: &mut Connection, held: u64) -> Self {
         let set = "seed:writerlockzset";
         for first in (0..held).step_by(10_000) {
@@ -90,23 +98,25 @@ impl PrefixScan {
             for number in first..(first + 10_000).min(held) {
                 add.arg(number * 2).arg(format!("{number}:left")).arg(number * 2 + 1).arg(format!("{number}:right"));
             }
-            add.exec(client).expect("it works");
+            add.exec(client).expect("the command succeeds");
         }
         Self { set }
     }
 
-    /// Looks whether a range is free, as it does for each set whose ranges could be in the way; takes it; and releases it.
+    /// Checks whether a range is free, as the lock does for each set that may conflict, then takes
+    /// and releases the range.
     pub(crate) fn pair(&self, client: &mut Connection, low: f64, high: f64) {
-        let inside: u64 = cmd("ZCOUNT").arg(self.set).arg(low).arg(high).query(client).expect("it works");
+        let inside: u64 = cmd("ZCOUNT").arg(self.set).arg(low).arg(high).query(client).expect("the command succeeds");
         assert_eq!(inside, 0, "the range is held");
-        let before = cmd("ZRANGEBYSCORE").arg(self.set).arg("-inf").arg(low).query(client).expect("it works");
-        let Value::Array(before) = before else { panic!("it is a list") };
+        let before =
+            cmd("ZRANGEBYSCORE").arg(self.set).arg("-inf").arg(low).query(client).expect("the command succeeds");
+        let Value::Array(before) = before else { panic!("the reply is a list") };
         assert!(before.len().is_multiple_of(2), "the range is held");
         for (score, member) in [(low, "own:left"), (high, "own:right")] {
-            cmd("ZADD").arg(self.set).arg(score).arg(member).exec(client).expect("it works");
+            cmd("ZADD").arg(self.set).arg(score).arg(member).exec(client).expect("the command succeeds");
         }
         for member in ["own:left", "own:right"] {
-            cmd("ZREM").arg(self.set).arg(member).exec(client).expect("it works");
+            cmd("ZREM").arg(self.set).arg(member).exec(client).expect("the command succeeds");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How often a lock on Redis can be taken and released.
+//! How often a lock on Redis can be taken and released in a second.
 
 use std::sync::Barrier;
 use std::thread;
@@ -14,10 +14,10 @@ use super::scripts;
 use super::server::Redis;
 use super::table::{Findings, Row, Spread, Table};
 
-/// How many do it at a time, each with a lock of its own.
+/// The numbers of connections. Each connection has a lock of its own.
 const CONNECTIONS: [usize; 2] = [1, 16];
 
-/// Makes one of them ready, by the name of its lock and its number.
+/// Prepares one connection, given the name of its lock and its number.
 type Make = fn(&mut Connection, &str, usize) -> Pair;
 
 const LOCKS: [(&str, Make); 6] = [
@@ -29,7 +29,7 @@ const LOCKS: [(&str, Make); 6] = [
     ("rlock, write", |_, lock, number| scripts::whole(lock, number as u128, Mode::Write)),
 ];
 
-/// Pairs of an acquire and a release in a second.
+/// Measures pairs of an acquire and a release in a second.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let Some(redis) = &lab.redis else { return Findings::default() };
     let (rounds, length) = effort.pick((5, Duration::from_millis(200)), (20, Duration::from_millis(500)));
@@ -66,7 +66,7 @@ fn rate(redis: &Redis, make: Make, connections: usize, length: Duration) -> f64 
     let count = |number: usize| {
         let mut client = redis.client();
         let mut pair = make(&mut client, &format!("rate:{number}"), number);
-        // The first teaches the server the scripts.
+        // The first pair loads the scripts into the server.
         pair(&mut client);
         start.wait();
         let (started, mut pairs) = (Instant::now(), 0.0);
@@ -78,6 +78,6 @@ fn rate(redis: &Redis, make: Make, connections: usize, length: Duration) -> f64 
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..connections).map(|number| scope.spawn(move || count(number))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it doesn't panic")).sum()
+        threads.into_iter().map(|thread| thread.join().expect("the thread does not panic")).sum()
     })
 }

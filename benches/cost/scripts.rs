@@ -1,4 +1,4 @@
-//! rlock's own scripts, driven without its program.
+//! The scripts of rlock, called without the rlock program.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::peers::Pair;
 
 /// A lease that outlives the bench.
 const HOUR: Duration = Duration::from_secs(3600);
-/// How many intervals one session takes where many are to be held.
+/// The number of intervals that one session takes when many have to be held.
 const AT_ONCE: u64 = 500;
 
 /// A client of the scripts, with one resource.
@@ -26,14 +26,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// For the resource of this name; `number` is another for each client.
+    /// Makes a client for the resource of this name. Each client has another `number`.
     pub(crate) fn new(name: &str, number: u128) -> Self {
-        let resource = Resource::new(name).expect("it is a name");
+        let resource = Resource::new(name).expect("the name is valid");
         let setting = Setting { keyspace: Keyspace::new("bench"), wake: Wake::Publish, now: None };
         Self { resource, setting, session: number << 64 }
     }
 
-    /// Holds so many disjoint intervals for writing; the n-th is from 2n to 2n + 1.
+    /// Holds this number of disjoint intervals for writing. The n-th is from 2n to 2n + 1.
     pub(crate) fn fill(&mut self, client: &mut Connection, held: u64) {
         for first in (0..held).step_by(AT_ONCE as usize) {
             let spans = (first..(first + AT_ONCE).min(held)).map(|number| interval(number as f64 * 2.0, 1.0));
@@ -48,12 +48,12 @@ impl Client {
         assert!(matches!(self.ask(client, &release), ScriptReply::Released(_)), "the lock was lost");
     }
 
-    /// The commands whose time is its cost.
+    /// The commands whose time counts as the cost.
     pub(crate) const COMMANDS: [&str; 2] = ["evalsha", "eval"];
 
     fn acquire(&mut self, client: &mut Connection, mode: Mode, spans: impl IntoIterator<Item = Span>) -> SessionId {
         self.session += 1;
-        // Ids lie about like random ones.
+        // The ids are scattered like random ids.
         let session = SessionId(self.session.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes());
         let claim = |span| Claim { resource: self.resource.clone(), mode, span, slots: None };
         let request = Request {
@@ -65,23 +65,23 @@ impl Client {
             process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()] },
         };
         let reply = self.ask(client, &Call::acquire(&request, 0, false));
-        assert!(matches!(reply, ScriptReply::Granted { .. }), "somebody else has the lock");
+        assert!(matches!(reply, ScriptReply::Granted { .. }), "another client has the lock");
         session
     }
 
     fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {
         let answer = call.evalsha(&self.setting).query::<Value>(client);
         let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
-        ScriptReply::read(&answer.expect("the server takes the script")).expect("it answers as it should")
+        ScriptReply::read(&answer.expect("the server takes the script")).expect("the reply is valid")
     }
 }
 
-/// An interval of this length.
+/// Returns a closed interval from `low` with this length.
 pub(crate) fn interval(low: f64, length: f64) -> Span {
-    Span::parse(&format!("[{low},{}]", low + length)).expect("it is an interval")
+    Span::parse(&format!("[{low},{}]", low + length)).expect("the interval is valid")
 }
 
-/// Acquires the whole of a resource and releases it.
+/// Returns a pair that acquires and releases the whole of a resource.
 pub(crate) fn whole(name: &str, number: u128, mode: Mode) -> Pair {
     let mut own = Client::new(name, number);
     Box::new(move |client| own.pair(client, mode, Span::Whole))

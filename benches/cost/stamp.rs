@@ -1,4 +1,4 @@
-//! The command that is run under a lock where the times of its start and of its end matter: this program itself, by a word.
+//! The command for measurements of start and end times. The bench runs itself with a special word.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,32 +9,32 @@ use rustix::time::{ClockId, clock_gettime};
 /// The word that makes this program the command of a measurement.
 const WORD: &str = "--stamp";
 
-/// The words of a command that appends the times of its start and of its end to a file.
+/// Returns the words of a command that appends the times of its start and end to a file.
 pub(crate) fn words(file: &Path) -> [String; 3] {
-    let this = std::env::current_exe().expect("it has a path");
+    let this = std::env::current_exe().expect("the program has a path");
     [this.as_path(), Path::new(WORD), file].map(|path| path.to_str().expect("paths of a bench are text").to_owned())
 }
 
-/// Whether this process was started as that command; it has done its work then.
+/// Runs the command if this process was started as the command, and returns whether it was.
 pub(crate) fn was_asked_for() -> bool {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_none_or(|word| word != WORD) {
         return false;
     }
     let path = words.next().expect("a file is named");
-    let mut file = File::options().append(true).create(true).open(path).expect("it can be opened");
+    let mut file = File::options().append(true).create(true).open(path).expect("the file can be opened");
     for mark in ['>', '<'] {
         let now = clock_gettime(ClockId::Monotonic);
         let line = format!("{mark}{}\n", now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
-        file.write_all(line.as_bytes()).expect("it can be written");
+        file.write_all(line.as_bytes()).expect("the file can be written");
     }
     true
 }
 
-/// The times between the end of each command and the start of the next, in microseconds.
+/// Returns the times between the end of each command and the start of the next, in microseconds.
 ///
 /// # Panics
-/// Where two have run at the same time.
+/// Two commands ran at the same time.
 pub(crate) fn gaps(text: &str) -> Vec<f64> {
     let at = |line: &str| line[1..].parse::<u64>().expect("a time");
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! What it costs to start a command under a lock that is free.
+//! The cost of starting a command under a free lock.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use super::lab::Lab;
 use super::options::Effort;
 use super::table::{Findings, Row, Spread, Table};
 
-/// How many times fewer those are started that take long.
+/// Slow candidates are started this many times less often.
 const SELDOM: usize = 10;
 
-/// The time from the start to the end of `true` under a lock.
+/// Measures the time from the start to the end of `true` under a lock.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let rounds = effort.pick(400, 3_000);
     let mut commands: Vec<_> = lab.candidates.iter().map(|candidate| candidate.run(&["true"])).collect();
@@ -20,14 +20,14 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let mut order: Vec<usize> = (0..commands.len()).collect();
     let mut chance = Chance::new();
     for round in 0..rounds {
-        // What ran before shows in the caches, so none always comes after the same one.
+        // The previous command affects the caches, so the order changes in each round.
         chance.shuffle(&mut order);
         for &at in &order {
             if lab.candidates[at].is_slow() && round % SELDOM != 0 {
                 continue;
             }
             let started = Instant::now();
-            let status = commands[at].status().expect("it can be started");
+            let status = commands[at].status().expect("the program can be started");
             times[at].push(started.elapsed().as_secs_f64() * 1e6);
             assert!(status.success(), "{:?} fails", commands[at]);
         }

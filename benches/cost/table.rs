@@ -1,75 +1,69 @@
-//! Figures: a median with its spread, and tables of them.
+//! Figures with their spreads, and tables of them.
 
 use super::aims::Aim;
 
-/// What a section found.
+/// The results of a section.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The figures.
     pub(crate) tables: Vec<Table>,
-    /// What they say about the aims.
     pub(crate) aims: Vec<Aim>,
 }
 
-/// The middle of what was measured, and how far it spreads: from the 10th to the 90th of a hundred.
+/// The median of the measurements, and their spread from the 10th to the 90th percentile.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {
-    /// A tenth is less.
+    /// The 10th percentile.
     pub(crate) low: f64,
-    /// Half is less.
     pub(crate) median: f64,
-    /// A tenth is more.
+    /// The 90th percentile.
     pub(crate) high: f64,
 }
 
 impl Spread {
-    /// Of many measurements; none where there are none.
+    /// Computes the spread of the measurements, or none without measurements.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let at = |percent: usize| values[(values.len() - 1) * percent / 100];
         (!values.is_empty()).then(|| Self { low: at(10), median: at(50), high: at(90) })
     }
 
-    /// A figure that does not spread.
+    /// A single figure without a spread.
     pub(crate) fn exactly(value: f64) -> Self {
         Self { low: value, median: value, high: value }
     }
 }
 
-/// Figures that belong together: a row for each who was measured, a column for each situation.
+/// A table: one row for each candidate, one column for each situation.
 pub(crate) struct Table {
-    /// What the figures are.
     pub(crate) title: &'static str,
-    /// Their unit.
     pub(crate) unit: &'static str,
-    /// How they came about.
+    /// How the figures were measured.
     pub(crate) about: String,
     /// The situations.
     pub(crate) columns: Vec<String>,
-    /// The row whose figures all others are compared with.
+    /// The row to which all other rows are compared.
     pub(crate) against: Option<&'static str>,
-    /// Who was measured.
     pub(crate) rows: Vec<Row>,
-    /// Whether it is drawn.
+    /// Whether the table belongs into the chart.
     pub(crate) drawn: bool,
 }
 
-/// Who was measured, and what was found in each situation.
+/// The figures of one candidate.
 pub(crate) struct Row {
-    /// Who.
+    /// The name of the candidate.
     pub(crate) name: String,
-    /// One figure for each column; none where nothing was measured.
+    /// One figure for each column, or none if nothing was measured.
     pub(crate) cells: Vec<Option<Spread>>,
 }
 
 impl Table {
-    /// The median of a row in a column.
+    /// Returns the median of a row in a column.
     pub(crate) fn median(&self, row: &str, column: usize) -> Option<f64> {
         let row = self.rows.iter().find(|found| found.name == row)?;
         row.cells.get(column)?.map(|spread| spread.median)
     }
 
-    /// How many times the median of another row that of a row is.
+    /// Returns the median of `row` divided by the median of `other`.
     pub(crate) fn ratio(&self, row: &str, other: &str, column: usize) -> Option<f64> {
         Some(self.median(row, column)? / self.median(other, column)?)
     }

@@ -134,7 +134,7 @@ mod tests {
     use super::super::Invocation;
     use super::super::tests::{mistake, parsed};
 
-    /// The claims of a command line, each as `mode resource` with its span or slots.
+    /// Returns the claims of a command line, each as `mode resource` with its span or slots.
     fn claims(line: &str) -> Vec<String> {
         let Ok(Invocation::Exec(exec)) = parsed(line) else { panic!("'{line}' should be parsed") };
         let slots = |slots: Option<u32>| slots.map(|slots| format!("={slots}")).unwrap_or_default();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_modes_on_one_resource_the_stronger_counts() {
+    fn stronger_of_two_modes_on_one_resource_counts() {
         assert_eq!(claims("exec --read a --prewrite a -- true"), ["prewrite a whole"]);
         assert_eq!(claims("exec --write a --read b --read a -- true"), ["write a whole", "read b whole"]);
         assert_eq!(claims("exec a --read a -- true"), ["write a whole"]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn second_bare_key_is_a_mistake_that_asks_for_the_separator() {
+    fn second_bare_key_is_rejected_with_advice_to_write_the_separator() {
         let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
                     --write deploy --write ssh";
         for line in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_key_after_the_string_of_c_is_a_mistake() {
+    fn bare_key_after_the_c_string_is_rejected() {
         let text = "unexpected 'extra' beside KEY 'k': -c takes one STRING and no arguments; for two locks write \
                     --write k --write extra";
         assert_eq!(mistake("exec k -c x extra"), text);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_and_another_claim_on_one_resource_are_a_mistake() {
+    fn slot_beside_another_claim_on_one_resource_is_rejected() {
         let text = "--slot cannot be combined with another mode on 'a': give one of them";
         assert_eq!(mistake("exec --slot a=2 --read a -- true"), text);
         assert_eq!(mistake("exec a --slot a=2 -- true"), text);
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_a_mode_and_an_interval() {
+    fn range_subcommand_gives_a_mode_and_an_interval() {
         assert_eq!(claims("range-read t 1 2 -- true"), ["read t [1,2]"]);
         assert_eq!(claims("range-prewrite t [1,2) -- true"), ["prewrite t [1,2)"]);
         assert_eq!(claims("range-write t (-inf,2] -- true"), ["write t (-inf,2]"]);
     }
 
     #[test]
-    fn negative_numbers_need_no_quoting_wherever_the_options_stand() {
+    fn negative_numbers_need_no_quoting_before_or_after_options() {
         for (line, claim) in [
             ("range-write tree -inf -3 -n -- cmd", "write tree [-inf,-3]"),
             ("range-write -n tree -22/7 5 -w 0 -- cmd", "write tree [-22/7,5]"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_interval_says_what_to_write() {
+    fn invalid_interval_is_rejected_with_advice() {
         for (line, text) in [
             ("exec -- true", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
             ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),

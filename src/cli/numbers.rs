@@ -33,7 +33,7 @@ mod tests {
     use super::{mark, unmark};
 
     #[test]
-    fn marks_negative_numbers_before_the_command_and_nothing_else() {
+    fn only_negative_numbers_before_the_command_are_marked() {
         let typed = ["range-write", "-n", "-inf", "-22/7", "-.5", "-3e-9", "-E", "5", "-nq", "--", "-3"];
         let mut words = typed.map(Into::into);
         mark(&mut words);
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_control_character_stays() {
+    fn typed_control_character_is_kept() {
         assert_eq!(unmark("\u{1}x"), "\u{1}x");
         assert_eq!(unmark("-3"), "-3");
     }

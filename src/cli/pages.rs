@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_found_by_its_name_and_by_the_word_of_its_subject() {
+    fn page_is_found_by_its_name_and_by_its_subcommand() {
         for (name, file) in
             [("rlock", "rlock.1"), ("rlock-exec", "rlock-exec.1"), ("exec", "rlock-exec.1"), ("redis", "rlock-redis.7")]
         {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_come_in_the_order_that_readers_expect() {
+    fn sections_come_in_the_usual_order_of_man_pages() {
         let page = text(Page::find("rlock").unwrap());
         let titles: Vec<_> =
             page.lines().filter_map(|line| line.strip_prefix(".SH ")).map(|title| title.trim_matches('"')).collect();
@@ -239,13 +239,13 @@ mod tests {
             assert!(text.is_ascii(), "{page:?}");
             let title = format!(".TH {} {} \" \" \"rlock ", page.name().to_uppercase(), page.section());
             assert!(text.contains(&title), "{page:?}");
-            assert!(!text.contains('`'), "{page:?}: a mark was left open");
+            assert!(!text.contains('`'), "{page:?}: a backtick has no partner");
             assert_eq!(text.matches(PREAMBLE).count(), 1, "{page:?}");
         }
     }
 
     #[test]
-    fn every_option_of_a_page_is_on_it() {
+    fn every_page_lists_all_options_of_its_subcommand() {
         for page in all() {
             let text = text(page);
             for option in page.command().get_arguments().filter_map(clap::Arg::get_long) {

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_exec_has_the_documented_defaults() {
+    fn exec_without_options_has_the_documented_defaults() {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
         assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_exec_and_range_is_read() {
+    fn every_option_of_exec_and_range_is_parsed() {
         let options =
             "-w 90s -E 3 --ttl 1m --grace 20s --connect-timeout 500ms --replicas 2 -q --store file:///d --namespace n";
         for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_runs_by_the_shell() {
+    fn string_of_c_runs_by_the_shell() {
         assert_eq!(exec("exec k -c a_&&_b").command, ["/bin/sh", "-c", "a && b"]);
         assert_eq!(exec("range-write k 1 2 --shell -5").command, ["/bin/sh", "-c", "-5"]);
     }
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn an_option_given_twice_counts_the_last_time() {
+    fn last_of_repeated_options_counts() {
         let exec = exec("exec -n -n -E 1 --ttl 9s -E 2 --ttl 60s k -- c");
         assert_eq!((exec.conflict_exit_code, exec.ttl), (2, secs(60)));
     }
 
     #[test]
-    fn only_a_default_grace_yields() {
+    fn only_a_default_grace_yields_to_the_ttl() {
         for (line, grace, yields) in [
             ("exec k --ttl 6s -- c", 5, true),
             ("exec k --grace 5s -- c", 5, false),
@@ -259,18 +259,18 @@ mod tests {
     }
 
     #[test]
-    fn the_command_may_have_any_bytes() {
+    fn command_may_have_any_bytes() {
         let odd = OsString::from_vec(vec![0xff, b'x']);
         let words = ["rlock", "exec", "k", "--"].map(OsString::from).into_iter().chain([odd.clone(), odd.clone()]);
-        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes after -- are fine") };
+        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes after -- are allowed") };
         assert_eq!(exec.command, [odd.clone(), odd.clone()]);
         let words = ["rlock", "exec", "k", "-c"].map(OsString::from).into_iter().chain([odd.clone()]);
-        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("so are those of a string") };
+        let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes in a string are allowed") };
         assert_eq!(exec.command[2], odd);
     }
 
     #[test]
-    fn the_other_subcommands_are_read() {
+    fn other_subcommands_are_parsed() {
         let store = StoreOptions::default();
         let inspect =
             |resources, json| Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, json });
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_is_asked_for_by_name() {
+    fn completions_and_man_are_parsed() {
         for shell in SHELLS {
             assert_eq!(parsed(&format!("completions {}", shell)).unwrap(), Invocation::Completions(shell));
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_broken_is_named() {
+    fn violated_rule_is_named_in_the_message() {
         for (line, text) in [
             ("exec k", "no command: write -- COMMAND, or -c STRING"),
             ("range-read k 1 2", "no command: write -- COMMAND, or -c STRING"),

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is() {
+    fn closed_pipe_is_no_failure_but_a_full_disk_is() {
         assert!(print_to(&mut Failing(ErrorKind::BrokenPipe), b"x").is_ok());
         assert_eq!(print_to(&mut Failing(ErrorKind::StorageFull), b"x").unwrap_err().kind(), ErrorKind::StorageFull);
     }

@@ -251,7 +251,7 @@ mod tests {
     use super::{SUBCOMMANDS, command, named_in};
 
     #[test]
-    fn the_definitions_are_sound() {
+    fn definitions_pass_the_assertions_of_clap() {
         command(None).debug_assert();
         for subcommand in &SUBCOMMANDS {
             command(Some(subcommand)).debug_assert();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_is_found_behind_the_options_of_the_store() {
+    fn subcommand_is_found_after_the_store_options() {
         for (line, name) in [
             ("exec k -- inspect", Some("exec")),
             ("--store exec inspect", Some("inspect")),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_defined() {
+    fn only_the_requested_subcommand_is_defined() {
         let exec = named_in(&["exec".into()]).expect("there is an exec");
         let command = command(Some(exec));
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();

@@ -169,7 +169,7 @@ mod tests {
     use super::super::{Usage, parse};
 
     #[test]
-    fn every_mistake_is_told_in_its_one_line() {
+    fn every_usage_error_has_its_one_line_message() {
         for (line, text) in [
             ("--foo", "unexpected argument '--foo'; see 'rlock --help'"),
             ("exec --foo k -- c", "unexpected argument '--foo'; see 'rlock exec --help'"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_not_utf8_is_a_mistake_before_the_command() {
+    fn word_that_is_not_utf8_is_rejected_before_the_command() {
         let text = "a word before the command is not UTF-8: only the command and its arguments may have any bytes";
         let odd = || OsString::from_vec(vec![0xff]);
         let word = OsString::from;
@@ -221,19 +221,19 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_one_line_whatever_the_words_hold() {
+    fn usage_error_is_one_line_for_any_words() {
         for line in ["exec --a\nb k -- c", "exec k -w \u{1b}[2J\n -- c", "\u{7}", "completions a\rb", "exec a\nb -- c"]
         {
             let Err(Usage::Mistake(text)) = parse(["rlock"].into_iter().chain(line.split(' ')).map(OsString::from))
             else {
-                panic!("{line:?} should be a mistake");
+                panic!("{line:?} should be a usage error");
             };
             assert!(!text.contains(char::is_control), "{text:?}");
         }
     }
 
     #[test]
-    fn no_words_make_it_panic() {
+    fn parser_never_panics() {
         let words = [
             "exec",
             "range-read",

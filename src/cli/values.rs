@@ -95,7 +95,7 @@ mod tests {
     use super::{duration, exit_code, plain, replicas, resource, slot, ttl};
 
     #[test]
-    fn durations_have_units_or_are_seconds() {
+    fn duration_without_a_unit_is_in_seconds() {
         let cases = [
             ("90s", 90_000),
             ("5m", 300_000),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_that_would_overflow_a_clock_are_refused() {
+    fn duration_that_could_overflow_a_clock_is_rejected() {
         for word in ["100y", "101years", "18446744073709551616", "18446744073709551615s"] {
             assert_eq!(duration(word), Err(format!("'{word}' is too long: the limit is 36500 days")));
         }
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_shown_as_they_are_read() {
+    fn durations_are_printed_in_the_form_that_is_parsed() {
         for word in ["0s", "1s", "1m", "1m1s", "2h", "26h3m4s5ms", "333ms"] {
             assert_eq!(crate::words::duration(duration(word).unwrap()), word);
         }
     }
 
     #[test]
-    fn a_lease_has_at_least_a_second() {
+    fn ttl_below_one_second_is_rejected() {
         assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(ttl("999ms"), Err("'999ms' is too short: a lease lasts at least 1s".to_owned()));
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn small_numbers_say_their_range() {
+    fn number_out_of_range_is_rejected_with_its_range() {
         assert_eq!((exit_code("0"), exit_code("255")), (Ok(0), Ok(255)));
         assert_eq!(exit_code("256"), Err("'256' is not an exit code: give a number from 0 to 255".to_owned()));
         assert_eq!(replicas("2"), Ok(2));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_taken_off() {
+    fn marks_of_negative_numbers_are_removed() {
         assert_eq!(plain("\u{1}-inf"), Ok("-inf".to_owned()));
         assert_eq!(resource("\u{1}-3").unwrap().as_str(), "-3");
         assert_eq!(duration("\u{1}-3"), duration("-3"));

@@ -41,7 +41,7 @@ mod tests {
     use crate::cli::pages;
 
     #[test]
-    fn writes_every_page_and_makes_the_directories() {
+    fn every_page_is_written_and_directories_are_created() {
         let dir = tempfile::tempdir().unwrap();
         let man = dir.path().join("share/man");
         assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_path_it_cannot_write() {
+    fn path_that_cannot_be_written_is_named_in_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();

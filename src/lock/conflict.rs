@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::clock::StoreTime;
 
-    /// A table in which the sessions 1, 2, … requested these claims one after another.
+    /// Makes a table in which the sessions 1, 2, … requested these claims one after another.
     fn table(claims: &[Claim]) -> LockTable {
         let mut table: LockTable = LockTable::default();
         for (number, claim) in (1..).zip(claims) {
@@ -95,7 +95,7 @@ mod tests {
     /// The table of docs/design.md#conflicts for spans that touch. Spans that do not touch never
     /// conflict.
     #[test]
-    fn holders_block_what_they_clash_with_where_they_overlap() {
+    fn holder_blocks_overlapping_claims_that_clash() {
         use Mode::{Prewrite, Read, Write};
         for held in [Read, Prewrite, Write] {
             for asked in [Read, Prewrite, Write] {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_block_those_behind_them_only() {
+    fn waiter_blocks_only_claims_behind_it() {
         let table = table(&[claim(Mode::Read, ""), claim(Mode::Write, "[0,1]")]);
         let read = claim(Mode::Read, "[1,2]");
         assert_eq!(in_the_way(&table, &read, &[], Rank::LAST), [id(2)]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_take_a_slot_are_named_once_none_is_free() {
+    fn all_sessions_with_a_slot_are_named_when_none_is_free() {
         let slot = claim(Mode::Slot, "");
         assert_eq!(in_the_way(&table(std::slice::from_ref(&slot)), &slot, &[], Rank::LAST), []);
         let full = table(&[slot.clone(), slot.clone(), slot.clone()]);

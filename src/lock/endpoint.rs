@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_order_as_numbers_whatever_their_form() {
+    fn numbers_compare_by_value_in_any_spelling() {
         assert_ascending(&[
             "-inf",
             "-1e4000",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_numbers() {
+    fn invalid_number_is_rejected_with_advice() {
         for text in [
             "", "+", "-", ".", "-.", "e5", ".e5", "1e", "1e+", "1e1.5", "1.2.3", "1_000", "0x10", " 1", "1 ", "--1",
             "+-1", "1,5", "nan", "NaN", "in", "infin", "1/", "/2", "/", "1/2/3", "1/-2", "1.5/2", "1/2e3", "１", "1e٣",
@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_short_and_safe() {
+    fn invalid_text_is_shortened_and_sanitised_in_messages() {
         assert!(refusal("1\n\u{1b}[2J").starts_with("'1??[2J' is not"));
         let long = refusal(&"é".repeat(500));
         assert!(long.starts_with(&format!("'{}…' is not", "é".repeat(60))), "{long}");
     }
 
     #[test]
-    fn limits_are_those_that_are_named() {
+    fn number_beyond_a_limit_is_rejected_with_the_limit() {
         let tail = "has more than 4096 digits when written out: use an exponent nearer to zero";
         for text in ["1e4096", "1e1000000000", "1e-4096", "-1e-99999999999999999999999", "12e4095", "0.1e4097"] {
             assert_eq!(refusal(text), format!("'{text}' {tail}"));
@@ -337,7 +337,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
-        fn a_thousand_digits_count_to_the_last(digits in "[0-9]{1000}", whole in "-?[0-9]{1,3}") {
+        fn numbers_that_differ_in_digit_1000_differ(digits in "[0-9]{1000}", whole in "-?[0-9]{1,3}") {
             let (a, b) = (format!("{whole}.{digits}"), format!("{whole}.{digits}1"));
             let (low, high) = if whole.starts_with('-') { (&b, &a) } else { (&a, &b) };
             prop_assert!(end(low) < end(high));
@@ -352,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn near_neighbours_are_told_apart(((p, q), a) in spelled(), gap in "1[0-9]{0,60}") {
+        fn numbers_that_almost_agree_differ(((p, q), a) in spelled(), gap in "1[0-9]{0,60}") {
             // a + 1/(q·gap), which is closer to a than any number of a's own size.
             let wider = &q * BigInt::parse_bytes(gap.as_bytes(), 10).unwrap();
             let above = format!("{}/{wider}", p * &wider / q + 1);
@@ -360,7 +360,7 @@ mod tests {
         }
 
         #[test]
-        fn no_key_begins_another((_, a) in spelled(), (_, b) in spelled()) {
+        fn no_key_is_a_prefix_of_another((_, a) in spelled(), (_, b) in spelled()) {
             let (a, b) = (end(&a), end(&b));
             prop_assert!(a == b || !a.key().starts_with(b.key()));
             for infinite in ["-inf", "inf"] {
@@ -369,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn a_key_gives_its_number_back((exact, text) in spelled()) {
+        fn key_decodes_to_its_number((exact, text) in spelled()) {
             let (numerator, denominator) = exact;
             let back = Endpoint::decode(end(&text).key()).unwrap();
             prop_assert_eq!(&end(&text), &back);
@@ -381,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_number_or_one_safe_line(text in prop_oneof![any::<String>(), "[-+0-9./eE inf]{0,12}"]) {
+        fn any_text_is_a_number_or_a_one_line_error(text in prop_oneof![any::<String>(), "[-+0-9./eE inf]{0,12}"]) {
             match Endpoint::parse(&text) {
                 Ok(number) => prop_assert_eq!(Endpoint::decode(number.key()), Some(number)),
                 Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
@@ -389,7 +389,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_key_or_none(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_the_key_of_a_number_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(number) = Endpoint::decode(&bytes) {
                 prop_assert_eq!(number.key(), &bytes[..]);
                 prop_assert_eq!(&end(number.text()), &number);

@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_two_percent_within_its_limits() {
+    fn margin_is_two_percent_within_its_limits() {
         for (ttl, margin) in [(100, 10), (500, 50), (1_000, 50), (2_500, 50), (5_000, 100), (30_000, 600)] {
             assert_eq!(Lease::new(ms(ttl)).margin(), ms(margin), "{ttl}");
         }
     }
 
     #[test]
-    fn a_lease_of_thirty_seconds_is_renewed_every_ten() {
+    fn lease_of_thirty_seconds_is_renewed_every_ten() {
         let lease = Lease::new(ms(30_000));
         assert_eq!(lease.renew_at(at(1_000)), at(11_000));
         assert_eq!(lease.deadline(at(1_000)), at(30_400));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_start_at_once_and_slow_down() {
+    fn first_retry_is_immediate_and_later_ones_slow_down() {
         let lease = Lease::new(ms(3_000));
         let after: Vec<_> = (0..8).map(|failures| lease.retry_after(failures)).collect();
         assert_eq!(after, [0, 0, 50, 100, 200, 300, 300, 300].map(ms));
@@ -143,10 +143,10 @@ mod tests {
     }
 
     proptest! {
-        /// The store counts the lease from the arrival of the renewal. So it admits no other
-        /// session before the deadline, however long the renewal was on its way.
+        /// The store counts the lease from the arrival of the renewal. So the store grants to no
+        /// other session before the deadline, however late the renewal arrives.
         #[test]
-        fn the_deadline_comes_before_the_expiry(ttl in ttls(), sent: u32, on_the_way: u32) {
+        fn deadline_precedes_the_expiry(ttl in ttls(), sent: u32, on_the_way: u32) {
             let lease = Lease::new(ttl);
             let expiry = at(sent.into()) + ms(on_the_way.into()) + ttl;
             prop_assert!(lease.deadline(at(sent.into())) < expiry);
@@ -154,7 +154,7 @@ mod tests {
 
         /// The margin allows for a clock of the store that runs up to two percent fast.
         #[test]
-        fn a_store_with_a_clock_two_percent_fast_is_not_earlier(ttl in ttls(), sent: u32) {
+        fn deadline_precedes_the_expiry_on_a_clock_two_percent_fast(ttl in ttls(), sent: u32) {
             let deadline = Lease::new(ttl).deadline(at(sent.into()));
             prop_assert!(deadline <= at(sent.into()) + ttl.mul_f64(0.98));
             prop_assert!(deadline >= at(sent.into()) + ttl.mul_f64(0.9));
@@ -163,13 +163,13 @@ mod tests {
         /// A late reply never extends the lease. Of two renewals, the one sent later has the later
         /// deadline, in whichever order the replies arrive.
         #[test]
-        fn only_the_instant_of_sending_moves_the_deadline(ttl in ttls(), first: u32, later: u32) {
+        fn deadline_depends_only_on_the_instant_of_sending(ttl in ttls(), first: u32, later: u32) {
             let deadline = |sent: u32| Lease::new(ttl).deadline(at(sent.into()));
             prop_assert_eq!(first.cmp(&later), deadline(first).cmp(&deadline(later)));
         }
 
         #[test]
-        fn nobody_is_asked_to_end_before_the_lease_is_to_be_renewed(ttl in ttls(), sent: u32, part in 0.0..=1.0_f64) {
+        fn command_is_not_terminated_before_the_renewal_is_due(ttl in ttls(), sent: u32, part in 0.0..=1.0_f64) {
             let (lease, sent) = (Lease::new(ttl), at(sent.into()));
             let terminate = terminate_at(lease.deadline(sent), (ttl / 3).mul_f64(part).min(ttl / 3));
             prop_assert!(terminate >= lease.renew_at(sent));
@@ -178,7 +178,7 @@ mod tests {
 
         /// Between a failed renewal and the deadline there are no long pauses and no rapid retries.
         #[test]
-        fn retries_fill_the_time_up_to_the_deadline(ttl in ttls(), took in 0_u64..50) {
+        fn retries_continue_without_long_pauses_up_to_the_deadline(ttl in ttls(), took in 0_u64..50) {
             let lease = Lease::new(ttl);
             let mut left = lease.deadline(at(0)) - lease.renew_at(at(0));
             let mut failures = 0;

@@ -209,7 +209,7 @@ mod tests {
     use super::Nesting::{AtOnce, Refused, Waits};
     use super::*;
 
-    /// Each row is written in the order of `Mode::ALL`, as in the tables of the documentation.
+    /// Each row is in the order of `Mode::ALL`, as in the tables of the documentation.
     fn assert_table<T: PartialEq + fmt::Debug>(rows: [(Mode, [T; 4]); 4], f: impl Fn(Mode, Mode) -> T) {
         for (row, cells) in rows {
             for (column, expected) in Mode::ALL.into_iter().zip(cells) {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn clashes_are_those_of_the_table() {
+    fn clashes_match_the_table() {
         let rows = [
             (Read, [false, false, true, false]),
             (Prewrite, [false, true, true, false]),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_that_of_the_table() {
+    fn nesting_matches_the_table() {
         let rows_by_held = [
             (Read, [AtOnce, Refused, Refused, Waits]),
             (Prewrite, [AtOnce, AtOnce, Waits, Waits]),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_granted_at_once_meets_no_holder_that_may_stand_beside_the_ancestor() {
+    fn nested_claim_granted_at_once_clashes_with_no_holder_compatible_with_the_ancestor() {
         for held in Mode::ALL {
             for asked in Mode::ALL.into_iter().filter(|asked| asked.below(held) == AtOnce) {
                 for beside in Mode::ALL.into_iter().filter(|beside| !beside.clashes_with(held)) {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_holders_that_fit_together_can_wait_for_each_other() {
+    fn compatible_holders_never_wait_for_each_other() {
         let waits_for = |asked: Mode, own: Mode, other: Mode| asked.below(own) == Waits && asked.clashes_with(other);
         for (one, other) in pairs().filter(|(one, other)| !one.clashes_with(*other)) {
             for (a, b) in pairs() {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_is_that_of_the_table() {
+    fn lowering_matches_the_table() {
         let rows = [
             (Read, [true, false, false, false]),
             (Prewrite, [true, true, false, false]),
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_hold_clashes_with_nothing_new() {
+    fn lowered_mode_clashes_with_no_further_mode() {
         for (from, to) in pairs().filter(|(from, to)| from.lowers_to(*to)) {
             assert_eq!(from.clashing().union(to.clashing()), from.clashing(), "{from} to {to}");
         }
     }
 
     #[test]
-    fn names_come_back() {
+    fn names_of_modes_round_trip() {
         for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_what_was_put_in() {
+    fn set_contains_exactly_its_members() {
         for bits in 0..16u8 {
             let members: Vec<Mode> =
                 Mode::ALL.into_iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, m)| m).collect();

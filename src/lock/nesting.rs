@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::clock::StoreTime;
 
-    /// The standing of `asked` below these holds, the outermost first.
+    /// The standing of `asked` below these holds, which start with the outermost.
     fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
         let mut table: LockTable = LockTable::default();
         let mut ancestors = Vec::new();
@@ -106,10 +106,10 @@ mod tests {
         standing(table.records(), asked, &ancestors).unwrap()
     }
 
-    /// The table of docs/design.md#nesting. Each cell is tried with a span inside the hold, one
-    /// that reaches past the hold, and one beside the hold.
+    /// The table of docs/design.md#nesting. Each cell is tried with three spans: inside the hold,
+    /// past the hold, and beside the hold.
     #[test]
-    fn every_cell_of_the_table() {
+    fn standing_matches_every_cell_of_the_table() {
         use Mode::{Prewrite, Read, Slot, Write};
         let rows = [(Read, "=xxw"), (Prewrite, "==ww"), (Write, "===="), (Slot, "=xx=")];
         for (held, cells) in rows {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_holds_the_innermost_that_includes_it_counts() {
+    fn innermost_hold_that_includes_the_claim_counts() {
         let holds = [claim(Mode::Prewrite, ""), claim(Mode::Write, "[0,9]")];
         assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, shares: false }));
         assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, shares: false }));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_in_the_way_the_outermost_is_named() {
+    fn outermost_of_several_holds_in_the_way_is_named() {
         let holds = [claim(Mode::Read, "[0,9]"), claim(Mode::Read, "[1,2]")];
         let asked = claim(Mode::Read, "[1,10]");
         assert_eq!(below(&holds, &asked), Err(reaches_past(&holds[0], &asked)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_keeps_a_prewrite_above_it_from_growing() {
+    fn slot_below_a_prewrite_prevents_the_upgrade() {
         let holds = [claim(Mode::Prewrite, ""), claim(Mode::Slot, "")];
         let asked = claim(Mode::Write, "");
         assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[1], &asked)));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_counted_in_bytes_and_both_ends_are_allowed() {
+    fn length_is_counted_in_bytes_from_1_to_512() {
         assert!(Resource::new("a").is_ok());
         assert!(Resource::new(&"a".repeat(512)).is_ok());
         assert!(Resource::new(&"ä".repeat(256)).is_ok());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_refused_and_not_repeated_to_the_terminal() {
+    fn control_characters_are_rejected_and_masked_in_the_message() {
         let advice = "leave out control and format characters";
         assert_eq!(refusal("a\nb"), format!("the resource name 'a?b' has the control character U+000A: {advice}"));
         let text = format!("the resource name '?[2J?x' has the control character U+001B: {advice}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn bidi_and_other_format_characters_are_refused_by_their_code_point() {
+    fn format_characters_are_rejected_with_their_code_point() {
         for (name, code) in
             [("a\u{202E}b", "U+202E"), ("a\u{200B}b", "U+200B"), ("a\u{FEFF}b", "U+FEFF"), ("a\u{E0062}b", "U+E0062")]
         {
@@ -120,21 +120,21 @@ mod tests {
     }
 
     #[test]
-    fn spaces_braces_and_slashes_are_ordinary() {
+    fn spaces_braces_and_slashes_are_allowed() {
         for name in [" ", "a b", "/var/lib/x", "{tag}:x", "-n", "名前", "e\u{301}"] {
             assert_eq!(Resource::new(name).unwrap().to_string(), name);
         }
     }
 
     #[test]
-    fn look_alikes_stay_apart() {
+    fn names_that_look_alike_differ() {
         assert_ne!(Resource::new("é").unwrap(), Resource::new("e\u{301}").unwrap());
         assert_ne!(Resource::new("A").unwrap(), Resource::new("a").unwrap());
     }
 
     proptest! {
         #[test]
-        fn any_text_is_kept_or_refused_in_one_safe_line(name in any::<String>()) {
+        fn any_text_is_a_name_or_a_one_line_error(name in any::<String>()) {
             match Resource::new(&name) {
                 Ok(resource) => prop_assert_eq!(resource.as_str(), name),
                 Err(error) => prop_assert!(!error.to_string().contains(crate::lock::text::is_control_or_format)),

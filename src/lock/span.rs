@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_closed_ends_overlap_and_half_open_ones_do_not() {
+    fn touching_intervals_overlap_only_if_both_ends_are_closed() {
         assert!(span("[1,2]").overlaps(&span("[2,3]")));
         assert!(span("[1,0.5e1]").overlaps(&span("[10/2,9]")));
         for (left, right) in [("[1,2)", "[2,3]"), ("[1,2]", "(2,3]"), ("[1,2)", "(2,3]")] {
@@ -341,8 +341,8 @@ mod tests {
         }
     }
 
-    /// The numbers 0, 2 and 4 serve as ends, and the numbers 0 to 4 as test points. So each gap
-    /// between two ends has its midpoint.
+    /// The numbers 0, 2 and 4 serve as ends, and the numbers 0 to 4 as test points, so each gap
+    /// between two ends contains a point.
     #[derive(Clone, Copy)]
     struct Grid {
         lo: i32,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_of_open_and_closed_ends_agrees_with_the_points() {
+    fn overlaps_and_covers_agree_with_the_points_for_every_kind_of_ends() {
         let valid: Vec<Grid> = Grid::all().into_iter().filter(|grid| !grid.points().is_empty()).collect();
         assert_eq!(valid.len(), 3 * 4 + 3);
         for (a, b) in valid.iter().flat_map(|a| valid.iter().map(move |b| (a, b))) {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_without_points_are_refused() {
+    fn interval_without_points_is_rejected() {
         for grid in Grid::all().into_iter().filter(|grid| grid.points().is_empty()) {
             let left = if grid.lo_open { '(' } else { '[' };
             let right = if grid.hi_open { ')' } else { ']' };
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_all_numbers_and_still_told_apart() {
+    fn whole_equals_the_infinite_interval_but_remains_distinguishable() {
         for text in ["(-inf,inf)", "[-inf,inf]", "(-Infinity,+inf]"] {
             assert_eq!(span(text), Span::Whole);
             assert!(!span(text).is_whole() && Span::Whole.is_whole());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_shown_as_they_were_written() {
+    fn intervals_are_printed_as_they_were_written() {
         let written = span("[ 1.20 , 18e-1\t)");
         assert_eq!(written.to_string(), "[1.20,18e-1)");
         let interval = written.as_interval().unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_intervals() {
+    fn invalid_interval_text_is_rejected_with_advice() {
         for text in ["", "[", "[]", "1,2", "[1,2", "1,2]", "[1;2]", "[1]", "[1,2,3]", "]1,2[", " [1,2]", "whole"] {
             let expected =
                 format!("'{text}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)");
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_interval_is_shortened_in_messages_only() {
+    fn long_interval_is_shortened_in_messages_only() {
         let digits = "7".repeat(1_000);
         assert!(refusal(&format!("({digits},{digits})")).len() < 200);
         assert_eq!(span(&format!("[{digits},{digits}]")).to_string().len(), 2_003);
@@ -473,7 +473,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_an_interval_or_one_safe_line(text in prop_oneof![any::<String>(), r"[\[(][-0-9./einf ]{0,6},[-0-9./einf ]{0,6}[\])]"]) {
+        fn any_text_is_an_interval_or_a_one_line_error(text in prop_oneof![any::<String>(), r"[\[(][-0-9./einf ]{0,6},[-0-9./einf ]{0,6}[\])]"]) {
             match Span::parse(&text) {
                 Ok(parsed) => {
                     prop_assert!(parsed.lower() < parsed.upper());

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_is_in_order_so_that_a_search_finds_each_range() {
+    fn format_table_is_sorted_so_a_search_finds_each_range() {
         assert!(FORMAT.iter().all(|(first, last)| first <= last));
         assert!(FORMAT.windows(2).all(|pair| pair[0].1 < pair[1].0));
         for (first, last) in FORMAT {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn first_such_character_is_named_and_none_is_shown() {
+    fn first_forbidden_character_is_named_and_all_are_masked() {
         let text = |name| Unprintable::find(name).map(|found| found.to_string());
         let advice = "leave out control and format characters";
         assert_eq!(text("a\u{202E}b\n"), Some(format!("'a?b?' has the format character U+202E: {advice}")));

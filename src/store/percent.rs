@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_found_again() {
+    fn encoded_bytes_decode_to_the_original() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(decode(&encode(&all, b"/.")).unwrap(), all);
         assert_eq!(encode("a/ü%".as_bytes(), b"/"), "a/%C3%BC%25");
     }
 
     #[test]
-    fn an_escape_has_two_digits() {
+    fn escape_without_two_digits_is_rejected() {
         for text in ["%", "%0", "%zz", "%+1", "a%2"] {
             assert_eq!(decode(text), None, "{text}");
         }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_survives_its_url() {
+    fn directory_round_trips_through_its_url() {
         for path in ["/run/lock/rlock-0", "/a b/100%", "/ümlaut", "/"] {
             assert_eq!(file_path(&of_directory(Path::new(path))).unwrap(), Path::new(path));
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_from_elsewhere_is_asked_for_only_where_it_is_needed() {
+    fn password_source_is_read_only_if_the_url_has_no_password() {
         const LIMIT: Duration = Duration::from_secs(60);
         let read = |url: &str| Target::parse(url).unwrap().unwrap();
         let nowhere = Secrets { password: None, password_file: Some("/nonexistent".into()) };
@@ -154,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_a_url_is_seen() {
+    fn password_in_a_url_is_detected() {
         assert!(has_password("redis://:secret@h") && has_password("redis+sentinel://h/m?sentinel-password=x"));
         assert!(!has_password("redis://user@h") && !has_password("file:///x:y@z") && !has_password("redis://:secret@"));
     }
 
     #[test]
-    fn what_names_no_store_is_a_usage_error_without_a_password() {
+    fn invalid_store_url_is_a_usage_error_that_shows_no_password() {
         for url in [
             "nonsense",
             "gopher://x",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_have_limits() {
+    fn invalid_namespace_is_a_usage_error() {
         assert!(check_namespace("a b:c").is_ok());
         assert!(check_namespace(&"x".repeat(NAMESPACE_BYTES_MAX)).is_ok());
         for bad in ["", "a\nb", &"x".repeat(NAMESPACE_BYTES_MAX + 1)] {

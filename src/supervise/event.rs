@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_there_and_back() {
+    fn signal_numbers_round_trip() {
         for signal in Signal::ALL {
             assert_eq!(Signal::from_number(signal.kernel().as_raw()), Some(signal));
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_are_those_of_the_shells() {
+    fn exit_codes_match_those_of_shells() {
         assert_eq!(Signal::Term.exit_code(), 143);
         assert_eq!(Ended::Signal(9).exit_code(), 137);
         assert_eq!(Ended::Code(255).exit_code(), 255);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn command_line_in_one_word_is_led_to_c() {
+    fn command_line_in_one_word_gets_a_hint_to_use_c() {
         let text = |line: &str| Some(format!("a whole command line goes to -c, as in: rlock exec KEY -c {line}"));
         assert_eq!(hint_for("echo hi"), text("'echo hi'"));
         assert_eq!(hint_for("./build.sh --fast"), text("'./build.sh --fast'"));
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn part_of_the_shell_is_led_to_c() {
+    fn shell_builtin_gets_a_hint_to_use_c() {
         let text = "'cd' is part of the shell and needs -c, as in: rlock exec KEY -c 'cd ...'";
         assert_eq!(hint_for("cd").as_deref(), Some(text));
         assert!(IN_THE_SHELL.iter().all(|word| hint_for(word).is_some()));
     }
 
     #[test]
-    fn exported_function_is_led_to_its_shell() {
+    fn exported_function_gets_a_hint_to_use_its_shell() {
         let text = "a shell function needs its shell, as in: rlock exec KEY -- bash -c deploy";
         assert_eq!(hint(OsStr::new("deploy"), true).as_deref(), Some(text));
         assert_eq!(function_variable(OsStr::new("deploy")), "BASH_FUNC_deploy%%");

@@ -360,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for the next arrival of `wanted`. Children of other tests may end meanwhile.
+    /// Waits for the next arrival of `wanted`. Children of other tests may end in the meantime.
     fn wait_for(signals: &mut Signals, wanted: Signal) -> Source {
         loop {
             while let Some(arrival) = signals.next() {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_makes_the_descriptor_ready_and_tells_its_sender() {
+    fn signal_makes_the_descriptor_ready_and_has_its_sender() {
         let _one = one_test_at_a_time();
         let mut signals = Signals::install().unwrap();
         for signal in Signal::ALL {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sending_arrives() {
+    fn signal_sent_again_arrives_again() {
         let _one = one_test_at_a_time();
         let mut signals = Signals::install().unwrap();
         for _ in 0..3 {
@@ -396,14 +396,14 @@ mod tests {
     }
 
     #[test]
-    fn senders_are_told_apart() {
+    fn sender_is_terminal_command_or_other() {
         let kernel = Source { kernel: true, process: None };
         let from = |pid| Source { kernel: false, process: Pid::from_raw(pid) };
         let command = Pid::from_raw(i32::MAX);
         assert_eq!(kernel.sender(Signal::Int, command), Sender::Terminal);
         assert_eq!(from(i32::MAX).sender(Signal::Term, command), Sender::Command);
         assert_eq!(from(i32::MAX - 1).sender(Signal::Term, command), Sender::Other, "no such process");
-        assert_eq!(from(0).sender(Signal::Term, command), Sender::Other, "outside of our pid namespace");
+        assert_eq!(from(0).sender(Signal::Term, command), Sender::Other, "outside of this pid namespace");
         let mut sibling = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = i32::try_from(sibling.id()).unwrap();
         assert_eq!(from(pid).sender(Signal::Term, command), Sender::Other, "of the same group, but not the command");
@@ -411,7 +411,7 @@ mod tests {
         sibling.wait().unwrap();
     }
 
-    /// Sends the signals to this process, each after the previous one was recorded: any thread of
+    /// Sends the signals to this process, each after the previous one was recorded. Any thread of
     /// the test program may receive a signal.
     fn noted(sent: &[Signal]) -> Signals {
         let mut signals = Signals::install().unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continued_process_forgets_the_stops_before() {
+    fn continue_drops_the_stops_before_it() {
         let _one = one_test_at_a_time();
         let mut signals = noted(&[Signal::Usr1, Signal::Tstp, Signal::Usr2]);
         assert!(signals.has_more());
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_off_when_a_continue_has_come() {
+    fn stop_is_cancelled_by_a_continue() {
         let _one = one_test_at_a_time();
         let mut signals = noted(&[Signal::Tstp, Signal::Cont]);
         signals.stop_self(Stop::Tstp).unwrap();

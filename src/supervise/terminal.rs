@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_written_when_it_changes_and_taken_away_once() {
+    fn waiting_line_is_written_on_change_and_removed_once() {
         let (mut line, mut out) = (StatusLine::default(), Vec::new());
         line.show_within("held by a", 80, &mut out).unwrap();
         line.show_within("held by a", 80, &mut out).unwrap();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_the_terminal_and_commands_it_nothing() {
+    fn waiting_line_fits_the_terminal_and_has_no_control_characters() {
         let (mut line, mut out) = (StatusLine::default(), Vec::new());
         line.show_within("ab\u{1b}[2Jcdefgh", 8, &mut out).unwrap();
         assert_eq!(out, "\r\x1b[Kab?[2Jc".as_bytes());

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_all_descendants_but_guardian_strangers_and_other_peoples() {
+    fn members_are_all_descendants_except_guardian_and_processes_of_others() {
         let all = [
             process(1, 0, 1),
             process(RLOCK, 1, SESSION),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn orphan_in_the_session_is_a_member_and_one_in_its_own_a_daemon() {
+    fn orphan_in_the_session_is_a_member_and_orphan_in_its_own_session_a_daemon() {
         let all = [
             process(COMMAND, RLOCK, SESSION),
             process(50, RLOCK, SESSION),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn orphan_in_the_session_of_another_orphan_is_found_whatever_the_order() {
+    fn orphan_in_the_session_of_another_orphan_is_found_in_any_order() {
         let all = [process(81, RLOCK, 80), process(50, RLOCK, SESSION), process(80, 50, 80)];
         let mut found = numbers(&family().members(&all));
         found.sort_unstable();
@@ -210,7 +210,8 @@ mod tests {
         assert_eq!(numbers(&found), [5, 6, 7]);
     }
 
-    /// PR_SET_PDEATHSIG has killed timeout(1), whose child is about to become an orphan.
+    /// PR_SET_PDEATHSIG has killed timeout(1), and the child of timeout(1) is about to become an
+    /// orphan.
     #[test]
     fn child_of_an_ending_process_counts_as_an_orphan() {
         let dying = |number, parent| Stat { ending: true, ..process(number, parent, number) };

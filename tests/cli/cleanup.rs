@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Lab, Running, wait_until};
 
-/// What is said of a claim, from what `inspect` told of it.
+/// Formats the line that `cleanup` prints for a claim, from the claim in the output of `inspect`.
 fn line(done: &str, what: &str, claim: &Value) -> String {
     let text = |name: &str| claim[name].as_str().expect("text");
     let (user, host, since, pid) = (text("user"), text("host"), text("since"), &claim["pid"]);
@@ -16,9 +16,10 @@ fn first(lab: &Lab, list: &str) -> Value {
     lab.inspect(["k"])["resources"][0][list][0].clone()
 }
 
-/// Cleanup removes what is expired or dead and says what; --dry-run only says.
+/// `cleanup` removes expired and dead holders and waiters, and prints them. `--dry-run` only prints
+/// them.
 #[test]
-fn the_dead_are_removed_and_told() {
+fn cleanup_removes_and_prints_dead_holders_only() {
     let lab = Lab::new();
     lab.run(["cleanup"]).printed("");
     let holder = lab.hold("k");
@@ -41,9 +42,10 @@ fn the_dead_are_removed_and_told() {
     lab.assert_idle();
 }
 
-/// `--break KEY` takes live grants away: the command is stopped, and rlock ends with 76.
+/// `--break KEY` takes grants of live holders away: the holder's rlock stops the command and exits
+/// 76.
 #[test]
-fn break_stops_the_holder_and_lets_the_next_one_in() {
+fn break_stops_the_holder_and_grants_the_waiter() {
     let lab = Lab::new();
     let holder = lab.hold_by(["range-write", "k", "1", "2"]);
     let held = first(&lab, "holders");
@@ -53,17 +55,17 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
     assert_eq!(lab.counts("k"), (1, 1));
     lab.run(["cleanup", "k", "--break"]).printed(&line("broke", what, &held));
-    ended_by_break(holder);
+    assert_ended_by_break(holder);
     waiter.expect_held();
     assert_eq!(lab.counts("k"), (1, 0));
     waiter.end().silently(0);
     lab.assert_idle();
 }
 
-/// A break takes away all that the request holds, for it holds all or nothing.
-/// What went with the named resource is said.
+/// A break takes away all claims of the request, since a request holds all or nothing. The output
+/// names the claims that went with the named resource.
 #[test]
-fn breaking_one_of_several_claims_ends_and_names_them_all() {
+fn break_of_one_claim_takes_and_names_all_claims_of_its_request() {
     let lab = Lab::new();
     let mut holder = lab.hold_by(["exec", "j", "--write", "k"]);
     let held = first(&lab, "holders");
@@ -83,9 +85,9 @@ fn breaking_one_of_several_claims_ends_and_names_them_all() {
     lab.assert_idle();
 }
 
-/// A break exits 1 if nobody held any KEY, and says so.
+/// A break exits 1 and writes a line for each KEY if none of the KEYs has a holder.
 #[test]
-fn break_of_what_nobody_holds_exits_1() {
+fn break_of_free_keys_exits_1() {
     let lab = Lab::new();
     let nobody = |key: &str| format!("nobody holds '{key}': nothing to break; 'rlock inspect' shows what is held");
     lab.run(["cleanup", "--break", "k"]).said(1, &nobody("k"));
@@ -93,7 +95,7 @@ fn break_of_what_nobody_holds_exits_1() {
     let both = lab.run(["cleanup", "--break", "k", "j"]);
     assert_eq!((both.code(), both.stdout.as_str()), (Some(1), ""));
     assert_eq!(both.stderr, format!("rlock: {}\nrlock: {}\n", nobody("k"), nobody("j")));
-    // A dead holder is removed on the way, and its resource was held.
+    // A break also removes a dead holder. It exits 0, since the resource had a holder.
     lab.hold("k").kill();
     let ran = lab.run(["cleanup", "--break", "k"]);
     assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
@@ -101,14 +103,14 @@ fn break_of_what_nobody_holds_exits_1() {
     lab.assert_idle();
 }
 
-fn ended_by_break(mut holder: Running) {
+fn assert_ended_by_break(mut holder: Running) {
     wait_until("the holder ends though its input is open", || !holder.runs());
     holder.end().said(76, "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped");
 }
 
-/// A break needs a KEY, and touches no other resource.
+/// A break without a KEY is a usage error, and a break leaves all other resources alone.
 #[test]
-fn break_takes_nothing_but_what_is_named() {
+fn break_takes_only_the_named_keys() {
     let lab = Lab::new();
     let mut others = [lab.hold("kk"), lab.hold("j"), lab.hold_by(["exec", "k", "--namespace", "other"])];
     lab.run(["cleanup", "--break"]).said(64, "--break needs a KEY: name the locks to take away");
@@ -116,7 +118,7 @@ fn break_takes_nothing_but_what_is_named() {
     let ran = lab.run(["cleanup", "--break", "k", "i"]);
     assert_eq!((ran.code(), ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");
     assert_eq!(ran.stderr, "rlock: nobody holds 'i': nothing to break; 'rlock inspect' shows what is held\n");
-    ended_by_break(holder);
+    assert_ended_by_break(holder);
     assert!(others.iter_mut().all(Running::runs));
     others.into_iter().for_each(|other| other.end().silently(0));
 }

@@ -1,4 +1,4 @@
-//! What the command gets of words, descriptors and streams: just what the user gave.
+//! The command gets exactly the words, descriptors and streams that the user gave.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use std::process::Command;
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// The command is executed as it is, without a shell unless `-c` asks for one.
+/// The command is executed without a shell unless `-c` asks for one.
 #[test]
-fn words_reach_the_command_as_they_are() {
+fn command_gets_its_words_unchanged() {
     let lab = Lab::new();
     let shown =
         lab.run(["exec", "k", "--", "printf", "[%s]", "", "a b", "$HOME", "*", "`id`", "--", "-n", "-3", "\n", "ü"]);
@@ -21,24 +21,24 @@ fn words_reach_the_command_as_they_are() {
     Ran::of(rlock.arg(OsStr::from_bytes(b"\xff\x01\xfe"))).printed(" ff 01 fe\n");
 }
 
-/// `-c STRING` and `--shell STRING` stand in the place of `-- COMMAND`.
+/// `-c STRING` and `--shell STRING` replace `-- COMMAND`.
 #[test]
-fn a_string_goes_to_the_shell() {
+fn string_of_c_is_run_by_the_shell() {
     let lab = Lab::new();
-    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).said_nothing_but("one\n/bin/sh 0\n", 3);
+    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).printed_only("one\n/bin/sh 0\n", 3);
     lab.run(["range-read", "k", "1", "2", "--shell", "echo two"]).printed("two\n");
 }
 
 impl Ran {
     #[track_caller]
-    fn said_nothing_but(&self, stdout: &str, code: i32) {
+    fn printed_only(&self, stdout: &str, code: i32) {
         assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), stdout, ""));
     }
 }
 
-/// stdin, stdout, stderr are the command's own, untouched and unbuffered.
+/// The command gets the user's stdin, stdout and stderr, untouched and unbuffered.
 #[test]
-fn the_streams_are_the_users_own() {
+fn command_gets_the_standard_streams_of_rlock() {
     let lab = Lab::new();
     let path = |name: &str| lab.folder().join(name);
     let file = |name: &str| File::create_new(path(name)).expect("a file");
@@ -50,22 +50,22 @@ fn the_streams_are_the_users_own() {
         .stdout(file("out"))
         .stderr(file("err"))
         .status()
-        .expect("it can be started");
+        .expect("the program can be started");
     assert_eq!(status.code(), Some(0));
     let read = |name: &str| fs::read_to_string(path(name)).expect("the file");
     let links = ["in", "out", "err"].map(|name| format!("{}\n", path(name).display())).concat();
     assert_eq!((read("out"), read("err")), (format!("first\n{links}"), "err\n".to_owned()));
 }
 
-/// The same for pipes: no other pipe is put between, so the command sees its reader go and its
-/// writer wait.
+/// rlock puts no pipe of its own before the command. So the command notices when its reader closes
+/// the pipe, and the writer waits for the command.
 #[test]
-fn no_pipe_is_put_between() {
+fn command_gets_a_pipe_directly() {
     let lab = Lab::new();
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let number = |pipe: &std::io::PipeReader| rustix::fs::fstat(pipe).expect("a pipe can be asked").st_ino;
     let mut rlock = lab.rlock(["exec", "k", "--", "stat", "-L", "-c", "%i", "/proc/self/fd/1"]);
-    let status = rlock.stdout(writer).status().expect("it can be started");
+    let status = rlock.stdout(writer).status().expect("the program can be started");
     assert_eq!(status.code(), Some(0));
     drop(rlock);
     let mut text = String::new();
@@ -73,14 +73,15 @@ fn no_pipe_is_put_between() {
     assert_eq!(text.trim(), number(&reader).to_string());
 }
 
-/// Nothing of rlock's is open in the command, and whatever the user has open is.
+/// The command inherits all descriptors that the user has open, and no descriptor of rlock.
 #[test]
-fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
+fn command_inherits_the_descriptors_of_the_user_and_none_of_rlock() {
     let lab = Lab::new();
     let listed = |program: &[&str]| {
         let mut shell = Command::new("sh");
         lab.settle(&mut shell);
-        // A descriptor of the user's, and room below it for those that might leak.
+        // The user's descriptor has a high number, so a descriptor that rlock leaks would get a
+        // lower one.
         let script = "exec \"$@\" 9</dev/null";
         let ran = Ran::of(shell.args(["-c", script, "sh"]).args(program).args(["ls", "/proc/self/fd"]));
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
@@ -90,7 +91,7 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     assert!(plain.contains("\n9\n"), "{plain}");
     assert_eq!(listed(&[RLOCK, "exec", "k", "--write", "j", "--"]), plain);
     assert_eq!(listed(&[RLOCK, "exec", "k", "--", RLOCK, "exec", "j", "--"]), plain);
-    // One that had to wait has watched others meanwhile.
+    // A request that had to wait has opened more files: those of the processes that it watched.
     let holder = lab.hold("w");
     let mut waiter = Command::new("sh");
     lab.settle(&mut waiter);
@@ -101,9 +102,9 @@ fn the_command_inherits_the_users_descriptors_and_none_of_ours() {
     waiter.end().printed(&plain);
 }
 
-/// Background processes that outlive the command hold nothing.
+/// "A background process that outlives the command holds no lock, in any store."
 #[test]
-fn what_outlives_the_command_holds_nothing() {
+fn background_process_that_outlives_the_command_holds_no_lock() {
     let lab = Lab::new();
     let fifo = lab.folder().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
@@ -111,13 +112,13 @@ fn what_outlives_the_command_holds_nothing() {
     lab.run(["exec", "k", "-c", &script]).silently(0);
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     lab.assert_idle();
-    // It opens the pipe, if it has not done so yet, and ends.
-    drop(File::options().write(true).open(&fifo).expect("somebody reads it"));
+    // This lets the background process open the pipe, if it has not done so yet, and end.
+    drop(File::options().write(true).open(&fifo).expect("the background process reads the pipe"));
 }
 
-/// The command's working directory, umask and group stay the user's own.
+/// The command keeps the user's working directory, umask and group.
 #[test]
-fn the_surroundings_are_the_users_own() {
+fn command_keeps_working_directory_and_umask() {
     let lab = Lab::new();
     let there = fs::canonicalize(lab.folder()).expect("the folder");
     for umask in ["0000", "0027", "0077"] {
@@ -127,18 +128,18 @@ fn the_surroundings_are_the_users_own() {
         let ran = Ran::of(shell.args(["-c", &script, RLOCK]).current_dir(&there));
         ran.printed(&format!("{umask}\n{}\n", there.display()));
     }
-    assert_eq!(there.metadata().expect("it is there").uid(), rustix::process::geteuid().as_raw());
+    assert_eq!(there.metadata().expect("the path exists").uid(), rustix::process::geteuid().as_raw());
 }
 
-/// A standard descriptor that is closed is never the number of one of rlock's own files: what is
-/// printed goes nowhere, the store is whole.
+/// If a standard descriptor is closed, rlock gives its number to no file of its own. So output of
+/// the command or of rlock never reaches the store.
 #[test]
-fn closed_standard_descriptors_do_no_harm() {
+fn output_to_a_closed_standard_descriptor_leaves_the_store_sound() {
     let lab = Lab::new();
     for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
         let mut shell = Command::new("sh");
         lab.settle(&mut shell);
-        // An error that is printed, and a command that prints.
+        // The first rlock prints an error, the second one's command prints to both streams.
         let script = format!(
             "\"$0\" exec k -- /no/such {closed}; [ $? = 127 ] && \"$0\" exec k -- sh -c 'echo out; echo err >&2; exit 9' {closed}"
         );
@@ -148,9 +149,9 @@ fn closed_standard_descriptors_do_no_harm() {
     }
 }
 
-/// As below flock(1).
+/// flock(1) treats closed standard descriptors in the same way.
 #[test]
-fn standard_descriptor_that_was_closed_is_closed_for_the_command() {
+fn closed_standard_descriptor_stays_closed_for_the_command() {
     let lab = Lab::new();
     for (closed, number) in [("<&-", 0), (">&-", 1), ("2>&-", 2)] {
         let mut shell = Command::new("sh");
@@ -162,10 +163,10 @@ fn standard_descriptor_that_was_closed_is_closed_for_the_command() {
     }
 }
 
-/// "rlock is transparent": the command gets SIGPIPE as rlock was given it, ignored or not, though
-/// rlock itself ignores it.
+/// "rlock is transparent": rlock ignores SIGPIPE, but the command gets the disposition that rlock
+/// was started with.
 #[test]
-fn the_command_gets_sigpipe_as_rlock_was_given_it() {
+fn command_gets_the_sigpipe_disposition_that_rlock_was_started_with() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let ignored = |before: &str, rlock: &str| {
@@ -174,7 +175,7 @@ fn the_command_gets_sigpipe_as_rlock_was_given_it() {
         let script = format!("trap {before} PIPE; {rlock} grep SigIgn /proc/self/status");
         let shown = Ran::of(shell.args(["-c", &script, RLOCK])).stdout;
         let set = shown.trim_start_matches("SigIgn:").trim();
-        // The C library has two signals to itself, 32 and 33, and sets them as it likes.
+        // The C library reserves signals 32 and 33 and sets their dispositions itself.
         u64::from_str_radix(set, 16).expect("a set of signals") & !(0b11 << 31)
     };
     for before in ["-", "''"] {
@@ -183,9 +184,9 @@ fn the_command_gets_sigpipe_as_rlock_was_given_it() {
     assert_ne!(ignored("-", ""), ignored("''", ""), "the shell can ignore it");
 }
 
-/// The limit for the start is a timer, and a user may have none left.
+/// rlock limits the start of the command by a timer, and the user may have no timer left.
 #[test]
-fn command_starts_although_the_user_has_no_timers_left() {
+fn command_starts_when_the_user_has_no_timers_left() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let mut shell = Command::new("bash");

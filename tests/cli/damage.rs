@@ -1,5 +1,5 @@
-//! A table that was damaged while it is in use: one line and 69, or an answer, but no signal and no
-//! hang.
+//! The table is damaged while rlock uses it. rlock then writes one line and exits 69, or works as
+//! usual. It neither dies by a signal nor hangs.
 
 use std::fs::{self, File, FileTimes};
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ impl Used {
         let lab = Lab::new();
         let mut users = Vec::new();
         for number in 0..4 {
-            // So long that their record takes several pages.
+            // These names are so long that the record of the request takes several pages.
             let names = (0..80).map(|name| format!("read-{name}-{number}-{}", "x".repeat(60)));
             let words = names.flat_map(|name| ["--read".to_owned(), name]);
             users.push(lab.hold_by(["exec".to_owned()].into_iter().chain(words)));
         }
-        // So many that their tree has nodes of its own.
+        // These requests are so many that their tree has branch nodes.
         for number in 0..60 {
             users.push(lab.hold_by(["range-read", "spans", &number.to_string(), &format!("{number}.5")]));
         }
@@ -42,14 +42,18 @@ impl Used {
         Self { lab, _users: users, table, sound }
     }
 
-    /// Puts a table in place, runs what reads and what writes, and puts the sound one back.
+    /// Writes a damaged table, runs commands that read and write, and restores the sound table.
     #[track_caller]
-    fn survives(&self, what: &str, bytes: &[u8], secretly: bool) -> bool {
+    fn survives(&self, what: &str, bytes: &[u8], is_seal_forged: bool) -> bool {
         let times = fs::metadata(&self.table).expect("the table");
-        fs::write(&self.table, bytes).expect("it can be written");
-        if secretly {
+        fs::write(&self.table, bytes).expect("the file can be written");
+        if is_seal_forged {
             let times = FileTimes::new().set_modified(times.modified().expect("a time"));
-            File::options().write(true).open(&self.table).and_then(|file| file.set_times(times)).expect("it is ours");
+            File::options()
+                .write(true)
+                .open(&self.table)
+                .and_then(|file| file.set_times(times))
+                .expect("the test owns the table");
         }
         let mut refused = 0;
         for words in [&["inspect"][..], &["exec", "-n", "k", "--", "true"], &["exec", "other", "--", "true"]] {
@@ -66,10 +70,10 @@ impl Used {
                 _ => panic!("{what}: {ran:?}"),
             }
         }
-        fs::write(&self.table, &self.sound).expect("it can be written");
-        // The whole table is read before anything of it is believed, so it does not matter what is
-        // asked.
-        assert!(secretly || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
+        fs::write(&self.table, &self.sound).expect("the file can be written");
+        // rlock checks the whole table before it uses any part. So either all of these commands are
+        // refused, or none is.
+        assert!(is_seal_forged || refused == 0 || refused == 3, "{what}: {refused} of 3 are refused");
         refused > 0
     }
 }
@@ -103,7 +107,7 @@ fn damaged_table_in_use_exits_69_in_one_line() {
                 bytes.copy_within(other..other + 4096, page);
                 format!("page at {page} copied from {other}")
             }
-            // Headers of pages and of nodes are where it hurts most.
+            // Damage in the headers of pages and nodes is the most dangerous.
             3 => {
                 let at = page + random.below(64) as usize;
                 bytes[at] ^= 1 << random.below(8);
@@ -120,13 +124,13 @@ fn damaged_table_in_use_exits_69_in_one_line() {
     assert!(refused > 30, "only {refused} of 100 damages were found");
 }
 
-/// The seal tells who has changed the table, and somebody may forge it: the signals that LMDB then
-/// dies of become a line and 69.
+/// The seal shows that another program changed the table, but it can be forged. rlock turns the
+/// signals that then end LMDB into one line and exit status 69.
 #[test]
-fn secretly_damaged_table_ends_nobody_by_a_signal() {
+fn damaged_table_with_a_forged_seal_ends_no_rlock_by_a_signal() {
     let used = Used::new();
     let len = used.sound.len();
-    // The seal is that of the sound table from here on.
+    // From here on the table has the modification time of the sound table, which forges the seal.
     used.survives("sound", &used.sound, false);
     for page in (2 * 4096..len).step_by(4096) {
         let mut bytes = used.sound.clone();
@@ -135,13 +139,13 @@ fn secretly_damaged_table_ends_nobody_by_a_signal() {
     }
 }
 
-/// Whoever holds keeps the status of the command, and whoever waits is told: one line each.
+/// A holder warns and keeps the status of its command; a waiter writes one line and exits 69.
 #[test]
-fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
+fn holder_in_a_damaged_table_keeps_the_status_of_its_command() {
     let lab = Lab::new();
     let (holder, waiter) = (lab.hold("k"), lab.wait_by(["exec", "k"]));
     lab.until_waiting("k", 1);
-    fs::write(lab.directory().join("state/table"), [0x55; 40_000]).expect("it can be written");
+    fs::write(lab.directory().join("state/table"), [0x55; 40_000]).expect("the file can be written");
     let text = format!(
         "the store in {} can't be used: its table is damaged: end the rlock processes that use it, then the next one starts \
          with a new table",
@@ -154,10 +158,10 @@ fn holder_of_a_damaged_table_keeps_the_status_of_its_command() {
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");
 }
 
-/// RLIMIT_FSIZE must not cost the command's status: neither rlock nor its command dies of SIGXFSZ
-/// for rlock's sake.
+/// RLIMIT_FSIZE must not change the status: neither rlock nor its command dies of a SIGXFSZ that a
+/// write by rlock caused.
 #[test]
-fn limit_on_file_sizes_costs_no_status() {
+fn file_size_limit_does_not_change_the_status_of_the_command() {
     let lab = Lab::new();
     let run = |limit: &str, command: &str| {
         let script = format!("ulimit -f {limit}; exec '{}' exec k -c '{command}'", crate::support::RLOCK);
@@ -169,7 +173,8 @@ fn limit_on_file_sizes_costs_no_status() {
     assert!(refused.failed(69).contains("can't be used: file too large"), "{refused:?}");
     let ran = run("unlimited", "prlimit --pid $PPID --fsize=0:0; exit 3");
     assert_eq!(ran.code(), Some(3), "{ran:?}");
-    // The command has the disposition that rlock was started with, and so dies of it.
+    // The command has the SIGXFSZ disposition that rlock was started with, so its own large file
+    // ends it.
     let died = run("unlimited", "ulimit -f 0; exec head -c 1 /dev/zero > file");
     assert_eq!(died.code(), Some(128 + 25), "{died:?}");
     let ignored = run("unlimited", "grep SigIgn /proc/self/status");

@@ -1,8 +1,8 @@
-//! The store of those who name none: the default directory depends on host and uid alone, never on
-//! the environment.
+//! The default directory of the embedded store depends on host and uid alone, never on the
+//! environment.
 //!
-//! The tests run with a /run, an /etc/passwd and a home of their own, in a mount namespace, so they
-//! meet nobody's locks.
+//! The tests run in a mount namespace with their own /run, /etc/passwd and home directory, so they
+//! never touch the locks of the machine.
 
 use std::fs;
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 use crate::users;
 
-/// Runs a script by root in a mount namespace, where `$LAB` is the folder of the lab, with nothing
-/// named for a store.
+/// Runs a script as root in a mount namespace. `$LAB` is the folder of the lab, and no store is
+/// named.
 fn run(lab: &Lab, script: &str) -> Option<Ran> {
     let mut unshare = needs::mount_namespace_as_root()?;
     Some(Ran::of(prepared(lab, &mut unshare).args(["sh", "-ec", script])))
@@ -23,7 +23,7 @@ fn prepared<'a>(lab: &Lab, command: &'a mut Command) -> &'a mut Command {
     command.env_remove("RLOCK_STORE").env("RLOCK", RLOCK).env("LAB", lab.folder())
 }
 
-/// The same, where `$AS_USER` runs a program as uid 65534; needs root.
+/// Like `run`, but `$AS_USER` runs a program as uid 65534. Needs root.
 fn run_with_user(script: &str) -> Option<Ran> {
     if !needs::root("become another user") {
         return None;
@@ -35,9 +35,9 @@ fn run_with_user(script: &str) -> Option<Ran> {
     Some(Ran::of(command.current_dir("/").args(["sh", "-ec", script])))
 }
 
-/// Root's default directory is /run/rlock, whatever the environment says.
+/// The default directory of root is /run/rlock in any environment.
 #[test]
-fn default_store_of_root_is_in_run_whatever_the_environment_says() {
+fn default_store_of_root_is_in_run_in_any_environment() {
     let lab = Lab::new();
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 1777 /run/lock
@@ -49,10 +49,10 @@ fn default_store_of_root_is_in_run_whatever_the_environment_says() {
     ran.printed("1777 0 /run/lock\n700 0 /run/rlock\n");
 }
 
-/// No other user can create root's directory first: what another user puts into /run/lock does not
-/// matter.
+/// Another user cannot create root's directory first, and a directory in /run/lock has no effect on
+/// root.
 #[test]
-fn another_user_cannot_keep_root_from_its_default_store() {
+fn other_user_cannot_block_the_default_store_of_root() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 1777 /run/lock
         $AS_USER mkdir -m 700 /run/lock/rlock-0
@@ -62,7 +62,7 @@ fn another_user_cannot_keep_root_from_its_default_store() {
     ran.printed("refused\ndone\n");
 }
 
-/// The default directory of other users is /run/lock/rlock-UID where anyone may write to /run/lock.
+/// The default directory of another user is /run/lock/rlock-UID, if anyone may write to /run/lock.
 #[test]
 fn default_store_of_a_user_is_in_run_lock() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -74,9 +74,9 @@ fn default_store_of_a_user_is_in_run_lock() {
     ran.printed("700 65534 /run/lock/rlock-65534\n");
 }
 
-/// The default directory has mode 0700, its owner is checked, and no symbolic link is followed.
+/// The default directory has mode 0700, rlock checks its owner, and rlock follows no symbolic link.
 #[test]
-fn it_must_be_private() {
+fn default_directory_that_is_not_private_exits_69() {
     let lab = Lab::new();
     let script = r#"mount -t tmpfs -o mode=755 none /run
         fails() { "$RLOCK" exec k -- echo started 2>&1 || echo $?; }
@@ -100,9 +100,9 @@ fn it_must_be_private() {
     assert_eq!(fs::read_dir(lab.folder()).expect("the folder").count(), 0, "the link was followed");
 }
 
-/// The same for the owner, whom only root can change.
+/// The same for the owner. Only root can give a directory away.
 #[test]
-fn it_must_be_the_users_own() {
+fn default_directory_of_another_owner_exits_69() {
     let lab = Lab::new();
     skip_unless!(needs::root("give a directory away"));
     let script = r#"mount -t tmpfs -o mode=755 none /run
@@ -115,10 +115,10 @@ fn it_must_be_the_users_own() {
     );
 }
 
-/// Else the default directory is .local/state/rlock in the passwd home; without a home, a line says
-/// so. A /run that others may write is not root's.
+/// Otherwise the default directory is .local/state/rlock in the home directory of /etc/passwd.
+/// Without a home directory rlock says so. A /run that others may write does not count as root's.
 #[test]
-fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
+fn default_store_of_root_is_in_the_passwd_home_if_run_is_open_to_others() {
     let lab = Lab::new();
     let script = r#"mount -t tmpfs -o mode=1777 none /run
         mkdir "$LAB/home"
@@ -138,9 +138,9 @@ fn default_store_is_in_the_home_of_etc_passwd_where_run_is_open_or_missing() {
     );
 }
 
-/// The same for a user, where /run/lock is closed.
+/// The same for another user, if /run/lock is closed.
 #[test]
-fn default_store_of_a_user_is_in_the_home_where_run_lock_is_closed() {
+fn default_store_of_a_user_is_in_the_passwd_home_if_run_lock_is_closed() {
     let script = r#"mount -t tmpfs -o mode=755 none /run
         mkdir -m 755 /run/lock
         mkdir -m 700 "$LAB/home"; chown 65534 "$LAB/home"
@@ -157,9 +157,9 @@ fn default_store_of_a_user_is_in_the_home_where_run_lock_is_closed() {
     );
 }
 
-/// A full disk and a file system that can't be written are told, and nothing is started.
+/// rlock reports a full disk or a read-only file system, and does not start the command.
 #[test]
-fn a_full_disk_is_69_and_starts_nothing() {
+fn full_disk_exits_69_and_starts_no_command() {
     let lab = Lab::new();
     let script = r#"mount -t tmpfs -o mode=755,size=8k none /run
         dd if=/dev/zero of=/run/full bs=4k count=2 2>/dev/null

@@ -1,5 +1,5 @@
-//! The directory of the embedded store, named by URL: what is made in it and what is refused,
-//! always with 69.
+//! The directory of the embedded store, named by URL: what rlock creates in it and what rlock
+//! refuses, always with 69.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,10 +12,10 @@ use crate::users;
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
-/// Asks each kind of subcommand that opens a store, and expects it to fail for the same reason,
-/// with nothing started.
+/// Runs each kind of subcommand that opens a store. Each must fail for the same reason and start no
+/// command.
 #[track_caller]
-fn unusable(lab: &Lab, directory: &Path, reason: &str) {
+fn assert_unusable(lab: &Lab, directory: &Path, reason: &str) {
     let text = format!("the store in {} can't be used: {reason}", directory.display());
     let url = format!("file://{}", directory.display());
     let started = lab.folder().join("started");
@@ -33,12 +33,13 @@ fn unusable(lab: &Lab, directory: &Path, reason: &str) {
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
+    fs::symlink_metadata(path).expect("the path exists").mode() & 0o7777
 }
 
-/// Mode 0700: what is made is for its user alone, whatever the umask, and usable by him.
+/// The directory, its files and their permissions do not depend on the umask: they are usable for
+/// their user and closed to all others.
 #[test]
-fn what_is_made_is_private_whatever_the_umask() {
+fn new_directory_is_private_under_any_umask() {
     for umask in ["0", "022", "077", "0777"] {
         let lab = Lab::new();
         let script = format!("umask {umask}; exec '{RLOCK}' exec k -- sh -c 'umask'");
@@ -52,15 +53,15 @@ fn what_is_made_is_private_whatever_the_umask() {
     }
 }
 
-/// The same where the user has no rights beyond those: the second run, and a holder beside a
-/// waiter, work as well.
+/// The same for a user without root's rights: a second run, and a holder beside a waiter, work as
+/// well.
 #[test]
-fn a_umask_locks_nobody_out_of_his_own_store() {
+fn umask_0777_leaves_the_store_usable_for_its_user() {
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let home = lab.folder().join("home");
     fs::create_dir(&home).expect("a folder");
-    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("it can be given away");
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("root can give the directory away");
     let program = lab.folder().join("rlock");
     let nested = format!(
         "umask 0777; '{0}' exec k -- '{0}' exec k --write j -- true && '{0}' exec k -- echo done",
@@ -71,12 +72,12 @@ fn a_umask_locks_nobody_out_of_his_own_store() {
     Ran::of(shell.args(["-c", &nested])).printed("done\n");
 }
 
-/// A directory that the user may not write exits 69.
+/// rlock exits 69 if the user may not write the directory.
 #[test]
-fn a_directory_that_may_not_be_written_is_69() {
+fn directory_without_write_permission_exits_69() {
     let lab = Lab::new();
     let above = lab.folder().join("none/store");
-    unusable(&lab, &above, "the directory above it does not exist: make that first");
+    assert_unusable(&lab, &above, "the directory above it does not exist: make that first");
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
@@ -93,15 +94,16 @@ fn a_directory_that_may_not_be_written_is_69() {
     }
 }
 
-/// A file system that makes no files says so, and not what is missing elsewhere.
+/// On a file system in which no file can be created, rlock reports just that and does not advise to
+/// create a directory.
 #[test]
-fn a_place_where_nothing_can_be_made_is_69() {
-    unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
+fn directory_where_no_file_can_be_created_exits_69() {
+    assert_unusable(&Lab::new(), Path::new("/proc"), "no such file or directory");
 }
 
-/// rlock follows no symbolic link, and takes no file for a directory.
+/// rlock follows no symbolic link and takes no file for a directory.
 #[test]
-fn a_link_or_a_file_is_no_directory() {
+fn directory_that_is_a_link_or_a_file_exits_69() {
     let lab = Lab::new();
     let at = |name: &str| lab.folder().join(name);
     fs::create_dir(at("real")).expect("a folder");
@@ -120,10 +122,9 @@ fn a_link_or_a_file_is_no_directory() {
     assert!(!at("nowhere").exists());
 }
 
-/// What others have put where rlock's files should be is neither used nor
-/// changed.
+/// rlock neither uses nor changes foreign files that have the names of its own files.
 #[test]
-fn what_is_not_rlocks_is_left_alone() {
+fn foreign_files_in_the_directory_are_left_unchanged() {
     type Put = fn(&Path);
     let put: [(&str, Put); 8] = [
         ("text for lock", |state| fs::write(state.join("lock"), "1234\n").expect("a file")),
@@ -142,18 +143,19 @@ fn what_is_not_rlocks_is_left_alone() {
         let lab = Lab::new();
         lab.run(["exec", "k", "--", "true"]).silently(0);
         let state = lab.directory().join("state");
-        fs::remove_file(state.join(if what.ends_with("table") { "table" } else { "lock" })).expect("it was made");
+        fs::remove_file(state.join(if what.ends_with("table") { "table" } else { "lock" }))
+            .expect("rlock created the file");
         put(&state);
-        let before = fs::symlink_metadata(&state).expect("it is there").ino();
+        let before = fs::symlink_metadata(&state).expect("the path exists").ino();
         println!("{what}");
-        unusable(&lab, lab.directory(), FOREIGN);
-        assert_eq!(fs::symlink_metadata(&state).expect("it is there").ino(), before);
+        assert_unusable(&lab, lab.directory(), FOREIGN);
+        assert_eq!(fs::symlink_metadata(&state).expect("the path exists").ino(), before);
         assert!(!state.join("elsewhere").exists());
     }
     let lab = Lab::new();
     fs::create_dir(lab.directory()).expect("a folder");
     fs::write(lab.directory().join("state"), "text").expect("a file");
-    unusable(&lab, lab.directory(), FOREIGN);
+    assert_unusable(&lab, lab.directory(), FOREIGN);
     assert_eq!(fs::read(lab.directory().join("state")).expect("the file"), b"text");
 }
 
@@ -161,32 +163,32 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
 }
 
-/// A store of another version is not touched.
+/// rlock does not change a store of another format version.
 #[test]
-fn another_format_is_named() {
+fn store_of_another_format_exits_69_and_names_both_formats() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
     let other = text.replace("format 1\n", "format 2\n");
     assert_ne!(other, text);
-    fs::write(&lock, &other).expect("it can be written");
+    fs::write(&lock, &other).expect("the file can be written");
     let reason = "it has format 2 and this rlock knows format 1: use one version of rlock on a machine";
-    unusable(&lab, lab.directory(), reason);
+    assert_unusable(&lab, lab.directory(), reason);
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }
 
-/// A damaged table that nobody uses is renamed, with a warning, and a new one is started: one is
-/// kept, and an empty file is no table yet.
+/// If nobody uses a damaged table, rlock renames it, warns and starts a new one. Only the last
+/// damaged table is kept. An empty file counts as a new table.
 #[test]
-fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
+fn unused_damaged_table_is_kept_aside_and_replaced() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let (table, aside) = (lab.directory().join("state/table"), lab.directory().join("state/table.damaged"));
-    fs::write(&table, "").expect("it can be written");
+    fs::write(&table, "").expect("the file can be written");
     lab.run(["exec", "k", "--", "true"]).silently(0);
     for damage in [&b"text"[..], &[0x55; 40_000], &[0; 8192]] {
-        fs::write(&table, damage).expect("it can be written");
+        fs::write(&table, damage).expect("the file can be written");
         let ran = lab.run(["exec", "k", "--", "echo", "done"]);
         let text = format!(
             "rlock: warning: the table of the store in {} was damaged, and nobody used it: it is kept as {}, and a new one is \
@@ -195,31 +197,31 @@ fn a_damaged_table_is_put_aside_when_nobody_uses_it() {
             aside.display()
         );
         assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr), (Some(0), "done\n", text));
-        assert_eq!(fs::read(&aside).expect("it was kept"), damage);
+        assert_eq!(fs::read(&aside).expect("the damaged table was kept"), damage);
         assert_eq!(lab.files(), ["lock", "table", "table.damaged"]);
         lab.run(["exec", "k", "--", "true"]).silently(0);
     }
 }
 
-/// What an earlier boot left is cleared away: no process of it lives.
+/// rlock clears what an earlier boot left, since no process of that boot lives.
 #[test]
-fn a_boot_ends_all_holds() {
+fn holds_of_an_earlier_boot_are_cleared() {
     let lab = Lab::new();
     lab.hold("k").kill();
     assert_eq!(lab.counts("k"), (0, 0), "inspect waits for the end of the guardian");
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
-    let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("it tells the boot");
-    fs::write(&lock, text.replace(boot, &"0".repeat(boot.len()))).expect("it can be written");
+    let boot = text.lines().nth(1).and_then(|line| line.strip_prefix("boot ")).expect("the second line is the boot id");
+    fs::write(&lock, text.replace(boot, &"0".repeat(boot.len()))).expect("the file can be written");
     lab.run(["cleanup"]).printed("");
     lab.assert_idle();
     let head = |text: &str| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(head(&fs::read_to_string(&lock).expect("the lock file")), head(&text));
 }
 
-/// "file:///dir": what the URL may look like
+/// A file URL has an absolute path, and `%` starts an escape.
 #[test]
-fn a_file_url_has_an_absolute_path_and_escapes() {
+fn file_url_has_an_absolute_path_and_percent_escapes() {
     let lab = Lab::new();
     let odd = lab.folder().join("a b%ü#?");
     let escaped = |text: &str| text.replace('%', "%25").replace(' ', "%20").replace('ü', "%C3%bc");
@@ -227,7 +229,7 @@ fn a_file_url_has_an_absolute_path_and_escapes() {
     let again = lab.run(["--store", &url, "exec", "k", "-c", "echo \"$RLOCK_STORE\""]);
     assert_eq!((again.code(), again.stderr.as_str()), (Some(0), ""));
     assert!(odd.join("state/table").exists());
-    // What the command is told leads to the same place.
+    // The URL in the command's RLOCK_STORE leads to the same directory.
     let holder = lab.hold_by(["exec", "k", "--store", again.stdout.trim()]);
     lab.run(["--store", &url, "exec", "-nq", "k", "--", "true"]).silently(75);
     let plain = format!("file://localhost{}", odd.to_str().expect("text").replace('%', "%25"));

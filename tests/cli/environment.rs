@@ -1,12 +1,11 @@
-//! The variables that the command gets, and those that rlock reads.
+//! The environment variables that the command gets, and those that rlock reads.
 
 use std::collections::BTreeMap;
 
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 
-/// Prints each RLOCK_ variable as `NAME=value`, a line's end in a value as `|`, and then a line
-/// that ends them.
+/// Prints each RLOCK_ variable as `NAME=value`, with `|` for each end of line in the value.
 const SHOW: &str = r#"for name in SESSION ANCESTORS TOKEN RESOURCE MODE STORE NAMESPACE; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s=' "$name"; printf '%s' "$value" | tr '\n' '|'; echo; done"#;
 
@@ -27,10 +26,10 @@ fn token(variables: &Variables) -> u64 {
     variables["TOKEN"].parse().expect("a token is a number")
 }
 
-/// The command gets RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE, RLOCK_MODE, and
-/// RLOCK_STORE/RLOCK_NAMESPACE.
+/// rlock sets these variables for the command: RLOCK_SESSION, RLOCK_TOKEN, RLOCK_RESOURCE,
+/// RLOCK_MODE, and RLOCK_STORE and RLOCK_NAMESPACE if they were named.
 #[test]
-fn the_command_is_told_what_it_holds() {
+fn variables_of_the_command_describe_its_grant() {
     let lab = Lab::new();
     let told = shown(&lab.run(["exec", "k", "-c", SHOW]));
     let session = &told["SESSION"];
@@ -42,7 +41,7 @@ fn the_command_is_told_what_it_holds() {
 
 /// "of several claims the highest" token; of resources and modes "one on each line"
 #[test]
-fn several_claims_are_told_in_their_order() {
+fn variables_of_several_claims_keep_their_order() {
     let lab = Lab::new();
     let words =
         ["exec", "--read", "b", "--write", "a b", "--slot", "c=d=2", "--prewrite", "e", "--namespace", "n", "-c", SHOW];
@@ -59,9 +58,10 @@ fn several_claims_are_told_in_their_order() {
     assert!(both > last, "{both} is not above {last}");
 }
 
-/// A request whose names do not fit into its command's environment exits 64 before it waits.
+/// rlock refuses a request whose names do not fit into the command's environment (64) before the
+/// request waits.
 #[test]
-fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
+fn names_too_long_for_the_environment_exit_64_before_the_wait() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let claims = |count: usize| (0..count).flat_map(|n| ["--write".to_owned(), format!("{n:0>500}")]);
@@ -79,14 +79,14 @@ fn names_that_do_not_fit_into_the_environment_are_refused_before_the_wait() {
         exec(300).said(64, text);
     }
     assert_eq!(lab.counts("k"), (1, 0));
-    // Without the holder, one that fits is run.
+    // This request does not ask for the resource that the holder holds, and its names fit.
     let words = ["exec".to_owned()].into_iter().chain(claims(260)).chain(["-c".to_owned(), "exit 3".to_owned()]);
     lab.run(words).silently(3);
 }
 
 /// The token is a u64 that rises with every grant on a resource.
 #[test]
-fn tokens_rise_even_where_the_store_was_removed() {
+fn tokens_rise_even_after_the_store_was_removed() {
     let lab = Lab::new();
     let mut last = 0;
     for round in 0..20 {
@@ -99,10 +99,10 @@ fn tokens_rise_even_where_the_store_was_removed() {
     }
 }
 
-/// A nested claim covered by an ancestor's hold has the ancestor's token; "the innermost rlock's
-/// values win"
+/// "A nested claim that is granted at once has the token of the hold around it." "the innermost
+/// rlock's values win"
 #[test]
-fn a_nested_command_is_told_of_its_ancestors() {
+fn nested_command_has_the_token_and_the_sessions_of_its_ancestors() {
     let lab = Lab::new();
     let nested = |inner: &[&str]| {
         let inner = inner.join(" ");
@@ -122,16 +122,17 @@ fn a_nested_command_is_told_of_its_ancestors() {
     assert!(token(&inner) > token(&outer));
 }
 
-/// Who leaves the hold around it behind by unsetting RLOCK_SESSION leaves it for all below, too.
+/// A command that unsets RLOCK_SESSION is no descendant any more, and neither is any rlock below
+/// it.
 #[test]
-fn without_a_session_there_are_no_ancestors() {
+fn unset_session_removes_the_ancestors_for_all_nested_rlocks() {
     let lab = Lab::new();
     let script = format!("unset RLOCK_SESSION; exec '{RLOCK}' exec j -- '{RLOCK}' exec -nq k -- true");
     let outer = format!("exec '{RLOCK}' exec i -c \"$INNER\"");
     Ran::of(lab.rlock(["exec", "k", "-c", &outer]).env("INNER", &script)).silently(75);
 }
 
-/// `--store` wins over RLOCK_STORE, and `--namespace` over RLOCK_NAMESPACE.
+/// `--store` wins over RLOCK_STORE, and `--namespace` wins over RLOCK_NAMESPACE.
 #[test]
 fn options_win_over_variables() {
     let (lab, other) = (Lab::new(), Lab::new());
@@ -141,13 +142,13 @@ fn options_win_over_variables() {
     assert!(!lab.directory().exists() && other.directory().exists());
     let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "theirs")));
     assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&lab.url(), "theirs"]);
-    // Set to nothing is not set.
+    // An empty RLOCK_NAMESPACE counts as unset.
     let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")));
     assert_eq!(told["NAMESPACE"], "");
     lab.run(["exec", "-v", "k", "--namespace", "rlock", "-c", "exit 3"]).said(3, "holds 'k'");
 }
 
-/// An empty RLOCK_STORE is a usage error, for it is often a secret that is missing.
+/// An empty RLOCK_STORE is a usage error, since it is often a secret that is missing.
 #[test]
 fn empty_store_variable_is_a_usage_error() {
     let lab = Lab::new();
@@ -156,12 +157,13 @@ fn empty_store_variable_is_a_usage_error() {
     for words in [&["exec", "k", "--", "true"][..], &["inspect"], &["cleanup"], &["downgrade", "read"]] {
         Ran::of(lab.rlock(words).env("RLOCK_STORE", "")).said(64, text);
     }
-    // The option says which store is meant, so the variable does not matter.
+    // With `--store`, the variable has no effect.
     let told = shown(&Ran::of(lab.rlock(["exec", "--store", &lab.url(), "k", "-c", SHOW]).env("RLOCK_STORE", "")));
     assert_eq!(told["STORE"], lab.url());
 }
 
-/// The default store is not exported: another user's rlock has a default of its own.
+/// "rlock does not export a default: below su(1), an inner rlock uses the default store of its own
+/// user."
 #[test]
 fn default_store_is_not_exported() {
     skip_unless!(needs::root("become another user"));
@@ -179,13 +181,13 @@ fn default_store_is_not_exported() {
         .printed("unset unset\ninner\nfile:///run/named\n");
 }
 
-/// A store that was named, by option or environment, is the one that an rlock inside meets.
+/// A store that was named, by option or environment, is also the store of a nested rlock.
 #[test]
-fn named_store_is_met_by_an_rlock_inside() {
+fn nested_rlock_uses_the_named_store() {
     let (lab, other) = (Lab::new(), Lab::new());
     let words = ["exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
     assert_eq!(shown(&lab.run(words))["STORE"], other.url());
-    // An inner option names the store for all that is further inside.
+    // A nested `--store` names the store for all rlocks that are nested more deeply.
     let words =
         ["exec", "k", "--", RLOCK, "exec", "--store", &other.url(), "k", "--", RLOCK, "exec", "-n", "k", "-c", SHOW];
     let told = shown(&lab.run(words));
@@ -196,7 +198,7 @@ fn named_store_is_met_by_an_rlock_inside() {
 
 /// "the same KEY in two namespaces is two resources"
 #[test]
-fn namespaces_are_apart() {
+fn same_key_in_two_namespaces_is_two_resources() {
     let lab = Lab::new();
     let _holder = lab.hold_by(["exec", "k", "--namespace", "a"]);
     lab.run(["exec", "-nq", "k", "--namespace", "a", "--", "true"]).silently(75);

@@ -1,4 +1,4 @@
-//! The exit status: the command's own, and those of rlock itself.
+//! The exit status: the status of the command, and rlock's own codes.
 
 use std::fs;
 use std::fs::File;
@@ -8,9 +8,9 @@ use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, Ran};
 use crate::users;
 
-/// The exit status is the command's own if it ran.
+/// "The exit status is the command's own"
 #[test]
-fn the_exit_code_is_the_commands_own_whatever_it_is() {
+fn exit_status_is_that_of_the_command() {
     let lab = Lab::new();
     for code in 0..=255 {
         lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
@@ -20,9 +20,9 @@ fn the_exit_code_is_the_commands_own_whatever_it_is() {
 
 /// "128+n if signal n ended it"
 #[test]
-fn a_command_that_a_signal_ended_gives_128_and_the_signal() {
+fn command_killed_by_signal_n_exits_128_plus_n() {
     let lab = Lab::new();
-    // Not those that stop a process or do nothing to it.
+    // This leaves out the signals that stop a process or do nothing to it.
     let deadly = (1..=31).filter(|signal| ![17, 18, 19, 20, 21, 22, 23, 28].contains(signal)).chain([34, 64]);
     for signal in deadly {
         let kills_itself = format!("ulimit -c 0; kill -{signal} $$");
@@ -32,9 +32,9 @@ fn a_command_that_a_signal_ended_gives_128_and_the_signal() {
     lab.assert_idle();
 }
 
-/// Busy exits 75, or what `-E` says, and the command is not started.
+/// A busy request exits 75, or with the code of `-E`, and does not start the command.
 #[test]
-fn busy_is_75_or_what_the_user_says() {
+fn busy_request_exits_75_or_the_conflict_exit_code() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let started = lab.folder().join("started");
@@ -49,9 +49,9 @@ fn busy_is_75_or_what_the_user_says() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// Any other failure of rlock itself exits 125.
+/// "Any other failure of rlock itself." exits 125.
 #[test]
-fn what_fails_in_rlock_itself_is_125() {
+fn other_failure_of_rlock_exits_125() {
     let lab = Lab::new();
     let full = "can't write to standard output: no space left on device";
     let text = std::process::Command::new("sh")
@@ -70,9 +70,9 @@ fn what_fails_in_rlock_itself_is_125() {
     lab.run(["man", "--dir", &below]).said(125, &format!("cannot create '{below}/man1': not a directory"));
 }
 
-/// A command that cannot be executed exits 126, one that was not found 127.
+/// rlock exits 126 if the command cannot be executed, and 127 if the command was not found.
 #[test]
-fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
+fn command_not_executable_exits_126_and_not_found_127() {
     let lab = Lab::new();
     let file = |name: &str, text: &str, mode| {
         let path = lab.folder().join(name);
@@ -97,9 +97,9 @@ fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
     }
 }
 
-/// A directory in PATH that the user may not enter makes no difference, as in the shells.
+/// rlock skips a directory in PATH that the user may not enter, as shells do.
 #[test]
-fn a_closed_directory_in_the_path_is_passed_over() {
+fn path_search_skips_a_directory_without_permission() {
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
     let closed = lab.folder().join("closed");
@@ -116,9 +116,9 @@ fn a_closed_directory_in_the_path_is_passed_over() {
     run("no-such-program").said(127, "cannot run 'no-such-program': not found");
 }
 
-/// A lost lock exits 76, even where the command that is stopped then ends with 0.
+/// A lost lock exits 76, even if the command ends with 0 after rlock has stopped it.
 #[test]
-fn a_lost_hold_is_76_whatever_the_command_makes_of_it() {
+fn lost_lock_exits_76_whatever_the_status_of_the_command() {
     let lab = Lab::new();
     for ends in ["trap 'exit 0' TERM", "trap 'exit 3' TERM", ":"] {
         let script = format!("{ends}; echo held; while :; do read line; done");
@@ -128,7 +128,7 @@ fn a_lost_hold_is_76_whatever_the_command_makes_of_it() {
         let done = lab.run(["cleanup", "--break", "k"]);
         assert!(done.stdout.starts_with("broke the hold for write on 'k' (whole) of "), "{done:?}");
         let text = "lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped";
-        // Its input stays open: it is the signal that ends it.
+        // The command's input stays open, so only the signal can end the command.
         crate::support::wait_until("the holder ends", || !holder.runs());
         holder.end().said(76, text);
         lab.assert_idle();

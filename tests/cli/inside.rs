@@ -1,12 +1,12 @@
-//! `rlock shrink` and `rlock downgrade`, in the command of a hold.
+//! `rlock shrink` and `rlock downgrade`, run inside the command of a holder.
 
 use serde_json::{Value, json};
 
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// A hold whose command runs each line that it is told as the words of an `rlock`, and prints how
-/// that ended.
-fn obedient(lab: &Lab, claims: &[&str]) -> Running {
+/// Starts a holder whose command runs each input line as the arguments of an `rlock`, and prints
+/// the exit status of each.
+fn interactive_holder(lab: &Lab, claims: &[&str]) -> Running {
     let script = "echo held; while read -r line; do eval \"'$RLOCK' $line\"; echo $?; done";
     let mut rlock = lab.rlock(claims);
     rlock.env("RLOCK", RLOCK).args(["--", "sh", "-c", script]);
@@ -15,7 +15,7 @@ fn obedient(lab: &Lab, claims: &[&str]) -> Running {
     running
 }
 
-fn told(running: &mut Running, words: &str) -> String {
+fn run_inside(running: &mut Running, words: &str) -> String {
     running.write(&format!("{words}\n"));
     running.line()
 }
@@ -24,18 +24,19 @@ fn held(lab: &Lab, resource: &str) -> Value {
     lab.inspect([resource])["resources"][0]["holders"][0].clone()
 }
 
-/// A holder gives up part of a span without a gap, and those it frees are granted at once.
+/// A holder gives up part of a span without a gap. The requests that this frees are granted at
+/// once.
 #[test]
-fn shrink_frees_what_is_outside() {
+fn shrink_grants_waiters_outside_the_new_span() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["range-write", "k", "0", "10"]);
+    let mut holder = interactive_holder(&lab, &["range-write", "k", "0", "10"]);
     let token = held(&lab, "k")["token"].clone();
     let mut waiter = lab.wait_by(["range-write", "k", "6", "9"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "shrink 0 7"), "0");
+    assert_eq!(run_inside(&mut holder, "shrink 0 7"), "0");
     lab.run(["range-read", "k", "-nq", "8", "8", "--", "true"]).silently(75);
-    assert_eq!(lab.counts("k"), (1, 1), "what it waits for is still held in part");
-    assert_eq!(told(&mut holder, "shrink '[-0,6)'"), "0");
+    assert_eq!(lab.counts("k"), (1, 1), "part of the waiter's span is still held");
+    assert_eq!(run_inside(&mut holder, "shrink '[-0,6)'"), "0");
     waiter.expect_held();
     assert_eq!(held(&lab, "k")["span"], json!({"lo": "-0", "hi": "6", "lo_open": false, "hi_open": true}));
     assert_eq!(held(&lab, "k")["token"], token);
@@ -43,26 +44,26 @@ fn shrink_frees_what_is_outside() {
     holder.end().printed("0\n0\n");
 }
 
-/// A holder lowers its mode (write to prewrite or read, prewrite to read) without a gap.
+/// A holder lowers its mode without a gap: from write to prewrite or read, from prewrite to read.
 #[test]
-fn downgrade_lets_those_in_who_fit_the_new_mode() {
+fn downgrade_grants_waiters_that_do_not_clash_with_the_new_mode() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["exec", "k"]);
+    let mut holder = interactive_holder(&lab, &["exec", "k"]);
     let mut reader = lab.wait_by(["exec", "--read", "k"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "downgrade prewrite"), "0");
+    assert_eq!(run_inside(&mut holder, "downgrade prewrite"), "0");
     reader.expect_held();
     let mut prewriter = lab.wait_by(["exec", "--prewrite", "k"]);
     lab.until_waiting("k", 1);
-    assert_eq!(told(&mut holder, "downgrade read"), "0");
+    assert_eq!(run_inside(&mut holder, "downgrade read"), "0");
     prewriter.expect_held();
     assert_eq!(lab.counts("k"), (3, 0));
     assert_eq!(held(&lab, "k")["mode"], "read");
 }
 
-/// A hold never grows.
+/// A grant never grows.
 #[test]
-fn a_hold_never_grows() {
+fn shrink_or_downgrade_that_would_grow_the_grant_is_refused() {
     let lab = Lab::new();
     let inside = |claims: &[&str], change: &[&str], text: &str| {
         lab.run([claims, &["--", RLOCK], change].concat()).said(65, &format!("refused: {text}"));
@@ -90,37 +91,38 @@ fn a_hold_never_grows() {
     lab.assert_idle();
 }
 
-/// `--resource KEY` says which hold is meant where there are several.
+/// `--resource KEY` names the grant to change if the innermost rlock holds several resources.
 #[test]
-fn the_resource_must_be_named_where_there_are_several() {
+fn shrink_or_downgrade_needs_the_resource_if_several_are_held() {
     let lab = Lab::new();
     let text = "the innermost rlock holds several resources: name one with --resource, of 'a', 'b'";
     lab.run(["exec", "a", "--write", "b", "--", RLOCK, "downgrade", "read"]).said(64, text);
-    let mut holder = obedient(&lab, &["exec", "a", "--write", "b"]);
-    assert_eq!(told(&mut holder, "downgrade read --resource b"), "0");
+    let mut holder = interactive_holder(&lab, &["exec", "a", "--write", "b"]);
+    assert_eq!(run_inside(&mut holder, "downgrade read --resource b"), "0");
     assert_eq!([&held(&lab, "a")["mode"], &held(&lab, "b")["mode"]], ["write", "read"]);
-    // The hold may be one further out than the innermost.
-    assert_eq!(told(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
+    // `--resource` can name a resource of an outer rlock.
+    assert_eq!(run_inside(&mut holder, "exec c -- \"$RLOCK\" downgrade read --resource a"), "0");
     assert_eq!(held(&lab, "a")["mode"], "read");
 }
 
-/// shrink and downgrade without --resource change only what the innermost rlock holds.
+/// Without --resource, `shrink` and `downgrade` change only the grant of the innermost rlock.
 #[test]
-fn change_without_a_resource_is_of_the_innermost_hold_only() {
+fn shrink_or_downgrade_without_resource_changes_the_innermost_grant_only() {
     let lab = Lab::new();
-    let mut holder = obedient(&lab, &["range-write", "a", "0", "9"]);
-    assert_eq!(told(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
+    let mut holder = interactive_holder(&lab, &["range-write", "a", "0", "9"]);
+    assert_eq!(run_inside(&mut holder, "range-write b 0 9 -- \"$RLOCK\" shrink 1 2"), "0");
     assert_eq!(held(&lab, "a")["span"]["hi"], "9");
-    // The same resource, held by both.
-    assert_eq!(told(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
+    // Both rlocks hold the same resource.
+    assert_eq!(run_inside(&mut holder, "range-write a 2 8 -- \"$RLOCK\" shrink 3 4"), "0");
     assert_eq!(held(&lab, "a")["span"]["hi"], "9");
-    assert_eq!(told(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
+    assert_eq!(run_inside(&mut holder, "exec b -- \"$RLOCK\" downgrade read"), "0");
     assert_eq!(held(&lab, "a")["mode"], "write");
 }
 
-/// `shrink` and `downgrade` work inside a hold, and are a mistake outside of one.
+/// `shrink` and `downgrade` outside of a holder's command are usage errors. If the holder's grant
+/// is gone, they are refused.
 #[test]
-fn outside_of_a_hold_there_is_nothing_to_change() {
+fn shrink_and_downgrade_outside_of_a_hold_exit_64() {
     let lab = Lab::new();
     let text = "not inside a hold: RLOCK_SESSION is not set, so run this in the command of 'rlock exec' or 'rlock range-write'";
     lab.run(["shrink", "1", "2"]).said(64, text);

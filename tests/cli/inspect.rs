@@ -10,14 +10,14 @@ fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
-/// Fails unless it is an instant as RFC 3339 writes it, in UTC.
+/// Fails unless the value is an RFC 3339 time in UTC.
 fn assert_time(value: &Value) {
     let text = value.as_str().expect("a time is text");
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     assert_eq!(shape, "0000-00-00T00:00:00.000Z", "{text}");
 }
 
-/// The JSON has exactly these keys, of these types.
+/// The JSON has exactly the documented keys, with values of the documented types.
 #[test]
 fn json_has_the_documented_keys_and_types() {
     let lab = Lab::new();
@@ -38,7 +38,7 @@ fn json_has_the_documented_keys_and_types() {
     assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
 
     assert_eq!([&held["mode"], &waits["mode"]], ["write", "read"]);
-    // Text as the user wrote it.
+    // The span is shown as the user wrote it.
     assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
     assert_eq!([&waits["span"], &waits["slots"], &held["slots"], &held["expires_in_ms"]], [&Value::Null; 4]);
     assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
@@ -52,9 +52,9 @@ fn json_has_the_documented_keys_and_types() {
     }
 }
 
-/// "slots": null|N
+/// "slots": null, or the number of slots.
 #[test]
-fn slots_are_shown_with_their_number() {
+fn inspect_shows_the_number_of_slots() {
     let lab = Lab::new();
     let _one = lab.hold_by(["exec", "--slot", "k=2"]);
     let _two = lab.hold_by(["exec", "--slot", "k=2"]);
@@ -67,9 +67,9 @@ fn slots_are_shown_with_their_number() {
     assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
 }
 
-/// A named KEY that nobody holds is listed with empty lists.
+/// A KEY on the command line without holders or waiters is listed with empty lists.
 #[test]
-fn a_named_key_is_listed_even_if_free() {
+fn named_key_is_listed_even_if_free() {
     let lab = Lab::new();
     assert_eq!(lab.inspect([""; 0])["resources"], json!([]));
     let free = |name: &str| json!({"name": name, "holders": [], "waiters": []});
@@ -84,10 +84,10 @@ fn a_named_key_is_listed_even_if_free() {
     assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));
 }
 
-/// The table for people shows the same: who, where, for how long, what lease is left, the command,
-/// the queue in order.
+/// The table shows the same facts as the JSON: user, host, time held or waited, lease left,
+/// command, and the queue in order.
 #[test]
-fn the_table_shows_the_same() {
+fn table_shows_holders_and_the_queue_in_order() {
     let lab = Lab::new();
     let holder = lab.hold_by(["range-write", "k", "[1,2)"]);
     let first = lab.wait_by(["range-read", "k", "0", "1"]);
@@ -113,9 +113,9 @@ fn the_table_shows_the_same() {
     }
 }
 
-/// "inspect" tells the dead from the living.
+/// `inspect` leaves out dead holders and waiters.
 #[test]
-fn a_dead_waiter_or_holder_is_not_shown() {
+fn inspect_leaves_out_dead_waiters_and_holders() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let waiter = lab.wait_by(["exec", "k"]);
@@ -127,10 +127,10 @@ fn a_dead_waiter_or_holder_is_not_shown() {
     lab.run(["inspect"]).printed("nobody holds or waits\n");
 }
 
-/// Requests with many claims cost as much as they have claims. With the square of that this took
-/// minutes, and all others waited.
+/// The cost of `inspect` is linear in the number of claims. When it was quadratic, this case took
+/// minutes and all other requests waited.
 #[test]
-fn inspect_of_requests_with_many_claims_delays_nobody() {
+fn inspect_of_requests_with_many_claims_does_not_delay_others() {
     let lab = Lab::new();
     let mut words = vec!["exec".to_owned()];
     words.extend((0..3000).flat_map(|number| ["--read".to_owned(), format!("n{number}")]));
@@ -141,7 +141,7 @@ fn inspect_of_requests_with_many_claims_delays_nobody() {
     let found: serde_json::Value = serde_json::from_str(&inspect.end().stdout).expect("JSON");
     assert!(begun.elapsed() < std::time::Duration::from_secs(40), "it took {:?}", begun.elapsed());
     let resources = found["resources"].as_array().expect("a list");
-    // The other request may be seen as well.
+    // `inspect` may list the other request as well.
     assert_eq!(resources.iter().filter(|resource| resource["name"] != "other").count(), 3000);
     assert_eq!(found["resources"][0]["holders"].as_array().map(Vec::len), Some(6));
     drop(holders);

@@ -2,9 +2,9 @@
 
 use crate::support::Lab;
 
-/// Negative numbers and -inf need no quoting on the command line, wherever the options stand.
+/// Negative numbers and -inf need no quoting, before and after any option.
 #[test]
-fn negative_ends_stand_anywhere_unquoted() {
+fn negative_ends_need_no_quoting_anywhere() {
     let lab = Lab::new();
     for line in [
         "range-write k -2 -1 -n -- sh",
@@ -24,10 +24,10 @@ fn negative_ends_stand_anywhere_unquoted() {
     lab.run(["range-read", "k", "1", "2", "--", "echo", "-3", "-inf"]).printed("-3 -inf\n");
 }
 
-/// `LO HI` is the closed interval, so touching ends overlap; one argument states open and closed
-/// ends.
+/// `LO HI` is a closed interval, so intervals that touch overlap. A single argument such as `[1,2)`
+/// states which ends are open.
 #[test]
-fn ends_that_touch_overlap_where_both_are_closed() {
+fn intervals_that_touch_overlap_if_both_ends_are_closed() {
     let lab = Lab::new();
     let _holder = lab.hold_by(["range-write", "k", "[1.2,1.8)"]);
     for (asked, code) in [
@@ -48,9 +48,9 @@ fn ends_that_touch_overlap_where_both_are_closed() {
     lab.run(["exec", "-nq", "--read", "k", "--", "true"]).silently(75);
 }
 
-/// Ends are compared without rounding, up to at least 1,000 digits.
+/// Ends of at least 1,000 digits are compared without rounding.
 #[test]
-fn a_thousand_digits_are_told_apart() {
+fn ends_that_differ_in_digit_1001_are_compared_exactly() {
     let lab = Lab::new();
     let digits = "3".repeat(1000);
     let (below, above) = (format!("0.{digits}"), format!("0.{digits}1"));

@@ -1,8 +1,8 @@
-//! The real program on the embedded store, as a user meets it: exit codes, the exact words on
-//! standard error, what the command gets, and who may share a directory. Each test is headed by the
-//! sentence that it proves.
+//! Tests of the real program on the embedded store: exit codes, the exact text on standard error,
+//! what the command inherits, and who may share a directory. Each test starts with the fact that it
+//! proves.
 //!
-//! Not here: signals and terminals, and many processes at a time.
+//! Signals, terminals and crowds of processes have suites of their own.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! What rlock says, and when it says nothing.
+//! The messages of rlock, and the cases in which rlock writes nothing.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::support::{Lab, Running, wait_until};
 
-/// The line for a claim that is in the way, from what `inspect` tells of it.
-fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
+/// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
+fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
     let text = |name: &str| of[name].as_str().expect("text").to_owned();
     let words: Vec<_> =
         of["command"].as_array().expect("words").iter().map(|word| word.as_str().expect("text")).collect();
@@ -16,37 +16,37 @@ fn in_the_way(what: &str, of: &Value, waiting: &str) -> String {
     format!("busy: {what} by {user}@{host}, pid {pid}, '{command}', since {}; {waiting}", text("since"))
 }
 
-/// rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty.
+/// "In a normal run `rlock exec` writes nothing, so cron sends no mail because of it."
 #[test]
-fn a_normal_run_says_nothing_even_after_a_wait() {
+fn normal_run_writes_nothing_even_after_a_wait() {
     Lab::new().assert_quiet();
 }
 
-/// A busy request says in one line who holds what (user@host, pid, command), since when, and how
-/// many wait.
+/// One busy line names the resource, its holder (user@host, pid, command), the start of the hold,
+/// and the number of waiters.
 #[test]
-fn the_busy_line_says_what_whose_since_when_and_how_many_wait() {
+fn busy_line_names_holder_start_and_number_of_waiters() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
     assert_eq!(held["pid"], holder.pid());
     let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "nobody waits"));
+    busy().said(75, &busy_line("'k' is held for write", &held, "nobody waits"));
     let _first = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "1 waits"));
+    busy().said(75, &busy_line("'k' is held for write", &held, "1 waits"));
     let _second = lab.wait_by(["exec", "--read", "k"]);
     lab.until_waiting("k", 2);
-    busy().said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
-    // A request that waited says how long.
-    let waited = in_the_way("'k' is held for write", &held, "2 wait; waited 10ms");
+    busy().said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+    // The busy line of a request that waited also tells how long it waited.
+    let waited = busy_line("'k' is held for write", &held, "2 wait; waited 10ms");
     lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
     lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
-        .said(75, &in_the_way("'k' is held for write", &held, "2 wait"));
+        .said(75, &busy_line("'k' is held for write", &held, "2 wait"));
 }
 
-/// The busy line counts the other blockers ("and 2 more"), those of all resources of the request,
-/// each once.
+/// The busy line counts the other holders in the way ("and 2 more"). It counts each holder once
+/// over all resources of the request.
 #[test]
 fn busy_line_counts_the_other_holders() {
     let lab = Lab::new();
@@ -63,21 +63,21 @@ fn busy_line_counts_the_other_holders() {
     assert!(ran.failed(75).ends_with("Z; nobody waits"), "{ran:?}");
 }
 
-/// The same for a part of a resource: the part that is held is named, not the one that was asked.
+/// The busy line names the interval that is held, not the interval that was requested.
 #[test]
-fn the_busy_line_names_the_interval_that_is_held() {
+fn busy_line_names_the_interval_that_is_held() {
     let lab = Lab::new();
     let _elsewhere = lab.hold_by(["range-write", "k", "5", "6"]);
     let _holder = lab.hold_by(["range-read", "k", "[1,2)"]);
     let holders = lab.inspect(["k"])["resources"][0]["holders"].clone();
     let held = holders.as_array().expect("a list").iter().find(|holder| holder["mode"] == "read").expect("a reader");
-    let said = in_the_way("[1,2) of 'k' is held for read", held, "nobody waits");
+    let said = busy_line("[1,2) of 'k' is held for read", held, "nobody waits");
     lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).said(75, &said);
 }
 
-/// `-q` silences the busy line.
+/// `-q` suppresses the busy line.
 #[test]
-fn quiet_is_silent_when_busy() {
+fn quiet_busy_request_writes_nothing() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     for words in [["-q", "-n"], ["--quiet", "-w1ms"], ["-nq", "-w0"]] {
@@ -86,16 +86,17 @@ fn quiet_is_silent_when_busy() {
     }
 }
 
-/// A no-wait request obeys the same rule: it is busy when an earlier waiter conflicts.
+/// "A `--no-wait` request obeys the same rule: it is busy, too, when an earlier waiter conflicts
+/// with it."
 #[test]
-fn no_wait_does_not_overtake_the_queue() {
+fn no_wait_request_is_busy_behind_a_conflicting_waiter() {
     let lab = Lab::new();
     let _reader = lab.hold_by(["exec", "--read", "k"]);
     lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
     let writer = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
     let waits = lab.inspect(["k"])["resources"][0]["waiters"][0].clone();
-    let said = in_the_way("'k' is waited for in mode write", &waits, "1 waits");
+    let said = busy_line("'k' is waited for in mode write", &waits, "1 waits");
     for wait in ["-n", "-w0"] {
         lab.run(["exec", wait, "--read", "k", "--", "true"]).said(75, &said);
     }
@@ -103,10 +104,10 @@ fn no_wait_does_not_overtake_the_queue() {
     lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
 }
 
-/// -w/--wait DUR: a wait that is long enough is granted, one that isn't ends no sooner than it
-/// says and leaves the queue
+/// `--wait DUR`: a request that gets the lock within DUR is granted. Any other request ends no
+/// sooner than DUR and leaves the queue.
 #[test]
-fn a_wait_lasts_as_long_as_it_says() {
+fn wait_ends_no_sooner_than_its_duration() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let started = Instant::now();
@@ -119,17 +120,18 @@ fn a_wait_lasts_as_long_as_it_says() {
     waiter.end().printed("held\n");
 }
 
-/// "-v": says what is being done
+/// `-v` reports the grant.
 #[test]
-fn verbose_says_what_is_being_done() {
+fn verbose_request_reports_the_grant() {
     let lab = Lab::new();
     let ran = lab.run(["exec", "-v", "k", "--read", "j", "--", "true"]);
     assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "", "rlock: holds 'k', 'j'\n"));
 }
 
-/// What names and commands hold is others' text, and reaches a terminal as one harmless line.
+/// Names and command lines are external text. rlock prints such text as one line without control
+/// characters.
 #[test]
-fn a_command_cannot_write_to_the_terminal_of_those_who_ask() {
+fn control_characters_of_a_command_line_never_reach_the_terminal() {
     let lab = Lab::new();
     let mut rlock =
         lab.rlock(["exec", "k", "--", "sh", "-c", "echo held; exec cat >/dev/null", "\u{1b}[2J\nrlock: fake"]);
@@ -142,10 +144,9 @@ fn a_command_cannot_write_to_the_terminal_of_those_who_ask() {
     wait_until("the holder still runs", || holder.runs());
 }
 
-/// Who can't be told anything still gets the exit code: a standard error that takes no line changes
-/// nothing else.
+/// A standard error that takes no output changes no exit status.
 #[test]
-fn an_unwritable_standard_error_changes_no_exit_code() {
+fn unwritable_standard_error_changes_no_exit_code() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     for (words, code) in [
@@ -155,15 +156,16 @@ fn an_unwritable_standard_error_changes_no_exit_code() {
         (&["exec", "-v", "o", "--", "sh", "-c", "exit 7"], 7),
     ] {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
-        let status = lab.rlock(words).stderr(full).status().expect("it can be started");
+        let status = lab.rlock(words).stderr(full).status().expect("the program can be started");
         assert_eq!(status.code(), Some(code), "{words:?}");
     }
     drop(holder);
 }
 
-/// No message, log or inspect shows a password, be it among the words of the command.
+/// No message and no output of `inspect` shows a password of a URL, not even a URL among the words
+/// of the command.
 #[test]
-fn a_password_in_the_command_is_shown_to_nobody() {
+fn password_in_the_command_line_is_masked() {
     let lab = Lab::new();
     let words = ["exec", "k", "--", "sh", "-c", "echo runs; exec cat", "sh", "redis://:secret@h"];
     let mut holder = Running::start(lab.rlock(words).stdin(Stdio::piped()));

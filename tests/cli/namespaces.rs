@@ -1,17 +1,18 @@
-//! Processes of other pid and user namespaces, such as those of containers, share the directory.
+//! Processes in other pid and user namespaces, such as those of containers, share the directory.
 
 use crate::support::{Lab, RLOCK, Running, needs};
 
-/// An rlock that is process 1 of a pid namespace of its own, and dies with what is returned.
+/// Starts an rlock as process 1 of a new pid namespace. The rlock dies with the returned handle.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Running> {
     let mut unshare = needs::namespaces(&["--pid", "--fork", "--kill-child"])?;
     lab.settle(&mut unshare);
     Some(Running::waiter(unshare.arg(RLOCK).args(words)))
 }
 
-/// Equal pids are no equal processes: each waits for the other, and is told of its death.
+/// Processes with equal pids in two pid namespaces are different processes: the second waits for
+/// the first and notices its death.
 #[test]
-fn equal_pids_in_two_namespaces_are_told_apart() {
+fn equal_pids_in_two_namespaces_are_different_sessions() {
     let lab = Lab::new();
     let Some(mut holder) = first_process(&lab, &["exec", "k"]) else { return };
     holder.expect_held();
@@ -20,7 +21,8 @@ fn equal_pids_in_two_namespaces_are_told_apart() {
     let shown = lab.inspect(["k"])["resources"][0].clone();
     assert_eq!([&shown["holders"][0]["pid"], &shown["waiters"][0]["pid"]], [1, 1]);
 
-    // Alive, whoever asks: out here, where process 1 is another, and in a third namespace.
+    // The holder counts as alive both here, where another process has pid 1, and in a third
+    // namespace.
     lab.run(["cleanup"]).printed("");
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
     let third = first_process(&lab, &["exec", "-nq", "k"]).expect("the first was permitted");
@@ -31,15 +33,15 @@ fn equal_pids_in_two_namespaces_are_told_apart() {
     waiter.expect_held();
     assert_eq!(lab.counts("k"), (1, 0));
 
-    // Dead, though there is a process 1 here.
+    // The waiter counts as dead, although process 1 exists in this namespace.
     waiter.kill();
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(0);
     lab.assert_idle();
 }
 
-/// The same with a namespace that looks for the dead of another.
+/// A process in one pid namespace reaps a dead session of another.
 #[test]
-fn the_dead_of_one_namespace_are_reaped_from_another() {
+fn dead_holder_is_reaped_from_another_pid_namespace() {
     let lab = Lab::new();
     let Some(mut holder) = first_process(&lab, &["exec", "k"]) else { return };
     holder.expect_held();
@@ -50,9 +52,9 @@ fn the_dead_of_one_namespace_are_reaped_from_another() {
     lab.assert_idle();
 }
 
-/// A user has another number in a user namespace, as in a rootless container.
+/// In a user namespace, as in a rootless container, the same user has another uid.
 #[test]
-fn waiters_and_holders_in_another_user_namespace_are_served() {
+fn waiter_in_another_user_namespace_is_granted_and_reaped() {
     let lab = Lab::new();
     let inside = |words: &[&str]| {
         let mut unshare = needs::namespaces(&["--user", "--map-user=7"])?;

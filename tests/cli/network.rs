@@ -1,4 +1,5 @@
-//! "A network file system is refused": shown with one that the test serves itself, as the drivers of user-space file systems do.
+//! "A directory on a network file system is refused." The test serves such a file system itself, as
+//! user-space file system drivers do.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -11,18 +12,20 @@ use std::time::Duration;
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran};
 
-/// The requests that opening a directory and asking of it leads to; fuse_opcode in linux/fuse.h.
+/// The requests that the kernel sends when a directory is opened and queried; fuse_opcode in
+/// linux/fuse.h.
 const GETATTR: u32 = 3;
 const STATFS: u32 = 17;
 const INIT: u32 = 26;
 const OPENDIR: u32 = 27;
 const RELEASEDIR: u32 = 29;
-/// Those that want no reply: forget, interrupt, forget many.
+/// The requests without a reply: forget, interrupt, batch forget.
 const WITHOUT_REPLY: [u32; 3] = [2, 36, 42];
 
-/// A directory on a network file system exits 69: rlock neither writes to it nor waits for it.
+/// A directory on a network file system exits 69. rlock neither writes to the directory nor waits
+/// for it.
 #[test]
-fn a_network_file_system_is_refused() {
+fn directory_on_a_network_file_system_exits_69() {
     skip_unless!(needs::root("mount a file system"));
     let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
         needs::left_out("/dev/fuse cannot be opened");
@@ -37,7 +40,7 @@ fn a_network_file_system_is_refused() {
         let ended = Arc::clone(&ended);
         move || serve(served, &ended)
     });
-    // In a mount namespace, so that the mount ends with the script, and with it the server.
+    // The mount namespace ends with the script, and then the mount and the server end as well.
     let script = format!(
         "mount -i -t fuse -o fd=0,rootmode=40000,user_id=0,group_id=0 none \"$0\" || exit 42
          '{RLOCK}' exec k -- echo started; echo $?
@@ -63,23 +66,23 @@ fn a_network_file_system_is_refused() {
     assert_eq!(fs::read_dir(directory).expect("the folder below the mount").count(), 0);
 }
 
-/// Serves until the file system is unmounted, or the script has ended without having mounted it.
+/// Serves until the file system is unmounted, or until the script has ended without a mount.
 fn serve(mut device: File, ended: &AtomicBool) {
     loop {
         match answer(&mut device).map_err(|error| error.kind()) {
             Ok(()) => {}
-            // Not mounted yet.
+            // The file system is not mounted yet.
             Err(ErrorKind::PermissionDenied) if !ended.load(Ordering::Relaxed) => {
                 thread::sleep(Duration::from_millis(2));
             }
-            // A request that was taken back before it was answered.
+            // The kernel took the request back before the reply.
             Err(ErrorKind::NotFound | ErrorKind::Interrupted) => {}
             Err(_) => return,
         }
     }
 }
 
-/// Answers one request of the kernel's: there is a directory, with nothing in it.
+/// Answers one request of the kernel as an empty directory.
 fn answer(device: &mut File) -> std::io::Result<()> {
     let mut request = vec![0; 1 << 18];
     let length = device.read(&mut request)?;
@@ -89,7 +92,7 @@ fn answer(device: &mut File) -> std::io::Result<()> {
         return Ok(());
     }
     let (error, body) = match opcode {
-        // The version of the protocol, and the most that is written at once.
+        // The protocol version and the largest write.
         INIT => (0, words(&[7, 19, 0, 0, 0, 4096])),
         GETATTR => (0, attributes()),
         OPENDIR => (0, words(&[0; 4])),
@@ -97,15 +100,15 @@ fn answer(device: &mut File) -> std::io::Result<()> {
         RELEASEDIR => (0, Vec::new()),
         _ => (rustix::io::Errno::NOSYS.raw_os_error(), Vec::new()),
     };
-    let size = u32::try_from(16 + body.len()).expect("it is short");
+    let size = u32::try_from(16 + body.len()).expect("the reply is short");
     let reply = [&words(&[size, (-error).cast_unsigned()])[..], &request[8..16], &body].concat();
     device.write_all(&reply)
 }
 
-/// Of a directory that root owns: fuse_attr_out.
+/// The attributes of a directory that root owns: fuse_attr_out.
 fn attributes() -> Vec<u8> {
     let mut attributes = [0; 26];
-    // The inode's number, its kind and permissions, and how many names it has.
+    // The inode number, the kind with the permissions, and the number of links.
     (attributes[4], attributes[19], attributes[20]) = (1, 0o40755, 2);
     words(&attributes)
 }

@@ -1,4 +1,4 @@
-//! What is printed on demand: completions, man pages, help and version.
+//! Text that rlock prints on demand: completions, manual pages, help and version.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,9 +10,9 @@ fn committed(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("the package has the file")
 }
 
-/// The program prints the very files of completions/ and man/.
+/// The program prints exactly the files of completions/ and man/.
 #[test]
-fn the_committed_files_are_printed() {
+fn completions_and_man_print_the_committed_files() {
     let lab = Lab::new();
     for (shell, file) in [("bash", "rlock.bash"), ("zsh", "_rlock"), ("fish", "rlock.fish")] {
         lab.run(["completions", shell]).printed(&committed(&format!("completions/{file}")));
@@ -28,25 +28,28 @@ fn the_committed_files_are_printed() {
         if let Some(word) = page.strip_prefix("rlock-") {
             lab.run(["man", word]).printed(&committed(&format!("man/{name}")));
         }
-        // As man(1) looks for them.
+        // The files lie where man(1) looks for them.
         let path = Path::new(&format!("man{section}")).join(&name);
-        assert_eq!(fs::read_to_string(pages.join(&path)).expect("it was written"), committed(&format!("man/{name}")));
+        assert_eq!(
+            fs::read_to_string(pages.join(&path)).expect("rlock wrote the page"),
+            committed(&format!("man/{name}"))
+        );
         paths.insert(path);
     }
     assert_eq!(files_below(&pages), paths);
     assert!(!lab.directory().exists(), "printing needs no store");
 }
 
-/// The files two levels below a folder.
+/// Returns the files two levels below a folder.
 fn files_below(folder: &Path) -> BTreeSet<PathBuf> {
     let entries = |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let files = entries(folder).flat_map(|below| entries(&below).collect::<Vec<_>>());
-    files.map(|file| file.strip_prefix(folder).expect("it is below").to_owned()).collect()
+    files.map(|file| file.strip_prefix(folder).expect("the file is below the folder").to_owned()).collect()
 }
 
-/// Help and version are what was asked for, so they go to standard output with 0.
+/// Help and version were asked for, so rlock prints them to standard output and exits 0.
 #[test]
-fn help_and_version_are_printed() {
+fn help_and_version_go_to_standard_output() {
     let lab = Lab::new();
     lab.run(["--version"]).printed(concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
     for words in [&["--help"][..], &["help"], &["exec", "--help"], &["help", "range-read"], &["cleanup", "-h"]] {

@@ -1,8 +1,8 @@
-//! Requests that can never be granted: 65, at once, with the reason and what to do instead.
+//! Requests that can never be granted exit 65 at once; the message gives the reason and the remedy.
 
 use crate::support::{Lab, RLOCK};
 
-/// Runs the second request inside the first and expects a refusal.
+/// Runs the second request inside the first, and expects a refusal with this text.
 #[track_caller]
 fn refused(outer: &[&str], inner: &[&str], text: &str) {
     let lab = Lab::new();
@@ -11,9 +11,9 @@ fn refused(outer: &[&str], inner: &[&str], text: &str) {
     lab.assert_idle();
 }
 
-/// A refusal is immediate, says why and what to do instead, and exits 65.
+/// "rlock refuses it at once, with exit status 65 and the reason."
 #[test]
-fn a_read_above_cannot_become_more() {
+fn write_or_prewrite_below_a_read_is_refused() {
     let text = |mode: &str, advice: &str| {
         format!(
             "an enclosing rlock holds 'k' for read, which can't become {mode} without risk of deadlock: \
@@ -25,10 +25,9 @@ fn a_read_above_cannot_become_more() {
     refused(&["range-read", "k", "1", "9"], &["range-write", "k", "2", "3"], &text("write", "prewrite or --write"));
 }
 
-/// A nested claim that reaches past the ancestor's span is refused, since growing a hold can
-/// deadlock.
+/// "a claim that reaches past the ancestor's span is refused"
 #[test]
-fn a_claim_cannot_reach_past_the_hold_above() {
+fn claim_past_the_span_of_the_ancestor_is_refused() {
     let text = |held: &str, asked: &str| {
         format!(
             "an enclosing rlock holds {held} of 'k', and {asked} reaches past that: claim all of it there, \
@@ -41,9 +40,10 @@ fn a_claim_cannot_reach_past_the_hold_above() {
     refused(&["range-prewrite", "k", "[1,2)"], &["range-write", "k", "1", "2"], &text("[1,2)", "[1,2]"));
 }
 
-/// Another number of slots is refused, with the number in force.
+/// "The first request fixes N, for as long as anybody holds or waits. A claim that states another N
+/// is refused."
 #[test]
-fn the_number_of_slots_stands_while_anybody_holds_or_waits() {
+fn other_number_of_slots_is_refused_while_a_holder_lives() {
     let lab = Lab::new();
     let holder = lab.hold_by(["exec", "--slot", "k=2"]);
     for n in [1, 3] {

@@ -1,5 +1,5 @@
-//! The lock on the embedded table is held by a process that is stopped: nobody hangs who can be
-//! asked to end.
+//! A stopped process holds the lock on the embedded table. Signals and time limits still end every
+//! other rlock.
 
 use std::fs::{self, File};
 
@@ -8,20 +8,20 @@ use rustix::process::Signal;
 
 use crate::support::{Lab, Running, wait_until};
 
-/// Holds the lock on the table as a process that is stopped in a transaction does.
+/// Locks the table, as a process does that is stopped in a transaction.
 fn lock_table(lab: &Lab) -> File {
     let lock = File::open(lab.directory().join("state/lock")).expect("the lock file");
     flock(&lock, FlockOperation::LockExclusive).expect("a lock");
     lock
 }
 
-/// Waits until a process waits for the lock on the table in a thread of its own.
+/// Waits until the rlock waits for the lock on the table in a second thread.
 fn until_blocked(rlock: &Running) {
     let tasks = format!("/proc/{}/task", rlock.pid());
-    wait_until("it waits for the table", || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 2));
+    wait_until("the request waits for the table", || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() == 2));
 }
 
-/// The store, which is there, and the text that names the trouble.
+/// Creates a lab with a store, and the text of the error for a locked table.
 fn lab() -> (Lab, String) {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
@@ -83,9 +83,9 @@ fn term_reaches_the_command_while_the_table_is_locked() {
     assert_eq!(ended.stderr, warning);
 }
 
-/// What the end of the process gave back is had by the next.
+/// When rlock ends without a release, its lock is free and the waiter gets it.
 #[test]
-fn hold_that_could_not_be_released_is_free_when_rlock_has_ended() {
+fn lock_that_could_not_be_released_is_free_when_rlock_has_ended() {
     let (lab, _) = lab();
     let holder = lab.hold("k");
     let mut waiter = lab.wait_by(["exec", "k"]);
@@ -98,7 +98,8 @@ fn hold_that_could_not_be_released_is_free_when_rlock_has_ended() {
     lab.assert_idle();
 }
 
-/// Who can't be told who holds does not know whether anybody does: that is no 75.
+/// Without the table, rlock cannot know whether the resource is held. So the status is 69 and not
+/// 75.
 #[test]
 fn wait_that_ends_while_the_table_is_locked_exits_69() {
     let (lab, text) = lab();
@@ -118,7 +119,7 @@ fn wait_that_ends_while_the_table_is_locked_exits_69() {
 }
 
 #[test]
-fn request_goes_on_when_the_stopped_process_does() {
+fn request_goes_on_when_the_stopped_process_continues() {
     let (lab, _) = lab();
     for wait in [&["exec", "k"][..], &["exec", "-n", "k"]] {
         let stopped = lock_table(&lab);
@@ -131,17 +132,18 @@ fn request_goes_on_when_the_stopped_process_does() {
     lab.assert_idle();
 }
 
-/// A stopped waiter is granted the lock, and nobody can take it back: whoever is in its way is
-/// told.
+/// "A stopped waiter is granted the lock in its turn, and keeps the lock until the waiter continues
+/// or is killed."
+/// "The busy line and `rlock inspect` say that the process of such a holder is stopped."
 #[test]
-fn stopped_process_in_the_way_is_named_as_stopped() {
+fn busy_line_and_inspect_show_that_a_holder_is_stopped() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
     waiter.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", waiter.pid());
-    wait_until("it is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    wait_until("the waiter is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
     let table = |state: &str| {
         let shown = lab.run(["inspect"]).stdout;
         assert!(shown.lines().any(|line| line.contains(state)), "{shown}");

@@ -1,26 +1,26 @@
-//! Mistakes: bad input gets one clear line and exit status 64.
+//! Usage errors: bad input gets one clear line and exit status 64.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::support::{Lab, Ran};
 
-/// Each line of words, separated by spaces, and what is said about it; `_` stands for a space, `%`
-/// for nothing at all.
+/// Runs each line of words and expects its message. Spaces separate the words; `_` stands for a
+/// space and `%` for an empty word.
 #[track_caller]
-fn mistakes(cases: &[(&str, &str)]) {
+fn assert_usage_errors(cases: &[(&str, &str)]) {
     let lab = Lab::new();
     for (line, text) in cases {
         let words = line.split_whitespace().map(|word| word.replace('_', " ").replace('%', ""));
         lab.run(words).said(64, text);
     }
-    assert!(!lab.directory().exists(), "a mistake made a store");
+    assert!(!lab.directory().exists(), "a usage error created a store");
 }
 
-/// Names that are empty or too long, or have control, bidi or other format characters, are
-/// mistakes.
+/// Names that are empty, too long, or contain control, bidi or other format characters are usage
+/// errors.
 #[test]
-fn names_have_limits() {
+fn invalid_resource_name_exits_64() {
     let lab = Lab::new();
     let long = "ä".repeat(256) + "b";
     for (name, text) in [
@@ -55,14 +55,14 @@ fn names_have_limits() {
         }
         lab.run(["exec", "--slot", &format!("{name}=2"), "--", "true"]).said(64, &format!("--slot: {text}"));
     }
-    assert!(!lab.directory().exists(), "a mistake made a store");
+    assert!(!lab.directory().exists(), "a usage error created a store");
     lab.run(["exec", &long[..512], "--", "true"]).silently(0);
 }
 
-/// Unknown options are mistakes.
+/// An unknown option, subcommand or value is a usage error, and the message names it.
 #[test]
-fn unknown_words_are_named() {
-    mistakes(&[
+fn unknown_option_exits_64_and_is_named() {
+    assert_usage_errors(&[
         ("exec --bogus k -- true", "unexpected argument '--bogus'; see 'rlock exec --help'"),
         ("exec -x k -- true", "unexpected argument '-x'; see 'rlock exec --help'"),
         ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
@@ -74,9 +74,9 @@ fn unknown_words_are_named() {
     ]);
 }
 
-/// Malformed numbers, LO above HI and empty intervals are mistakes.
+/// Malformed numbers, a LO above HI and empty intervals are usage errors.
 #[test]
-fn an_interval_must_be_one() {
+fn invalid_interval_exits_64() {
     let number = |word: &str| format!("'{word}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf");
     let interval =
         |word: &str| format!("'{word}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)");
@@ -104,20 +104,20 @@ fn an_interval_must_be_one() {
     ];
     for start in ["range-read k", "range-prewrite k", "range-write k"] {
         for (words, text) in &cases {
-            mistakes(&[(&format!("{start} {words} -- true"), text)]);
+            assert_usage_errors(&[(&format!("{start} {words} -- true"), text)]);
         }
     }
-    mistakes(&[("range-read k -- true", "no interval: write LO HI or '[LO,HI)' after the KEY")]);
-    mistakes(&[("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'")]);
-    mistakes(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
+    assert_usage_errors(&[("range-read k -- true", "no interval: write LO HI or '[LO,HI)' after the KEY")]);
+    assert_usage_errors(&[("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'")]);
+    assert_usage_errors(&[("shrink", "LO is missing; see 'rlock shrink --help'")]);
 }
 
-/// A missing command is a mistake.
+/// A missing command and a missing KEY are usage errors.
 #[test]
-fn there_must_be_one_command_and_something_to_lock() {
+fn missing_command_or_key_exits_64() {
     let none = "no command: write -- COMMAND, or -c STRING";
     let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
-    mistakes(&[
+    assert_usage_errors(&[
         ("exec k", none),
         ("exec k --", none),
         ("range-write k 1 2", none),
@@ -130,8 +130,8 @@ fn there_must_be_one_command_and_something_to_lock() {
     ]);
 }
 
-/// One bare KEY is allowed: a forgotten `--` neither locks the words of the command nor runs the
-/// rest of them here.
+/// Only one bare KEY is allowed. So after a forgotten `--`, rlock neither locks the words of the
+/// command nor runs the rest of the line.
 #[test]
 fn second_bare_key_exits_64_and_runs_nothing() {
     let lab = Lab::new();
@@ -141,7 +141,7 @@ fn second_bare_key_exits_64_and_runs_nothing() {
                 --write deploy --write ssh";
     ran.said(64, text);
     assert!(!touched.exists() && lab.files().is_empty());
-    mistakes(&[
+    assert_usage_errors(&[
         (
             "exec k true",
             "unexpected second KEY 'true': did you forget -- before the command? for two locks write --write k --write true",
@@ -158,22 +158,22 @@ fn second_bare_key_exits_64_and_runs_nothing() {
     lab.run(["exec", "--read", "a", "b", "--slot", "c=2", "--", "true"]).silently(0);
 }
 
-/// Durations that don't parse are mistakes.
+/// Malformed durations, exit codes and counts are usage errors.
 #[test]
-fn durations_and_numbers_are_read_or_refused() {
+fn malformed_duration_or_number_exits_64() {
     let duration =
         |option: &str, word: &str| format!("{option}: '{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
     for (words, option) in
         [("-w", "--wait"), ("--ttl", "--ttl"), ("--grace", "--grace"), ("--connect-timeout", "--connect-timeout")]
     {
         for word in ["soon", "5parsecs", "1..2", "1e3", "s"] {
-            mistakes(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
+            assert_usage_errors(&[(&format!("exec k {words} {word} -- true"), &duration(option, word))]);
         }
-        mistakes(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
+        assert_usage_errors(&[(&format!("exec k {words} % -- true"), &duration(option, ""))]);
         let long = format!("{option}: '100y' is too long: the limit is 36500 days");
-        mistakes(&[(&format!("exec k {words} 100y -- true"), &long)]);
+        assert_usage_errors(&[(&format!("exec k {words} 100y -- true"), &long)]);
     }
-    mistakes(&[
+    assert_usage_errors(&[
         ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
         ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
         ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
@@ -184,11 +184,11 @@ fn durations_and_numbers_are_read_or_refused() {
     ]);
 }
 
-/// Grace above ttl/3 is a usage error that names both; options that gainsay each other are one,
-/// too
+/// A grace above a third of the ttl is a usage error whose message names both. Options that
+/// contradict each other are usage errors, too.
 #[test]
-fn options_must_agree() {
-    mistakes(&[
+fn contradicting_options_exit_64() {
+    assert_usage_errors(&[
         (
             "exec k --store redis://localhost:1 --grace 11s -- true",
             "--grace 11s is more than a third of --ttl 30s: lower --grace or raise --ttl",
@@ -207,14 +207,15 @@ fn options_must_agree() {
     ]);
     let lab = Lab::new();
     lab.run(["exec", "k", "--ttl", "10s", "--", "true"]).silently(0);
-    // The embedded store has no leases, so there is nothing that a grace could be too long for.
+    // The embedded store has no leases, so no grace is too long.
     lab.run(["exec", "k", "--ttl", "10s", "--grace", "1h", "--", "true"]).silently(0);
     lab.run(["exec", "k", "--ttl", "30s", "--grace", "10s", "--", "true"]).silently(0);
 }
 
-/// Words and variables that are no text are told apart from those that are wrong.
+/// Words and variables that are not UTF-8 have a message of their own. Only the command may contain
+/// any bytes.
 #[test]
-fn what_is_not_utf8_is_a_mistake_but_in_the_command() {
+fn text_that_is_not_utf8_exits_64_except_in_the_command() {
     let lab = Lab::new();
     let odd = OsStr::from_bytes(b"\xff");
     let text = "a word before the command is not UTF-8: only the command and its arguments may have any bytes";
@@ -230,9 +231,9 @@ fn what_is_not_utf8_is_a_mistake_but_in_the_command() {
     Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_SESSION", "mine")).said(64, text);
 }
 
-/// Without any words it says how it is used: to standard error, since nothing was asked for.
+/// Without any words rlock writes its help to standard error, since the user did not ask for help.
 #[test]
-fn no_words_at_all_give_the_short_help_and_64() {
+fn empty_command_line_prints_help_to_stderr_and_exits_64() {
     let lab = Lab::new();
     let ran = lab.run([""; 0]);
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(64), ""));

@@ -1,5 +1,5 @@
-//! One directory for several users: a directory given by URL may be shared between users by its
-//! own permissions.
+//! One directory for several users: the permissions of a directory given by URL decide which users
+//! share it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -12,24 +12,24 @@ use serde_json::Value;
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
-/// Two users who are not root, and a group of theirs that is nobody's first.
+/// Two users other than root, and a group that is no user's primary group by default.
 const ANN: u32 = 65534;
 const BOB: u32 = 65533;
 const GROUP: u32 = 64999;
 
-/// A lab whose folder anybody may enter, with a copy of the program, since the place where it was
-/// built may be closed to others.
+/// Creates a lab whose folder any user may enter. The lab has a copy of the program, since the
+/// build directory may be closed to other users.
 pub(crate) fn shared_lab() -> Lab {
     let lab = Lab::new();
     fs::set_permissions(lab.folder(), Permissions::from_mode(0o755)).expect("its permissions");
-    // By another process: the children of this one's other threads would have the copy open for
-    // writing, and then it can't be run.
+    // Another process copies the file. If this process did, children of its other threads could
+    // inherit the open copy, and the copy could not be executed.
     let copy = Command::new("cp").args([RLOCK.as_ref(), lab.folder().as_os_str()]).status();
     assert!(copy.is_ok_and(|status| status.success()), "the program can't be copied");
     lab
 }
 
-/// A user with his first group and another that he is a member of.
+/// A user with a primary group and one more group.
 #[derive(Clone, Copy)]
 pub(crate) struct User {
     uid: u32,
@@ -37,13 +37,13 @@ pub(crate) struct User {
     other: u32,
 }
 
-/// A user in no groups but his own.
+/// A user whose only group has the number of the user.
 pub(crate) const fn alone(uid: u32) -> User {
     User { uid, gid: uid, other: uid }
 }
 
 impl User {
-    /// A program run by this user; needs root.
+    /// Makes a command that runs a program as this user. Needs root.
     pub(crate) fn program(self, lab: &Lab, program: &Path) -> Command {
         let mut command = Command::new("setpriv");
         lab.settle(&mut command);
@@ -53,7 +53,7 @@ impl User {
         command
     }
 
-    /// The program under test on the lab's store, run by this user.
+    /// Makes a command that runs the program under test on the lab's store as this user.
     pub(crate) fn rlock(self, lab: &Lab, words: &[&str]) -> Command {
         let mut command = self.program(lab, &lab.folder().join("rlock"));
         command.args(words);
@@ -61,7 +61,7 @@ impl User {
     }
 }
 
-/// Two users who may both write into a directory of this mode and these owners.
+/// Two users, and the mode and owners of a directory that both may write.
 struct Sharing {
     mode: u32,
     owner: (u32, u32),
@@ -69,10 +69,10 @@ struct Sharing {
     bob: User,
 }
 
-/// Users whose first group is the same.
+/// Users with the same primary group.
 const COLLEAGUES: [User; 2] =
     [User { uid: ANN, gid: GROUP, other: GROUP }, User { uid: BOB, gid: GROUP, other: GROUP }];
-/// Users who have a group of their own first, as most systems give it to them.
+/// Users whose primary group is their own, as on most systems.
 const MEMBERS: [User; 2] = [User { uid: ANN, gid: ANN, other: GROUP }, User { uid: BOB, gid: BOB, other: GROUP }];
 
 const SHARINGS: [Sharing; 5] = [
@@ -87,39 +87,40 @@ impl Sharing {
     fn lab(&self) -> Lab {
         let lab = shared_lab();
         fs::create_dir(lab.directory()).expect("a folder");
-        chown(lab.directory(), Some(self.owner.0), Some(self.owner.1)).expect("it can be given away");
+        chown(lab.directory(), Some(self.owner.0), Some(self.owner.1)).expect("root can give the directory away");
         fs::set_permissions(lab.directory(), Permissions::from_mode(self.mode)).expect("its permissions");
         lab
     }
 
-    /// What `rlock inspect --json` tells Ann, for root uses no directory of another user.
+    /// Returns the output of `rlock inspect --json` for Ann, since root uses no directory of
+    /// another user.
     fn inspect(&self, lab: &Lab) -> Value {
         let ran = Ran::of(&mut self.ann.rlock(lab, &["inspect", "--json"]));
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "inspect fails");
         serde_json::from_str(&ran.stdout).expect("inspect --json prints JSON")
     }
 
-    /// Waits until somebody waits for the one resource.
+    /// Waits until one request waits for the only resource.
     fn until_waiting(&self, lab: &Lab) {
         let waiters = || self.inspect(lab)["resources"][0]["waiters"].as_array().map_or(0, Vec::len);
-        crate::support::wait_until("somebody waits", || waiters() == 1);
+        crate::support::wait_until("a request waits", || waiters() == 1);
     }
 
-    /// Fails unless nobody holds or waits and nothing was left behind.
+    /// Fails unless the store has no holder and no waiter and no file was left behind.
     fn assert_idle(&self, lab: &Lab) {
         assert_eq!(lab.files(), ["lock", "table"]);
         assert_eq!(self.inspect(lab)["resources"], serde_json::json!([]));
     }
 
-    /// Ann's and Bob's program with the same words.
+    /// The same command for Ann and for Bob.
     fn both(&self, lab: &Lab, words: &[&str]) -> [Command; 2] {
         [self.ann.rlock(lab, words), self.bob.rlock(lab, words)]
     }
 }
 
-/// Each of two users waits for the other, and what one of them leaves behind is in nobody's way.
+/// Each of two users waits for the other, and each reaps the dead sessions of the other.
 #[test]
-fn users_queue_behind_each_other_and_reap_each_others_dead() {
+fn users_wait_for_each_other_and_reap_each_others_dead_sessions() {
     skip_unless!(needs::root("become two users"));
     for sharing in SHARINGS {
         let Sharing { mode, owner, .. } = sharing;
@@ -141,7 +142,7 @@ fn users_queue_behind_each_other_and_reap_each_others_dead() {
             Ran::of(&mut other).silently(75);
             first.end().silently(0);
             second.expect_held();
-            // Killed while the other one waits, and killed while nobody does.
+            // One holder is killed while another request waits, the next while none waits.
             let [mut one, _] = pair(&["exec", "k"]);
             let mut third = Running::waiter(&mut one);
             sharing.until_waiting(&lab);
@@ -155,9 +156,10 @@ fn users_queue_behind_each_other_and_reap_each_others_dead() {
     }
 }
 
-/// Cleaning up and breaking work across users as well, and who inspects sees whose the lock is.
+/// `cleanup`, `cleanup --break` and `inspect` work across users, and `inspect` shows the user of
+/// the holder.
 #[test]
-fn users_see_clean_and_break_each_others_locks() {
+fn inspect_and_cleanup_work_across_users() {
     skip_unless!(needs::root("become two users"));
     for sharing in SHARINGS {
         let lab = sharing.lab();
@@ -182,10 +184,10 @@ fn users_see_clean_and_break_each_others_locks() {
     }
 }
 
-/// A directory's own permissions decide: who may not write there may not lock, and nothing is open
-/// to more than the directory is.
+/// The directory's permissions decide: a user who may not write to it may not lock. The files in it
+/// are as open as the directory.
 #[test]
-fn the_directorys_permissions_say_who_may() {
+fn permissions_of_the_directory_decide_which_users_may_lock() {
     skip_unless!(needs::root("become two users"));
     for (mode, folder, file) in
         [(0o1777, 0o777, 0o666), (0o2770, 0o2770, 0o660), (0o0770, 0o770, 0o660), (0o0755, 0o700, 0o600)]
@@ -197,7 +199,7 @@ fn the_directorys_permissions_say_who_may() {
             Ran::of(sharing.ann.program(&lab, Path::new("sh")).args(["-c", &script])).silently(0);
             let state = lab.directory().join("state");
             let found = [state.clone(), state.join("lock"), state.join("table")].map(|path| {
-                let stat = fs::metadata(path).expect("it is there");
+                let stat = fs::metadata(path).expect("the path exists");
                 (stat.mode() & 0o7777, stat.uid(), stat.gid())
             });
             let group = if file == 0o600 { ANN } else { GROUP };
@@ -213,9 +215,10 @@ fn the_directorys_permissions_say_who_may() {
     }
 }
 
-/// On the embedded store an ancestor of another user counts only if one of the two is root.
+/// "A session of another user is not an ancestor of a request, whatever `RLOCK_SESSION` says,
+/// unless one of the two users is root."
 #[test]
-fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
+fn session_of_another_user_is_no_ancestor_unless_one_user_is_root() {
     skip_unless!(needs::root("become two users"));
     let sharing = &SHARINGS[0];
     let lab = sharing.lab();
@@ -240,7 +243,7 @@ fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
     }
     assert_eq!(lab.inspect(["k"]), found, "the hold was changed");
     holder.end().silently(0);
-    // Whoever root has started is below root's hold.
+    // Root's session is an ancestor of a request of any user.
     let mut holder = Running::waiter(&mut lab.rlock(["exec", "k"]));
     holder.expect_held();
     let found = lab.inspect(["k"]);
@@ -250,7 +253,8 @@ fn a_session_of_another_user_is_no_ancestor_unless_one_of_them_is_root() {
     holder.end().silently(0);
 }
 
-/// Root uses no directory whose owner could mislead root with it.
+/// "Root uses only a directory that belongs to root, since the owner of any other could mislead
+/// root with its contents."
 #[test]
 fn root_refuses_a_directory_of_another_user() {
     skip_unless!(needs::root("be root beside a user"));
@@ -266,10 +270,10 @@ fn root_refuses_a_directory_of_another_user() {
     }
 }
 
-/// Whoever may write to a shared directory can replace a beacon. A holder counts as alive all the
-/// same.
+/// A user who may write to a shared directory can replace a beacon. "A holder whose files in the
+/// directory were replaced counts as alive."
 #[test]
-fn a_replaced_beacon_lets_nobody_in_beside_its_holder() {
+fn holder_with_a_replaced_beacon_still_excludes_others() {
     skip_unless!(needs::root("become two users"));
     type Replace = fn(&Path);
     let replacements: [(&str, Replace); 4] = [
@@ -305,9 +309,9 @@ fn make(path: &Path, kind: FileType) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o666.into(), 0).expect("a file of any kind");
 }
 
-/// A member of a shared directory can't make root write anywhere else.
+/// A user of a shared directory cannot make root write outside of the directory.
 #[test]
-fn a_link_in_the_place_of_state_leads_nobody_away() {
+fn root_follows_no_link_in_a_shared_directory() {
     skip_unless!(needs::root("be root beside a user"));
     let sharing = &SHARINGS[1];
     let lab = sharing.lab();
@@ -320,7 +324,7 @@ fn a_link_in_the_place_of_state_leads_nobody_away() {
     for name in ["lock", "table"] {
         made();
         let target = elsewhere.join(name);
-        fs::remove_file(state.join(name)).expect("it was made");
+        fs::remove_file(state.join(name)).expect("rlock created the file");
         std::os::unix::fs::symlink(&target, state.join(name)).expect("a link");
         lab.run(["exec", "k", "--", "true"]).failed(69);
         fs::remove_file(state.join(name)).expect("the link");
@@ -333,9 +337,10 @@ fn a_link_in_the_place_of_state_leads_nobody_away() {
     assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 0);
 }
 
-/// A waiter and a holder notice that others lock other files than they do.
+/// "A holder that finds that other processes now use other files loses the lock (76)." A waiter
+/// exits 69.
 #[test]
-fn whoever_uses_a_replaced_state_is_told() {
+fn replaced_state_ends_its_holder_with_76_and_its_waiter_with_69() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let waiter = lab.wait_by(["exec", "k"]);

@@ -1,4 +1,4 @@
-//! The files in examples/ do what they say. A shell runs their commands with the real program; the
+//! Tests of the files in examples/. A shell runs their commands with the real program. The other
 //! programs that they name are scripts that print their name and arguments.
 
 #[path = "../support/mod.rs"]
@@ -11,7 +11,6 @@ use std::process::Command;
 
 use support::{Lab, RLOCK, Ran, Running};
 
-/// The text of an example.
 fn example(name: &str) -> String {
     fs::read_to_string(path(name)).expect("the package has its examples")
 }
@@ -25,15 +24,15 @@ fn lab_with(programs: &[&str]) -> Lab {
     let lab = Lab::new();
     for program in programs {
         let path = lab.folder().join(program);
-        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder can be made");
+        fs::create_dir_all(path.parent().expect("the program is in the folder")).expect("a folder can be made");
         fs::write(&path, "#!/bin/sh\necho \"${0##*/}${*:+ $*}\"\n").expect("a file can be made");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
     }
     lab
 }
 
-/// A shell that runs a command as cron and CI do, with rlock in the PATH and the lab's folder as
-/// its home.
+/// A shell that runs a command as cron and CI do, with rlock in PATH and the lab's folder as its
+/// home directory.
 fn shell(lab: &Lab, command: &str) -> Command {
     let mut shell = Command::new("sh");
     settle(lab, &mut shell);
@@ -47,7 +46,7 @@ fn settle(lab: &Lab, command: &mut Command) {
     command.env("PATH", format!("{rlock}:{}", std::env::var("PATH").unwrap_or_default()));
 }
 
-/// The commands of a crontab, as cron gives them to the shell.
+/// Returns the commands of the crontab as cron passes them to the shell.
 fn crontab() -> Vec<String> {
     let text = example("crontab");
     let jobs = text.lines().filter(|line| line.starts_with(|c: char| c == '*' || c.is_ascii_digit()));
@@ -60,7 +59,7 @@ fn crontab() -> Vec<String> {
 }
 
 #[test]
-fn crontab_jobs_run_and_print_nothing_of_rlock() {
+fn crontab_jobs_run_without_output_of_rlock() {
     let lab = lab_with(&["bin/sync", "bin/backup", "bin/report", "bin/archive"]);
     let printed: Vec<_> = crontab().iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
     let [sync, backup, report, archive] = &printed[..] else { panic!("{} jobs", printed.len()) };
@@ -90,7 +89,7 @@ fn crontab_backup_waits_for_the_sync() {
     assert_eq!(backup.end().stdout, "backup\n");
 }
 
-/// The settings of a unit: each with its section.
+/// Returns the settings of a systemd unit as (section, key, value).
 fn unit(name: &str) -> Vec<(String, String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
@@ -111,12 +110,12 @@ fn setting(unit: &[(String, String, String)], section: &str, key: &str) -> Strin
 }
 
 #[test]
-fn service_runs_its_command_and_takes_busy_as_no_failure() {
+fn service_runs_its_command_and_counts_busy_as_success() {
     let lab = lab_with(&["backup"]);
     let service = unit("systemd/backup.service");
     let rlock = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
     let command = setting(&service, "Service", "ExecStart");
-    // systemd starts the words as they are; none of them is quoted.
+    // systemd executes the words as they are; no word is quoted.
     let command = command.replacen("/usr/local/bin", &rlock, 1);
     let command = command.replace("/usr/local/bin", &lab.folder().display().to_string());
     Ran::of(&mut shell(&lab, &command)).printed("backup\n");
@@ -124,7 +123,7 @@ fn service_runs_its_command_and_takes_busy_as_no_failure() {
 }
 
 #[test]
-fn timer_belongs_to_the_service() {
+fn timer_has_the_name_of_its_service() {
     let timer = unit("systemd/backup.timer");
     assert!(path("systemd/backup.service").exists(), "a timer starts the service of its name");
     assert!(!setting(&timer, "Timer", "OnCalendar").is_empty());
@@ -132,7 +131,7 @@ fn timer_belongs_to_the_service() {
 }
 
 #[test]
-fn ci_jobs_run() {
+fn ci_jobs_run_under_the_lock() {
     let lab = lab_with(&["integration-tests", "build", "deploy"]);
     let text = example("gitlab-ci.yml");
     let jobs: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("- ")).collect();
@@ -144,7 +143,7 @@ fn ci_jobs_run() {
     assert!(text.contains(&format!("exit_codes: {}\n", rlock::exit::BUSY)));
 }
 
-/// The script with these arguments, started as a user would.
+/// Makes a command that runs the script as a user would.
 fn script(lab: &Lab, name: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(path(name));
     settle(lab, &mut command);
@@ -165,7 +164,7 @@ fn nightly_script_waits_for_the_lock_and_runs_once() {
 }
 
 #[test]
-fn rows_scripts_run_side_by_side_where_their_rows_differ() {
+fn rows_scripts_exclude_each_other_only_on_the_same_rows() {
     let lab = Lab::new();
     let holder = lab.hold_by(["range-write", "rows", "300", "400"]);
     Ran::of(&mut script(&lab, "rows.sh", &["100", "102"])).printed("row 100\nrow 101\nrow 102\n");

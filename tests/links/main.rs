@@ -1,18 +1,18 @@
-//! The pages for people who work on rlock lead somewhere: their links, the anchors in them, the paths
-//! that they cite, and the pages that the source cites.
+//! Checks the pages for contributors: their links and anchors, the paths that they cite, and the
+//! citations of pages in the source.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The pages beside those in docs/.
+/// The pages outside of docs/.
 const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
 
-/// Folders whose files may cite a page.
+/// The folders whose files may cite a page.
 const SOURCES: [&str; 3] = ["src", "tests", "benches"];
 
 #[test]
-fn every_link_of_a_page_leads_somewhere() {
+fn every_link_of_a_page_has_a_target() {
     let broken: Vec<_> = pages().iter().flat_map(|page| broken_links(page, &text(page))).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
@@ -27,7 +27,7 @@ fn every_path_that_a_page_cites_exists() {
 fn every_page_that_the_source_cites_exists() {
     let mut sources = vec![PathBuf::from("build.rs")];
     SOURCES.iter().for_each(|folder| files_below(Path::new(folder), &mut sources));
-    // This file cites pages that are not there.
+    // This file cites missing pages as examples.
     sources.retain(|file| !file.starts_with("tests/links"));
     let broken: Vec<_> = sources.iter().flat_map(|file| broken_citations(file, &text(file))).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
@@ -46,7 +46,8 @@ fn link_path_or_citation_without_a_target_is_reported() {
     assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);
 }
 
-/// The links `[…](target)` that lead to no file or to no heading. Addresses in the web are not asked.
+/// Returns the links `[…](target)` that lead to no file or to no heading. Links to the web are not
+/// checked.
 fn broken_links(page: &Path, text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -54,8 +55,8 @@ fn broken_links(page: &Path, text: &str) -> Vec<String> {
     local.filter_map(|target| broken(page, page.parent().unwrap_or(Path::new("")), target)).collect()
 }
 
-/// The paths between backticks that do not exist. Of a path with a placeholder such as NAME, what
-/// comes before it has to exist.
+/// Returns the paths between backticks that do not exist. For a path with a placeholder such as
+/// NAME, only the part before the placeholder has to exist.
 fn broken_paths(page: &Path, text: &str) -> Vec<String> {
     let prose = prose(text);
     let cited = prose.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next());
@@ -69,8 +70,8 @@ fn broken_paths(page: &Path, text: &str) -> Vec<String> {
     missing.map(|path| format!("{}: `{path}` does not exist", page.display())).collect()
 }
 
-/// The pages that a source cites by their paths from the root and that do not exist, or lack the
-/// heading.
+/// Returns the cited pages that do not exist or lack the heading. A source cites a page by its path
+/// from the root.
 fn broken_citations(file: &Path, text: &str) -> Vec<String> {
     let ends = |c: char| c.is_whitespace() || "()[]`'\",;:".contains(c);
     let words = text.split(ends).map(|word| word.trim_end_matches('.'));
@@ -81,7 +82,7 @@ fn broken_citations(file: &Path, text: &str) -> Vec<String> {
     words.filter(|word| is_page(word)).filter_map(|word| broken(file, Path::new(""), word)).collect()
 }
 
-/// Says what is wrong with a target, which is a path from `folder`, a heading of `from`, or both.
+/// Describes what is wrong with a target: a path from `folder`, a heading of `from`, or both.
 fn broken(from: &Path, folder: &Path, target: &str) -> Option<String> {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let file = if path.is_empty() { from.to_owned() } else { folder.join(path) };
@@ -92,7 +93,7 @@ fn broken(from: &Path, folder: &Path, target: &str) -> Option<String> {
     (!is_found).then(|| format!("{}: '{target}' leads to no heading", from.display()))
 }
 
-/// The anchors of the headings of a page, as GitHub makes them.
+/// Returns the anchors of the headings of a page, as GitHub makes them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -103,7 +104,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// A page without its blocks of code.
+/// Returns a page without its code blocks.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let mut prose = String::new();
@@ -123,7 +124,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The folders of the package, by which a path is told from other words between backticks.
+/// Returns the folders of the package, which distinguish a path from other words between backticks.
 fn folders() -> BTreeSet<String> {
     let entries = fs::read_dir(root()).expect("the package can be read").map(|entry| entry.expect("an entry"));
     let folders = entries.filter(|entry| entry.path().is_dir() && entry.file_name() != "target");

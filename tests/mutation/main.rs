@@ -1,24 +1,23 @@
-//! The mutants of `tests/mutants` still fit the source: this test fails with the edit that makes one
-//! of them stale, long before anybody runs the mutants themselves.
+//! The mutants of `tests/mutants` must fit the source. This test fails with the edit that makes a
+//! mutant stale, long before the mutants are run.
 //!
-//! A mutant is a file in tests/mutation/mutants. It states one way to break the program and the test
-//! that must notice:
+//! A mutant is a file in tests/mutation/mutants. It states one way to break the program and the
+//! test that must fail then:
 //!
 //! ```text
-//! Mutant: what is wrong, in words
+//! Mutant: the mistake, in words
 //! Caught by: variables for the environment, then what `cargo test` takes
 //! File: src/one/file.rs
 //!
 //! --- find
 //! whole lines that occur exactly once in that file
 //! --- replace
-//! the lines that stand there instead; none to delete the others
+//! the lines that replace them; none to delete them
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of tests/mutation/mutants.
 struct Mutant {
     name: String,
     description: String,
@@ -48,13 +47,14 @@ impl Mutant {
         Self { name, description, caught_by, file, find: find.to_owned(), replacement: replacement.to_owned() }
     }
 
-    /// The sources of the suite that `Caught by` names, and the name of the test or module in them.
+    /// Returns the folder of the suite that `Caught by` names, and the name of the test or module
+    /// in it.
     fn suite(&self) -> (PathBuf, &str) {
         let words: Vec<&str> = self.caught_by.split(' ').filter(|word| !word.contains('=')).collect();
         let (suite, test) = match words[..] {
             ["--test", suite, test] => (Path::new("tests").join(suite), test),
             ["--lib", test] => (PathBuf::from("src"), test),
-            _ => panic!("{}: 'Caught by' names no single test: {}", self.name, self.caught_by),
+            _ => panic!("{}: 'Caught by' must name exactly one test: {}", self.name, self.caught_by),
         };
         (suite, test.split("::").filter(|part| !part.is_empty()).last().expect("a test has a name"))
     }
@@ -64,12 +64,12 @@ impl Mutant {
 fn every_snippet_occurs_exactly_once_in_its_file() {
     for mutant in Mutant::all() {
         let source = fs::read_to_string(root().join(&mutant.file))
-            .unwrap_or_else(|error| panic!("{}: {}: {error}; name the file of today", mutant.name, mutant.file));
-        // A snippet is whole lines, so an occurrence starts where a line does.
+            .unwrap_or_else(|error| panic!("{}: {}: {error}; name the current file", mutant.name, mutant.file));
+        // A snippet is whole lines, so an occurrence starts at the start of a line.
         let found = format!("\n{source}").matches(&format!("\n{}", mutant.find)).count();
         assert_eq!(
             found, 1,
-            "{}: the snippet occurs {found} times in {}, not once; write the same mutation of the source of today",
+            "{}: the snippet occurs {found} times in {}, not once; adapt the snippet to the current source",
             mutant.name, mutant.file
         );
     }
@@ -84,12 +84,12 @@ fn every_replacement_changes_the_source() {
     }
 }
 
-/// A filter that matches no test would let `cargo test` pass, and the mutant would seem to survive.
+/// A filter that matches no test would let `cargo test` pass, so the mutant would seem to survive.
 #[test]
 fn every_mutant_names_a_test_that_exists() {
     for mutant in Mutant::all() {
         let (suite, test) = mutant.suite();
-        // Macros of the shared helpers name some tests.
+        // Macros in the shared helpers name some of the tests.
         let folders = [suite.as_path(), Path::new("tests/support")];
         let mut sources = folders.iter().flat_map(|folder| files_below(&root().join(folder))).filter(|path| {
             let end = path.extension().unwrap_or_default();
@@ -107,7 +107,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All files below a folder, sorted.
+/// Returns all files below a folder, sorted.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files = Vec::new();

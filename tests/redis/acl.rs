@@ -1,5 +1,6 @@
-//! The ACL rule with the fewest rights that works (tested: a user with just it passes, one right
-//! fewer gives a clear error and no half-done state). The rule is the one that the man page has.
+//! The ACL rule with the fewest rights, as the manual page prints it. A user with this rule can run
+//! everything that names its KEYs. With one right fewer, a command fails with a clear error and
+//! leaves the keys unchanged.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +9,30 @@ use crate::support::servers::{Kind, Server, ask};
 use crate::support::{Lab, RLOCK, Ran, wait_until};
 use crate::world::{each, expiry};
 
-/// The man page about the store on a server.
+/// The source of rlock-redis(7).
 const PAGE: &str = include_str!("../../src/cli/pages/redis.txt");
 
-/// The rules for users that the man page has, each as the words behind the name of the user.
+/// Returns the ACL rules of the manual page, each as the words after the user name.
 fn rules() -> Vec<Vec<&'static str>> {
     let rest = PAGE.split("ACL SETUSER rlock ").skip(1);
     let end = |text: &'static str| text.find('`').into_iter().chain(text.find("\n\n")).min().unwrap_or(text.len());
     rest.map(|text| text[..end(text)].split_whitespace().collect()).collect()
 }
 
-/// The rule that the man page gives first.
+/// Returns the first rule of the manual page.
 fn rule() -> Vec<&'static str> {
     let rule = rules().into_iter().next().expect("the man page has a rule");
     assert!(rule.contains(&"~rlock:*") && rule.contains(&"&rlock:*"), "{rule:?}");
     rule
 }
 
-/// The rule that adds this right.
-fn more(right: &str) -> Vec<&'static str> {
+/// Returns the rule that adds this right.
+fn rule_adding(right: &str) -> Vec<&'static str> {
     let adds = |rule: &Vec<&str>| !rule.contains(&"reset") && rule.contains(&right);
     rules().into_iter().find(adds).unwrap_or_else(|| panic!("no rule of the man page adds {right}"))
 }
 
-/// Makes the user, or gives him more.
+/// Creates the user, or gives the user more rights.
 fn set_user(connection: &mut redis::Connection, rule: &[&str]) {
     let words: Vec<_> =
         rule.iter().map(|word| if *word == ">PASSWORD" { ">sesame".to_owned() } else { (*word).to_owned() }).collect();
@@ -39,8 +40,8 @@ fn set_user(connection: &mut redis::Connection, rule: &[&str]) {
     ask::<()>(connection, &[&["ACL", "SETUSER", "rlock"], &words[..]].concat());
 }
 
-/// A server, and the namespace that the rule is for: once as the default user and once as the user
-/// of the rule.
+/// Starts a server. Returns a lab for its default user and a lab for the user of the rule, both in
+/// the namespace that the rule allows.
 fn labs(kind: Kind) -> (Server, Lab, Lab) {
     let server = Server::on_tcp(kind);
     let lab = |url: String| Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
@@ -48,8 +49,8 @@ fn labs(kind: Kind) -> (Server, Lab, Lab) {
     (server, all, few)
 }
 
-/// Everything that names its KEYs.
-fn everything(lab: &Lab) {
+/// Runs everything that names its KEYs.
+fn run_everything(lab: &Lab) {
     lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
     lab.run(["exec", "--read", "{k}a", "--prewrite", "{k}b", "--slot", "{k}c=2", "--", "true"]).silently(0);
     let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "4s", "--grace", "200ms"]);
@@ -69,20 +70,21 @@ fn everything(lab: &Lab) {
     lab.run(["range-write", "k", "1", "2", "-c", &script]).silently(0);
 }
 
-/// A user with just these rights passes.
+/// A user with only these rights can run everything that names its KEYs.
 #[test]
-fn a_user_with_just_the_rule_can_do_all_that_names_its_keys() {
+fn user_with_the_minimal_rule_can_run_everything_that_names_its_keys() {
     each(|kind| {
         let (server, all, few) = labs(kind);
         set_user(&mut server.client(), &rule());
-        everything(&few);
+        run_everything(&few);
         all.assert_idle();
     });
 }
 
-/// What needs more works with the rule that the man page has for it, and not without.
+/// A command that needs one right more works with the rule that the manual page gives for it, and
+/// fails without that rule.
 #[test]
-fn what_needs_more_is_said_and_works_with_it() {
+fn command_that_needs_one_more_right_fails_without_and_works_with_it() {
     each(|kind| {
         let (server, _all, few) = labs(kind);
         let mut admin = server.client();
@@ -104,9 +106,10 @@ fn what_needs_more_is_said_and_works_with_it() {
         ] {
             let run = || few.run(words);
             denied(&run(), &right[1..]);
-            set_user(&mut admin, &more(right));
+            set_user(&mut admin, &rule_adding(right));
             let ran = run();
-            // There is no replica: that much it gets to say.
+            // The server has no replica, so `--replicas` fails, but only after it was allowed to
+            // WAIT.
             let replicas = right == "+wait" && ran.code() == Some(69) && !ran.stderr.contains("does not let");
             assert!(replicas || ran.code() == Some(0), "{kind:?}, {right}: {ran:?}");
             set_user(&mut admin, &rule());
@@ -114,8 +117,8 @@ fn what_needs_more_is_said_and_works_with_it() {
     });
 }
 
-/// Every key and what it has, but for the time of the last renewal: the right to publish is tried
-/// at the holder's own channel, who then looks what there is and renews.
+/// Returns every key with its content, but without the time of the last renewal. The test for the
+/// right to publish publishes on the holder's own channel, and the holder then renews.
 fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     let mut client = server.client();
     let keys: Vec<String> = ask(&mut client, &["KEYS", "*"]);
@@ -136,9 +139,9 @@ fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     keys.into_iter().map(|key| (key.clone(), what(&key, &mut client))).collect()
 }
 
-/// One right fewer gives a clear error and no half-done state.
+/// With one right fewer, a command fails with a clear error and leaves the keys unchanged.
 #[test]
-fn each_right_is_needed_and_its_lack_changes_nothing() {
+fn command_without_one_right_fails_and_changes_nothing() {
     each(|kind| {
         let rule = rule();
         let needless = |word: &&&str| ["reset", "resetchannels", "on", ">PASSWORD"].contains(*word);
@@ -146,18 +149,18 @@ fn each_right_is_needed_and_its_lack_changes_nothing() {
         let rule = &rule;
         std::thread::scope(|scope| {
             for some in rights.chunks(rights.len().div_ceil(3)) {
-                scope.spawn(move || some.iter().for_each(|right| lacking(kind, rule, right)));
+                scope.spawn(move || some.iter().for_each(|right| assert_right_is_needed(kind, rule, right)));
             }
         });
     });
 }
 
-fn lacking(kind: Kind, rule: &[&str], right: &str) {
+fn assert_right_is_needed(kind: Kind, rule: &[&str], right: &str) {
     let (server, all, few) = labs(kind);
     let fewer: Vec<_> = rule.iter().copied().filter(|word| *word != right).collect();
     set_user(&mut server.client(), &fewer);
-    // Once it has subscribed, a second after its grant, and renewed with that, nothing changes for
-    // twenty minutes.
+    // The holder subscribes a second after its grant and then renews. After that, the keys do not
+    // change for twenty minutes.
     let holder = all.hold_by(["range-write", "held", "1", "2", "--ttl", "1h"]);
     let held = all.inspect(["held"])["resources"][0]["holders"][0].clone();
     let session = held["session"].as_str().expect("an id").to_owned();
@@ -179,12 +182,13 @@ fn lacking(kind: Kind, rule: &[&str], right: &str) {
         let before = dump(&server);
         let mut rlock = few.rlock(words);
         if words[0] != "exec" {
-            // As if the holder's command did it; an `exec` there would not have to wait.
+            // The command acts as a descendant of the holder. An `exec` in that place would not
+            // have to wait.
             rlock.env("RLOCK_SESSION", &session);
         }
         let ran = Ran::of(&mut rlock);
         if ran.code() != Some(69) {
-            // What was allowed may have started its command.
+            // An allowed request may have started its command.
             let _ = std::fs::remove_file(&started);
             continue;
         }
@@ -195,7 +199,8 @@ fn lacking(kind: Kind, rule: &[&str], right: &str) {
             "{kind:?}, {right}: {said}"
         );
         if right == "+subscribe" {
-            // One learns of that only when one is queued already: the place is given back.
+            // The client subscribes only after its request is queued. When the server refuses, the
+            // client gives its place back.
             assert_eq!(all.counts("held"), (1, 0), "{kind:?}, {right}: {words:?}");
         } else {
             assert_eq!(dump(&server), before, "{kind:?}, {right}: {words:?} left something half done");
@@ -206,23 +211,23 @@ fn lacking(kind: Kind, rule: &[&str], right: &str) {
     drop(holder);
 }
 
-/// The rule for a Cluster: the first one and what it adds.
+/// A Cluster needs the first rule and the rule that adds the right for a Cluster.
 #[test]
-fn a_cluster_needs_no_more_than_the_man_page_says() {
+fn cluster_needs_only_the_rights_of_the_manual_page() {
     each(|kind| {
         if kind == Kind::Redis6 {
-            // Its Cluster is too old.
+            // A Cluster of Redis 6 is too old.
             return;
         }
         let cluster = Cluster::start(kind, 3);
         for node in 0..3 {
             let mut admin = cluster.node(node).client();
             set_user(&mut admin, &rule());
-            set_user(&mut admin, &more("+asking"));
+            set_user(&mut admin, &rule_adding("+asking"));
         }
         let url = cluster.url().replace("//", "//rlock:sesame@");
         let few = Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
-        everything(&few);
+        run_everything(&few);
         Lab::at(cluster.url()).with("RLOCK_NAMESPACE", "rlock").assert_idle();
     });
 }
@@ -230,7 +235,7 @@ fn a_cluster_needs_no_more_than_the_man_page_says() {
 /// "`CLIENT LIST` then shows each rlock as `rlock:HOST:PID`; without this right rlock works all the
 /// same."
 #[test]
-fn a_client_has_a_name_if_the_user_has_the_right_to_set_one() {
+fn client_has_a_name_if_the_user_may_set_one() {
     each(|kind| {
         let (server, all, few) = labs(kind);
         set_user(&mut server.client(), &rule());
@@ -245,7 +250,7 @@ fn a_client_has_a_name_if_the_user_has_the_right_to_set_one() {
         let holder = few.hold("k");
         assert!(!names(&holder), "{kind:?}");
         holder.end().silently(0);
-        set_user(&mut server.client(), &more("+client|setname"));
+        set_user(&mut server.client(), &rule_adding("+client|setname"));
         let holder = few.hold("k");
         assert!(names(&holder), "{kind:?}");
         holder.end().silently(0);

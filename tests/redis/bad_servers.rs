@@ -1,5 +1,5 @@
-//! Bad input and bad servers get one clear line …, each naming the server without its password,
-//! within a connect timeout …, and the command is not started.
+//! Bad URLs and bad servers lead to one clear line that names the server without its password,
+//! within the connect timeout. The command is not started.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,25 +13,25 @@ use crate::support::servers::{Kind, Server, Setup};
 use crate::support::{Lab, Running, wait_until};
 use crate::world::each;
 
-/// No message may have this in it.
+/// The password that no message may contain.
 const PASSWORD: &str = "sesame";
 
-/// Fails unless every subcommand says in one line that `server`, as messages name it, is of no use,
-/// and says why.
+/// Fails unless every subcommand reports in one line that `server` cannot be used, and why.
+/// Messages name the server as `server` does.
 #[track_caller]
-fn unusable(lab: &Lab, server: &str, why: &str) {
+fn assert_unusable(lab: &Lab, server: &str, why: &str) {
     let named = format!("'{server}'");
     let named = if server.contains("://") { named.as_str() } else { named.trim_end_matches('\'') };
     let started = lab.folder().join("started");
     let touch = started.to_str().expect("the folder's name is plain");
     let exec = ["exec", "--connect-timeout", "4s", "k", "--", "touch", touch];
-    // At the same time, for some take their time.
+    // The commands run at the same time, since some of them wait for a timeout.
     let all = [&exec[..], &["inspect"], &["inspect", "k"], &["cleanup"], &["cleanup", "--break", "k"]];
     let running = all.map(|words| (words, Running::start(&mut lab.rlock(words))));
     for (words, rlock) in running {
         let ran = rlock.end();
         let said = ran.failed(69);
-        // A file that can't be used is found before it is known what is to be locked.
+        // An unusable file is found before the resource is known.
         let rest = said.strip_prefix("cannot lock 'k': ").unwrap_or(said);
         assert!(rest.starts_with(named) && rest.contains(why), "{words:?}: {said}");
         assert!(!said.contains(PASSWORD), "{words:?}: {said}");
@@ -41,7 +41,7 @@ fn unusable(lab: &Lab, server: &str, why: &str) {
 
 /// An unknown scheme or option exits 64.
 #[test]
-fn what_is_no_url_of_a_store_is_a_usage_error() {
+fn invalid_store_url_exits_64() {
     for url in [
         "gopher://:sesame@h",
         "redis+carrier-pigeon://:sesame@h",
@@ -71,77 +71,77 @@ fn what_is_no_url_of_a_store_is_a_usage_error() {
     assert!(ran.failed(64).contains("gopher"), "{ran:?}");
 }
 
-/// "refused"
+/// A refused connection, a missing socket, and an unknown host exit 69.
 #[test]
-fn nobody_listens() {
+fn refused_connection_exits_69() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    let port = listener.local_addr().expect("it has an address").port();
+    let port = listener.local_addr().expect("the listener has an address").port();
     drop(listener);
     let lab = Lab::at(format!("redis://:{PASSWORD}@127.0.0.1:{port}"));
-    unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
+    assert_unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
     let socket = lab.folder().join("nothing").display().to_string();
-    unusable(&Lab::at(format!("redis+unix://{socket}")), &format!("redis+unix://{socket}"), "no such socket");
-    // No name server is asked for it, which may take its time to say no: a part of a name has at
-    // most 63 letters.
+    assert_unusable(&Lab::at(format!("redis+unix://{socket}")), &format!("redis+unix://{socket}"), "no such socket");
+    // A label of a host name has at most 63 letters. So this name fails at once, without a query to
+    // a name server that could be slow.
     let host = format!("{}.example", "x".repeat(64));
-    unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
+    assert_unusable(&Lab::at(format!("redis://{host}:7")), &format!("redis://{host}:7"), "cannot be found");
 }
 
-/// An unreachable server is given up after `--connect-timeout` (5s).
+/// rlock gives an unreachable server up after `--connect-timeout`, by default 5s.
 #[test]
-fn one_that_never_answers_is_given_up() {
+fn silent_server_exits_69_after_the_connect_timeout() {
     let fake = Fake::silent();
     let lab = Lab::at(fake.url());
-    unusable(&lab, &fake.url(), "did not answer in time");
+    assert_unusable(&lab, &fake.url(), "did not answer in time");
     let start = Instant::now();
     let ran = lab.run(["exec", "--connect-timeout", "300ms", "k", "--", "true"]);
     assert!(ran.failed(69).contains("did not answer in time"), "{ran:?}");
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
-/// Unreachable: an address for examples, which nobody has, and as some networks say in one way or
-/// another.
+/// This address is reserved for documentation, so no host has it. Networks report that in different
+/// ways.
 #[test]
-fn an_address_that_leads_nowhere() {
-    unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7", "the address");
+fn unreachable_address_exits_69() {
+    assert_unusable(&Lab::at(format!("redis://:{PASSWORD}@192.0.2.1:7")), "redis://192.0.2.1:7", "the address");
 }
 
-/// A server that was stopped takes connections for a while and says nothing.
+/// A stopped server accepts connections for a while, but never answers.
 #[test]
-fn a_stopped_server_is_given_up() {
+fn stopped_server_exits_69_after_the_connect_timeout() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.stop();
-    unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
+    assert_unusable(&Lab::at(server.url()), &server.url(), "did not answer in time");
     server.cont();
     Lab::at(server.url()).run(["exec", "k", "--", "true"]).silently(0);
 }
 
-/// Wrong password, and none where one is needed, and one where none is
+/// A wrong password, a missing password, and a password for a server without one
 #[test]
-fn passwords_that_do_not_fit() {
+fn wrong_or_missing_or_needless_password_exits_69() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let with = |user: &str| Lab::at(format!("redis://{user}127.0.0.1:{}", server.port()));
-        unusable(&with(":sesame@"), &server.url(), "has no password but was given one");
-        unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
+        assert_unusable(&with(":sesame@"), &server.url(), "has no password but was given one");
+        assert_unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
         server.ask::<()>(&["CONFIG", "SET", "requirepass", "open"]);
-        unusable(&with(""), &server.url(), "asks for a password");
-        unusable(&with(":sesame@"), &server.url(), "refused the password");
-        unusable(&with("").with("RLOCK_PASSWORD", PASSWORD), &server.url(), "refused the password");
-        unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
+        assert_unusable(&with(""), &server.url(), "asks for a password");
+        assert_unusable(&with(":sesame@"), &server.url(), "refused the password");
+        assert_unusable(&with("").with("RLOCK_PASSWORD", PASSWORD), &server.url(), "refused the password");
+        assert_unusable(&with("ali:sesame@"), &server.url(), "refused the password, or the user");
         with(":open@").run(["exec", "k", "--", "true"]).silently(0);
     });
 }
 
 /// "missing right"
 #[test]
-fn a_user_without_the_rights() {
+fn user_without_rights_exits_69_and_the_message_names_them() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let url = |user| Lab::at(format!("redis://{user}:sesame@127.0.0.1:{}", server.port()));
         server.ask::<()>(&["ACL", "SETUSER", "none", "on", ">sesame"]);
-        unusable(&url("none"), &server.url(), "does not let this user");
+        assert_unusable(&url("none"), &server.url(), "does not let this user");
         server.ask::<()>(&["ACL", "SETUSER", "elsewhere", "on", ">sesame", "+@all", "~other:*", "&*"]);
         for words in
             [&["exec", "k", "--", "true"][..], &["inspect", "k"], &["cleanup", "k"], &["cleanup", "--break", "k"]]
@@ -155,14 +155,14 @@ fn a_user_without_the_rights() {
 
 /// "too old"
 #[test]
-fn redis_5_is_too_old() {
+fn redis_5_exits_69_as_too_old() {
     let fake = Fake::new(as_redis_5);
-    unusable(&Lab::at(fake.url()), &fake.url(), "it takes Redis 6.2 or Valkey 7.2 or newer");
+    assert_unusable(&Lab::at(fake.url()), &fake.url(), "use Redis 6.2 or Valkey 7.2 or newer");
 }
 
-/// A read-only replica is no server to lock on.
+/// A read-only replica cannot grant locks.
 #[test]
-fn a_replica_takes_no_locks() {
+fn replica_exits_69_as_read_only() {
     each(|kind| {
         let master = Server::on_tcp(kind);
         let port = master.port().to_string();
@@ -176,10 +176,10 @@ fn a_replica_takes_no_locks() {
     });
 }
 
-/// Wrong TLS: an authority that is not trusted, another host's certificate, one out of date, TLS
-/// where there is none and none where there is TLS
+/// A certificate of an untrusted authority, of another host, or out of date; TLS to a port without
+/// TLS, and no TLS to a port with TLS
 #[test]
-fn tls_that_is_wrong() {
+fn tls_mismatch_exits_69_with_the_reason() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     certificates.certify("elsewhere", "DNS:elsewhere.example", 2);
@@ -191,36 +191,40 @@ fn tls_that_is_wrong() {
     let trusting = |server: &Server| Lab::at(format!("{}?ca={ca}", url(server)));
 
     let good = server("server");
-    unusable(&Lab::at(url(&good)), &url(&good), "of an authority that is not trusted");
-    unusable(&trusting(&good), &url(&good), "does not take this client without another certificate");
+    assert_unusable(&Lab::at(url(&good)), &url(&good), "of an authority that is not trusted");
+    assert_unusable(&trusting(&good), &url(&good), "does not take this client without another certificate");
     let elsewhere = server("elsewhere");
-    unusable(&trusting(&elsewhere), &url(&elsewhere), "shows a certificate whose subjectAltName lacks this host");
+    assert_unusable(
+        &trusting(&elsewhere),
+        &url(&elsewhere),
+        "shows a certificate whose subjectAltName lacks this host",
+    );
     let old = server("old");
     wait_until("the certificate is out of date", || made.elapsed().is_ok_and(|age| age > Duration::from_secs(2)));
-    unusable(&trusting(&old), &url(&old), "shows a certificate that is not valid now");
+    assert_unusable(&trusting(&old), &url(&old), "shows a certificate that is not valid now");
 
     let plain = format!("127.0.0.1:{}", good.port());
-    unusable(&Lab::at(format!("rediss://{plain}?ca={ca}")), &format!("rediss://{plain}"), "TLS");
+    assert_unusable(&Lab::at(format!("rediss://{plain}?ca={ca}")), &format!("rediss://{plain}"), "TLS");
     let tls = format!("redis://127.0.0.1:{}", good.tls_port());
-    unusable(&Lab::at(&tls), &tls, "rediss://");
+    assert_unusable(&Lab::at(&tls), &tls, "rediss://");
 
     let no_file = certificates.folder().join("none").display().to_string();
     let lab = Lab::at(format!("{}?ca={no_file}", url(&good)));
-    unusable(&lab, &url(&good), &no_file);
+    assert_unusable(&lab, &url(&good), &no_file);
 }
 
-/// A single server asked as a Cluster, and a Cluster asked as a single server, are refused.
+/// A single server named as a Cluster is refused, and a Cluster named as a single server.
 #[test]
-fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
+fn single_server_named_as_cluster_and_cluster_as_single_server_exit_69() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let single = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
-    unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
+    assert_unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
     let cluster = Cluster::start(Kind::Redis7, 3);
     let name = (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(cluster.slot(name)) != 0);
     let name = name.expect("there are three nodes");
     let node = cluster.node(0).url();
-    // What one node has is not all that is held, and names of several slots are known as such.
+    // One node has only a part of what is held. A request on several slots is recognised as well.
     let exec = [&["exec", &name, "--", "true"][..], &["exec", "a", "--write", "b", "--write", "c", "--", "true"]];
     for words in exec.into_iter().chain([&["inspect"][..], &["cleanup"], &["cleanup", "--dry-run"]]) {
         let ran = Lab::at(&*node).run(words);
@@ -229,18 +233,19 @@ fn a_cluster_is_no_single_server_and_no_single_server_a_cluster() {
     }
 }
 
-/// A server of another kind
+/// A server of another kind is refused.
 #[test]
-fn a_web_server_is_none() {
+fn web_server_exits_69_as_no_redis_server() {
     let http = Fake::new(|_| "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_owned());
-    unusable(&Lab::at(http.url()), &http.url(), "is no Redis or Valkey server");
+    assert_unusable(&Lab::at(http.url()), &http.url(), "is no Redis or Valkey server");
     let url = format!("rediss://127.0.0.1:{}", http.port());
-    unusable(&Lab::at(&url), &url, "does not speak TLS");
+    assert_unusable(&Lab::at(&url), &url, "does not speak TLS");
 }
 
-/// A server that answers, but not as the scripts of this rlock do.
+/// A server that executes the scripts of another rlock version sends replies that this rlock does
+/// not know.
 #[test]
-fn a_server_with_other_scripts_says_what_may_be_the_matter() {
+fn unexpected_script_reply_exits_69_and_advises_another_namespace() {
     let odd = Fake::new(|request| {
         let answer = |word: &str| match word {
             "EVALSHA" => "*1\r\n$7\r\nperhaps\r\n",
@@ -260,11 +265,11 @@ fn a_server_with_other_scripts_says_what_may_be_the_matter() {
     }
 }
 
-/// The command is not started (69), and nothing is held. The request goes out with the login, and
-/// a server that turns that down may carry it out all the same, as the user that needs no password,
-/// or in the first database.
+/// After a failed login rlock exits 69, and nothing is held. rlock sends the request together with
+/// the login. A server that refuses the login may still execute the request, as the default user or
+/// in database 0.
 #[test]
-fn a_login_that_fails_leaves_nothing_behind() {
+fn failed_login_leaves_no_lock() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
@@ -286,9 +291,10 @@ fn a_login_that_fails_leaves_nothing_behind() {
     });
 }
 
-/// A Cluster whose nodes never agree: whoever waits there is not sent round in circles.
+/// The nodes of this Cluster redirect in a circle. The client limits its redirects and reports the
+/// Cluster as down.
 #[test]
-fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
+fn cluster_that_redirects_in_a_circle_exits_69() {
     let (port, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
     let (own, count) = (Arc::clone(&port), Arc::clone(&asked));
     let circle = Fake::new(move |request| {
@@ -296,7 +302,7 @@ fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
             "EVALSHA" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
                 "*4\r\n$7\r\nwaiting\r\n:1\r\n:1\r\n:0\r\n".to_owned()
             }
-            "EVALSHA" => format!("-MOVED 1 127.0.0.1:{}\r\n", own.get().expect("it is known by now")),
+            "EVALSHA" => format!("-MOVED 1 127.0.0.1:{}\r\n", own.get().expect("the port is known")),
             "HELLO" => "%0\r\n".to_owned(),
             "SSUBSCRIBE" => ">3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n".to_owned(),
             _ => "+OK\r\n".to_owned(),
@@ -304,7 +310,7 @@ fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
         let words: Vec<&str> = request.split("\r\n").collect();
         words.windows(3).filter(|words| words[0].starts_with('*')).map(|words| answer(words[2])).collect()
     });
-    port.set(circle.port()).expect("it is set once");
+    port.set(circle.port()).expect("the port is set once");
     let url = circle.url().replace("redis://", "redis+cluster://");
     let ran = Lab::at(&url).run(["exec", "-w", "3s", "k", "--", "true"]);
     assert!(ran.failed(69).contains("is in a Cluster that does not serve now"), "{ran:?}");
@@ -312,22 +318,22 @@ fn a_cluster_that_only_sends_elsewhere_does_not_serve() {
     assert!(asked < 1000, "it was asked {asked} times in 3 s");
 }
 
-/// No Sentinel knows the master, none answers, and the name of the master is another.
+/// The named server is no Sentinel, or no Sentinel answers.
 #[test]
-fn sentinels_that_are_none() {
+fn server_that_is_no_sentinel_exits_69() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+sentinel://127.0.0.1:{}", server.port());
-    unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");
+    assert_unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");
     let fake = Fake::silent();
     let url = format!("redis+sentinel://127.0.0.1:{}", fake.port());
-    // That one Sentinel, or all of them.
-    unusable(&Lab::at(format!("{url}/rlock")), "redis", "did not answer in time");
+    // The message names either this Sentinel or all Sentinels.
+    assert_unusable(&Lab::at(format!("{url}/rlock")), "redis", "did not answer in time");
 }
 
-/// A server at its limit of memory says so.
+/// A server at its memory limit refuses new locks, and rlock reports that.
 #[test]
-fn a_server_without_memory_takes_no_new_locks() {
+fn server_at_maxmemory_exits_69_and_keeps_no_key() {
     each(|kind| {
         let server = Setup::new(kind).tcp().options(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).start();
         let ran = Lab::at(server.url()).run(["exec", "--connect-timeout", "1s", "k", "--", "true"]);
@@ -336,6 +342,6 @@ fn a_server_without_memory_takes_no_new_locks() {
             said.starts_with(&format!("cannot lock 'k': '{}' has no memory left", server.url())),
             "{kind:?}: {said}"
         );
-        assert_eq!(server.ask::<u32>(&["DBSIZE"]), 0, "{kind:?}: something was begun");
+        assert_eq!(server.ask::<u32>(&["DBSIZE"]), 0, "{kind:?}: a key was left");
     });
 }

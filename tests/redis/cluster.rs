@@ -3,7 +3,7 @@
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::{each, follows};
+use crate::world::{assert_failover_is_followed, each};
 
 /// Runs a test on each kind of server whose Cluster has sharded channels.
 fn each_new(test: impl Fn(Kind) + Sync) {
@@ -14,15 +14,15 @@ fn each_new(test: impl Fn(Kind) + Sync) {
     });
 }
 
-/// A name in the slots of each of the nodes.
+/// Returns one name for each node, in a slot of that node.
 fn names(cluster: &Cluster) -> Vec<String> {
     let on = |node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(cluster.slot(name)) == node);
     (0..3).map(|node| on(node).expect("each node has slots")).collect()
 }
 
-/// exec, ranges, queueing and hand-over, wherever the slot is and whichever node is asked first
+/// exec, ranges, waiting and hand-over work for a slot on any node, whichever node is asked first.
 #[test]
-fn locks_are_found_on_all_nodes() {
+fn locks_work_on_every_node_of_a_cluster() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -38,7 +38,7 @@ fn locks_are_found_on_all_nodes() {
             waiter.expect_held();
             waiter.end().silently(0);
         }
-        // In Cluster on all nodes.
+        // `inspect` scans all nodes of a Cluster.
         let holders: Vec<_> = names.iter().map(|name| lab.hold(name)).collect();
         assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(3));
         assert_eq!(lab.inspect(&names)["resources"].as_array().map(Vec::len), Some(3));
@@ -49,9 +49,9 @@ fn locks_are_found_on_all_nodes() {
     });
 }
 
-/// In Cluster, resources of different slots are refused with the advice to give them one `{tag}`.
+/// In a Cluster, resources of different slots are refused, and the message advises one `{tag}`.
 #[test]
-fn several_claims_need_one_tag() {
+fn claims_in_several_slots_are_refused_with_the_advice_to_use_a_tag() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -65,10 +65,10 @@ fn several_claims_need_one_tag() {
     });
 }
 
-/// A slot migrates under a held and a queued lock. The lock is renewed all the while, and handed
-/// over during the migration and after it.
+/// A slot migrates while a lock in it is held and waited for. The holder renews all the time. The
+/// lock is handed over during the migration and after it.
 #[test]
-fn a_slot_may_move_under_a_lock() {
+fn lock_survives_the_migration_of_its_slot() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -86,12 +86,12 @@ fn a_slot_may_move_under_a_lock() {
         assert!(keys.len() > 1, "{kind:?}: {keys:?}");
         for key in &keys {
             migration.move_key(key);
-            // Longer than a lease in all: with keys on either side the scripts can't run, and what
-            // is held is renewed nevertheless.
+            // In total the migration takes longer than a lease. While the keys are on two nodes the
+            // scripts cannot run, and the holder renews by other commands.
             std::thread::sleep(std::time::Duration::from_millis(1500));
             assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
         }
-        // All keys are there, but the slot is still on its way.
+        // All keys have moved, but the slot still belongs to the first node.
         holder.end().silently(0);
         first.expect_held();
         migration.finish();
@@ -104,11 +104,11 @@ fn a_slot_may_move_under_a_lock() {
     });
 }
 
-/// A key that is gone is looked for elsewhere while its slot migrates, even by a script that has
-/// just emptied it: the only waiter is granted what the only holder gives back, and no key is gone
+/// During a migration a node redirects requests for a key that does not exist, even within a script
+/// that has just emptied the key. The release and the grant to the only waiter leave no key empty
 /// in between.
 #[test]
-fn a_hand_over_from_one_to_one_while_the_slot_moves() {
+fn hand_over_works_while_the_slot_migrates() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -126,10 +126,10 @@ fn a_hand_over_from_one_to_one_while_the_slot_moves() {
     });
 }
 
-/// The same for what is held of several resources, whose keys are on either side meanwhile: each is
-/// renewed where it is. Until all is moved no node has what a release would touch.
+/// A request holds several resources, whose keys are on two nodes during the migration. The holder
+/// renews each where it is. No node can release the request until all keys have moved.
 #[test]
-fn a_slot_may_move_under_several_locks() {
+fn request_with_several_claims_survives_the_migration_of_its_slot() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -149,22 +149,23 @@ fn a_slot_may_move_under_several_locks() {
     });
 }
 
-/// A replica takes over in mid-run: the holder renews there, and the waiter is woken from there.
+/// A replica becomes the master while rlock runs. The holder renews there, and the waiter is woken
+/// from there.
 #[test]
-fn a_failover_in_mid_run_is_followed() {
+fn holder_and_waiter_follow_a_failover() {
     each_new(|kind| {
         let mut cluster = Cluster::start(kind, 3);
         let owner = cluster.owner(cluster.slot("k"));
         let replica = cluster.add_replica(owner);
         let lab = Lab::at(cluster.url());
-        follows(&lab, || cluster.promote(replica));
+        assert_failover_is_followed(&lab, || cluster.promote(replica));
     });
 }
 
-/// The same where the master dies: the others take some seconds to see it, in which nobody is told
-/// that anything is lost.
+/// The master dies. The other nodes notice after some seconds, and meanwhile the holder reports no
+/// loss.
 #[test]
-fn a_dead_master_is_left() {
+fn lock_survives_the_death_of_its_master() {
     each_new(|kind| {
         let mut cluster = Cluster::start(kind, 3);
         let owner = cluster.owner(cluster.slot("k"));
@@ -181,13 +182,13 @@ fn a_dead_master_is_left() {
         holder.end().silently(0);
         waiter.expect_held();
         waiter.end().silently(0);
-        wait_until("nobody holds", || lab.counts("k") == (0, 0));
+        wait_until("no session holds", || lab.counts("k") == (0, 0));
     });
 }
 
-/// In a Cluster, a waiter listens at the node that has the slot, and only there.
+/// In a Cluster, a waiter subscribes only at the node that owns the slot.
 #[test]
-fn waiters_are_told_at_their_node_alone() {
+fn waiter_subscribes_only_at_the_node_of_its_slot() {
     each_new(|kind| {
         let cluster = Cluster::start(kind, 3);
         let lab = Lab::at(cluster.url());
@@ -195,7 +196,7 @@ fn waiters_are_told_at_their_node_alone() {
         let listen = |node: usize, of: &str| cluster.node(node).ask::<Vec<String>>(&["PUBSUB", of]).len();
         let holder = lab.hold("k");
         let mut waiter = lab.wait_by(["exec", "k"]);
-        // The holder listens as well, when it has held for a while.
+        // The holder also subscribes after some time.
         wait_until("both listen", || listen(owner, "SHARDCHANNELS") == 2);
         for node in 0..3 {
             assert_eq!(listen(node, "CHANNELS"), 0, "{kind:?}");
@@ -213,9 +214,9 @@ fn waiters_are_told_at_their_node_alone() {
     });
 }
 
-/// Any node that answers will do to begin with.
+/// rlock starts with any node of the URL that answers.
 #[test]
-fn a_node_that_is_down_is_passed_over() {
+fn silent_node_of_the_url_is_skipped() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cluster = Cluster::start(Kind::Redis7, 3);
     let port = crate::fakes::Fake::silent().port();
@@ -226,9 +227,9 @@ fn a_node_that_is_down_is_passed_over() {
     }
 }
 
-/// "a Cluster is Redis 7.0 or later": an older one is refused, with the reason.
+/// "a Cluster is Redis 7.0 or later": an older Cluster is refused with the reason.
 #[test]
-fn a_cluster_of_redis_6_is_too_old() {
+fn cluster_of_redis_6_exits_69_as_too_old() {
     crate::support::needs::skip_unless!(Kind::Redis6.is_present());
     let cluster = Cluster::start(Kind::Redis6, 3);
     let lab = Lab::at(cluster.url());

@@ -1,5 +1,5 @@
-//! A server that goes back to an earlier state, as a failover to a replica that lags makes it: whoever held something meanwhile, and
-//! waited for it then, is told of it.
+//! A server goes back to an earlier state, as a failover to a replica that lags does. A session
+//! that got its lock after that state learns that it has lost the lock.
 
 use redis::{Connection, Value};
 
@@ -7,7 +7,7 @@ use crate::support::servers::Server;
 use crate::support::{Lab, Running, wait_until};
 use crate::world::each;
 
-/// All keys of a server, as they are now.
+/// All keys of a server at one instant.
 struct State(Vec<(Value, Value)>);
 
 impl State {
@@ -33,8 +33,9 @@ fn bytes(value: &Value) -> &[u8] {
     if let Value::BulkString(bytes) = value { bytes } else { panic!("{value:?} is no text") }
 }
 
-/// One that waited, and holds by now; and the state in which it waited.
-fn overtaken(server: &Server, lab: &Lab, ttl: &str) -> (Running, State) {
+/// Returns a session that waited and holds now, and the state of the server while the session
+/// waited.
+fn granted_after_snapshot(server: &Server, lab: &Lab, ttl: &str) -> (Running, State) {
     let holder = lab.hold("k");
     let mut waiter = lab.wait_by(["exec", "k", "--ttl", ttl]);
     lab.until_waiting("k", 1);
@@ -45,24 +46,25 @@ fn overtaken(server: &Server, lab: &Lab, ttl: &str) -> (Running, State) {
 }
 
 #[test]
-fn what_waits_again_at_its_release_was_lost() {
+fn session_that_waits_again_at_its_release_exits_76() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
-        let (waiter, state) = overtaken(&server, &lab, "10m");
+        let (waiter, state) = granted_after_snapshot(&server, &lab, "10m");
         state.restore(&server);
         let ran = waiter.end();
         assert!(ran.failed(76).starts_with("lost: 'k' was taken away"), "{kind:?}: {ran:?}");
     });
 }
 
-/// The token that the command was given is not the one of this grant, and somebody may have held it in between.
+/// The new grant has another token than the one that the command was given, and another session may
+/// have held the lock in between.
 #[test]
-fn a_grant_that_is_made_anew_is_another_one() {
+fn second_grant_to_a_holder_counts_as_a_loss() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
-        let (mut waiter, state) = overtaken(&server, &lab, "6s");
+        let (mut waiter, state) = granted_after_snapshot(&server, &lab, "6s");
         state.restore(&server);
         lab.run(["cleanup", "--break", "k"]);
         wait_until("the command is ended though its input is open", || !waiter.runs());

@@ -1,4 +1,4 @@
-//! `rlock exec` and `rlock range-*`: on a server they are what they are on one machine.
+//! `rlock exec` and `rlock range-*` on a server work as on one machine.
 
 use serde_json::Value;
 
@@ -6,16 +6,16 @@ use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, RLOCK, Ran};
 use crate::world::{on_each, shell};
 
-/// rlock writes to stderr only, and nothing at all in a normal run, so cron mails stay empty.
+/// "In a normal run `rlock exec` writes nothing, so cron sends no mail because of it."
 #[test]
-fn a_normal_run_says_nothing_even_after_a_wait() {
+fn normal_run_writes_nothing_even_after_a_wait() {
     on_each(|lab| lab.assert_quiet());
 }
 
-/// The exit status is the command's own, 128+n if signal n ended it, and 126 or 127 if it could not
-/// be run.
+/// "The exit status is the command's own, or 128+n if signal n ended it." A command that was not
+/// found exits 127.
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn exit_status_is_that_of_the_command_on_a_server() {
     on_each(|lab| {
         for code in [0, 1, 75, 255] {
             lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
@@ -26,10 +26,10 @@ fn the_exit_code_is_the_commands_own() {
     });
 }
 
-/// A busy request exits 75, or what `-E` says, and starts nothing. One line says who holds what and
-/// how many wait, unless `-q` is given.
+/// A busy request exits 75, or with the code of `-E`, and does not start the command. One line
+/// names the holder and the number of waiters, unless `-q` is given.
 #[test]
-fn busy_is_one_line_and_75() {
+fn busy_request_exits_75_with_one_line() {
     on_each(|lab| {
         let _holder = lab.hold("k");
         let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
@@ -51,14 +51,14 @@ fn busy_is_one_line_and_75() {
         lab.run(["exec", "-n", "-E", "3", "k", "--", "touch", touch]).said(3, &line("1 waits"));
         lab.run(["exec", "-nq", "-E", "0", "k", "--", "touch", touch]).silently(0);
         assert!(!started.exists(), "the command was started");
-        assert_eq!(lab.counts("k"), (1, 1), "somebody stayed in the queue");
+        assert_eq!(lab.counts("k"), (1, 1), "a request stayed in the queue");
     });
 }
 
-/// "a request is granted when it conflicts with no holder and with no earlier waiter", which gives
-/// Waiters that conflict are granted first come, first served.
+/// "a request is granted when it conflicts with no holder and with no earlier waiter". So requests
+/// that conflict are granted in the order in which they came.
 #[test]
-fn those_who_wait_are_served_in_their_order() {
+fn waiters_are_granted_in_their_order() {
     on_each(|lab| {
         let holder = lab.hold("k");
         let waiters: Vec<_> = (1..=5)
@@ -79,9 +79,9 @@ fn those_who_wait_are_served_in_their_order() {
     });
 }
 
-/// `LO HI` is the closed interval (touching ends overlap); ends are exact
+/// `LO HI` is a closed interval, so intervals that touch overlap. Ends are exact.
 #[test]
-fn intervals_exclude_each_other_where_they_overlap() {
+fn intervals_conflict_only_where_they_overlap() {
     on_each(|lab| {
         let _held = lab.hold_by(["range-write", "k", "-3e-9", "22/7"]);
         let _reader = lab.hold_by(["range-read", "k", "[9007199254740993,inf)"]);
@@ -100,10 +100,10 @@ fn intervals_exclude_each_other_where_they_overlap() {
     });
 }
 
-/// At most N holders of `slot`. N is stored while anybody holds or waits; another N is refused,
-/// naming the N in force.
+/// A resource has at most N holders of a slot. The server stores N while any session holds or
+/// waits, and refuses another N with the N in force.
 #[test]
-fn slots_are_counted_and_their_number_stands() {
+fn slots_are_limited_and_another_number_is_refused() {
     on_each(|lab| {
         let first = lab.hold_by(["exec", "--slot", "k=2"]);
         let second = lab.hold_by(["exec", "--slot", "k=2"]);
@@ -118,7 +118,7 @@ fn slots_are_counted_and_their_number_stands() {
     });
 }
 
-/// Nothing is held while waiting, so two such requests can't deadlock each other.
+/// "Nothing is held while waiting, so two such requests cannot deadlock each other."
 #[test]
 fn several_claims_are_granted_together_or_not_at_all() {
     on_each(|lab| {
@@ -130,13 +130,13 @@ fn several_claims_are_granted_together_or_not_at_all() {
         waiter.expect_held();
         assert_eq!((lab.counts("{k}a"), lab.counts("{k}b"), lab.counts("{k}c")), ((1, 0), (1, 0), (1, 0)));
         waiter.end().silently(0);
-        // Without a Cluster a common tag is not needed.
+        // Without a Cluster, the resources need no common tag.
         lab.run(["exec", "one", "--write", "two", "--", "true"]).silently(0);
         lab.assert_idle();
     });
 }
 
-/// Section 3: what an ancestor holds is no obstacle, and a read is no write.
+/// A hold of an ancestor does not conflict with a nested claim. A write below a read is refused.
 #[test]
 fn nested_claims_are_granted_or_refused_at_once() {
     on_each(|lab| {
@@ -150,9 +150,9 @@ fn nested_claims_are_granted_or_refused_at_once() {
     });
 }
 
-/// An upgrade waits only for the readers that overlap it, and goes ahead of every ordinary waiter.
+/// An upgrade waits only for the readers that overlap it, and goes ahead of every other waiter.
 #[test]
-fn an_upgrade_waits_for_readers_only() {
+fn upgrade_waits_for_readers_only() {
     on_each(|lab| {
         let reader = lab.hold_by(["exec", "--read", "k"]);
         let script = format!("echo outer; read line; exec '{RLOCK}' exec k -- echo upgraded");
@@ -171,10 +171,10 @@ fn an_upgrade_waits_for_readers_only() {
     });
 }
 
-/// A holder can give up part of a span or lower its mode without a gap; those it frees are granted
-/// at once.
+/// A holder gives up part of a span or lowers its mode without a gap. The requests that this frees
+/// are granted at once.
 #[test]
-fn shrink_and_downgrade_let_others_in() {
+fn shrink_and_downgrade_grant_waiters() {
     on_each(|lab| {
         let script =
             format!("echo held; read line; '{RLOCK}' shrink 0 1; read line; '{RLOCK}' downgrade read; exec cat");
@@ -209,14 +209,14 @@ fn release_that_fails_names_the_resource() {
     assert!(ran.stderr.starts_with(said) && ran.stderr.lines().count() == 1, "{ran:?}");
 }
 
-/// Prints what the command gets, a line for each variable.
+/// Prints the value of each RLOCK_ variable on a line of its own.
 const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PASSWORD; do
     eval "value=\${RLOCK_$name-unset}"; printf '%s\n' "$value"; done"#;
 
-/// The command gets `RLOCK_SESSION`, `RLOCK_TOKEN`, …, and `RLOCK_STORE`/`RLOCK_NAMESPACE` so that
-/// nested calls meet the same store.
+/// The command gets `RLOCK_SESSION`, `RLOCK_TOKEN` and the others, with `RLOCK_STORE` and
+/// `RLOCK_NAMESPACE` so that nested calls use the same store.
 #[test]
-fn the_command_is_told_what_it_holds() {
+fn variables_of_the_command_describe_its_grant() {
     on_each(|lab| {
         let mut last = 0;
         for _ in 0..3 {
@@ -232,11 +232,11 @@ fn the_command_is_told_what_it_holds() {
     });
 }
 
-/// Passwords come in RLOCK_STORE, RLOCK_PASSWORD or the file named by RLOCK_PASSWORD_FILE; one in
-/// `--store` is accepted with a warning that ps shows it, and rlock adds it to nobody's
-/// environment. No message, log or inspect shows one.
+/// A password comes from RLOCK_STORE, RLOCK_PASSWORD or the file that RLOCK_PASSWORD_FILE names. A
+/// password in `--store` leads to a warning that ps shows it. rlock adds no password to the
+/// environment, and shows none in a message or in `inspect`.
 #[test]
-fn a_password_reaches_nobody_who_did_not_have_it() {
+fn password_is_added_to_no_environment_and_shown_in_no_message() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "se:cr@t%"]);
@@ -245,15 +245,15 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
     let shown = |ran: Ran| ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>();
     let nested = format!("{SHOW}; '{RLOCK}' exec {{k}}other -- true || echo \"nested: $?\"");
 
-    // In the environment already: it stays there as it was, so that a nested rlock gets in.
+    // The environment already has this password and keeps it, so that a nested rlock can log in.
     let told = shown(Lab::at(&full).run(["exec", "k", "-c", &nested]));
     assert_eq!((told[4].as_str(), told[6].as_str(), told.len()), (full.as_str(), "unset", 7));
 
-    // Apart from the URL.
+    // This password is apart from the URL.
     let told = shown(Lab::at(&bare).with("RLOCK_PASSWORD", "se:cr@t%").run(["exec", "k", "-c", &nested]));
     assert_eq!((told[4].as_str(), told[6].as_str(), told.len()), (bare.as_str(), "se:cr@t%", 7));
 
-    // On the command line.
+    // This password is on the command line.
     let ran = Lab::at(&bare).run(["exec", "--store", &full, "k", "-c", SHOW]);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert!(ran.stderr.starts_with("rlock: warning: ps shows everybody the password in --store"), "{ran:?}");
@@ -273,9 +273,9 @@ fn a_password_reaches_nobody_who_did_not_have_it() {
     assert_eq!(json["store"], bare);
 }
 
-/// A release declares all resources of the waiters with several claims, however long the names.
+/// A release declares all resources of the waiters with several claims, even if the names are long.
 #[test]
-fn holder_is_released_although_its_waiters_have_many_long_names() {
+fn release_with_many_long_names_of_waiters_succeeds() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let lab = Lab::on(Kind::Redis7);
     let holder = lab.hold("hot");

@@ -1,4 +1,4 @@
-//! Servers that are none: they listen on a free port and answer what the test tells them to.
+//! Fake servers, which listen on a free port and send the replies that the test gives them.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A fake server; it and its connections end when this is dropped.
+/// A fake server. It and its connections end when it is dropped.
 pub(crate) struct Fake {
     port: u16,
     shared: Arc<Shared>,
@@ -19,10 +19,11 @@ struct Shared {
 }
 
 impl Fake {
-    /// Answers whatever a client writes at once with what `answer` makes of it; with nothing, it stays silent.
+    /// Starts a server that sends, for each read from a client, the reply that `answer` returns. An
+    /// empty reply sends nothing.
     pub(crate) fn new(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("it has an address").port();
+        let port = listener.local_addr().expect("the listener has an address").port();
         let (shared, answer) = (Arc::new(Shared::default()), Arc::new(answer));
         let fake = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
@@ -39,17 +40,15 @@ impl Fake {
         fake
     }
 
-    /// One that takes connections and never says a word.
+    /// Starts a server that accepts connections and sends nothing.
     pub(crate) fn silent() -> Self {
         Self::new(|_| String::new())
     }
 
-    /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of a store on it.
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -68,19 +67,19 @@ impl Drop for Fake {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         for connection in self.shared.connections.lock().expect("no thread of the fake panics").drain(..) {
-            // Those that ended before can't be shut down.
+            // Connections that have ended already cannot be shut down.
             let _ = connection.shutdown(Shutdown::Both);
         }
-        // Wakes the listener, which ends.
+        // This wakes the listener, which then ends.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
 
-/// How Redis 5 answers to each command of a request: it knows neither HELLO nor what ZRANGE can do since 6.2. Somebody has used the
-/// resource `k` there.
+/// Replies to each command of a request as Redis 5 does: without HELLO, and without the newer
+/// options of ZRANGE. The server has state for the resource `k`.
 pub(crate) fn as_redis_5(request: &str) -> String {
     let words: Vec<&str> = request.split("\r\n").collect();
-    // A command is `*N`, then for each of its words `$BYTES` and the word.
+    // A command is `*N`, followed by `$BYTES` and the word for each of its words.
     let commands =
         words.windows(3).filter(|line| line[0].starts_with('*') && line[1].starts_with('$')).map(|line| line[2]);
     let answer = |command: &str| match command.to_ascii_uppercase().as_str() {
@@ -89,7 +88,7 @@ pub(crate) fn as_redis_5(request: &str) -> String {
                    @user_script: 7: ERR syntax error \r\n"
             .to_owned(),
         "SCAN" => {
-            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("it looks for keys of its own");
+            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("rlock scans for its own keys");
             let key = format!("{pattern}k}}:d");
             format!("*2\r\n$1\r\n0\r\n*1\r\n${}\r\n{key}\r\n", key.len())
         }

@@ -1,5 +1,5 @@
-//! A peer that never stops sending disables nothing: signals, `--connect-timeout` and the deadline
-//! are kept, and memory is bounded.
+//! A peer that never stops sending does not disable signals, `--connect-timeout` or the deadline,
+//! and rlock's memory stays bounded.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::world::{Stubborn, expiry};
 
 const PUSHES: Water = Water { head: "", piece: ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n" };
 
-/// Everything that the protocol allows to go on for ever.
+/// Everything that can go on for ever within the protocol.
 const WATERS: [Water; 8] = [
     PUSHES,
     Water { head: "", piece: ">2\r\n+nonsense\r\n:1\r\n" },
@@ -26,10 +26,10 @@ const WATERS: [Water; 8] = [
     Water { head: "", piece: "-ERR x\r\n" },
 ];
 
-/// More than rlock ever needs, far less than what a peer sends in the time of a test.
+/// More memory than rlock ever needs, and far less than a peer sends during a test.
 const MEMORY_MAX_KB: u64 = 64 * 1024;
 
-/// Waits for the end of a program whose memory stays bounded.
+/// Waits for the end of an rlock and fails if its memory exceeded the limit.
 #[track_caller]
 fn bounded(mut rlock: Running) -> Ran {
     let mut peak = 0;
@@ -41,14 +41,14 @@ fn bounded(mut rlock: Running) -> Ran {
     rlock.end()
 }
 
-/// The most memory that a program had so far; none if it has ended.
+/// Returns the peak memory of a program so far, or none if it has ended.
 fn peak_kb(program: &Running) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// Runs a test for every kind of flood, each before a server of its own.
+/// Runs a test for each kind of flood, each in front of a new server.
 fn each_water(test: impl Fn(&Server, &Flood, Water) + Sync) {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     for water in WATERS {
@@ -59,15 +59,15 @@ fn each_water(test: impl Fn(&Server, &Flood, Water) + Sync) {
 }
 
 #[test]
-fn connect_timeout_is_kept_while_a_peer_never_stops_sending() {
+fn connect_timeout_holds_while_a_peer_never_stops_sending() {
     each_water(|_, flood, water| {
         flood.begin(water);
         let lab = Lab::at(flood.url());
         let all = [&["exec", "--connect-timeout", "1s", "k", "--", "true"][..], &["inspect"], &["cleanup", "k"]];
-        // At the same time, for the timeout of the others is longer.
+        // These run at the same time, since the timeout of `inspect` and `cleanup` is longer.
         for (words, rlock) in all.map(|words| (words, Running::start(&mut lab.rlock(words)))) {
-            // The listings of inspect may be long, so a value without end is read for as long as
-            // the timeout is.
+            // Listings for `inspect` may be long, so it reads a value without end until the
+            // timeout.
             let ran = if words[0] == "exec" { bounded(rlock) } else { rlock.end() };
             assert!(ran.failed(69).contains(&flood.url()), "{water:?}, {words:?}: {ran:?}");
         }
@@ -75,7 +75,7 @@ fn connect_timeout_is_kept_while_a_peer_never_stops_sending() {
 }
 
 #[test]
-fn a_value_without_end_is_an_unexpected_reply() {
+fn value_without_end_is_an_unexpected_reply() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let flood = Flood::before(&server);
@@ -101,7 +101,7 @@ fn term_ends_a_request_to_a_peer_that_never_stops_sending() {
 }
 
 #[test]
-fn a_waiter_whose_peer_never_stops_sending_ends_by_term_or_by_an_error() {
+fn waiter_whose_peer_never_stops_sending_ends_by_term_or_with_69() {
     each_water(|server, flood, water| {
         let lab = Lab::at(flood.url());
         let direct = Lab::at(server.url()).with("RLOCK_NAMESPACE", lab.namespace());
@@ -118,21 +118,21 @@ fn a_waiter_whose_peer_never_stops_sending_ends_by_term_or_by_an_error() {
 }
 
 #[test]
-fn the_command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
+fn command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let flooded = |water: Water| {
         let server = Server::start(Kind::Redis7);
         let flood = Flood::before(&server);
         let lab = Lab::at(flood.url());
         let holder = Stubborn::start(&lab, &["exec", "k", "--ttl", "8s", "--grace", "200ms"]);
-        let end = expiry(&server, &lab, "k").expect("it holds");
+        let end = expiry(&server, &lab, "k").expect("the lock is held");
         flood.begin(water);
         let gone = holder.gone();
         assert!(gone < end, "{water:?}: the command lived {} µs longer than its lease", gone - end);
         let ran = bounded(holder.rlock);
         assert_eq!(ran.code(), Some(76), "{water:?}: {ran:?}");
     };
-    // As many as a machine with two processors has time for.
+    // A machine with two processors has time for four at once.
     for waters in WATERS.chunks(4) {
         std::thread::scope(|scope| {
             for water in waters {

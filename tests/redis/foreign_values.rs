@@ -1,4 +1,5 @@
-//! A value of somebody else's under a key of one resource costs that resource, and no other.
+//! A value of another program under a key of one resource makes that resource unusable, and no
+//! other.
 
 use serde_json::Value;
 
@@ -6,8 +7,8 @@ use crate::support::Lab;
 use crate::support::servers::Server;
 use crate::world::each;
 
-/// Something that somebody does to the keys of the resource `k`, by the prefix of the keys and the
-/// session that holds it.
+/// A change to the keys of the resource `k`, given the prefix of the keys and the session of the
+/// holder.
 type Damage = fn(&Server, &str, &str);
 
 const DAMAGES: [(&str, Damage); 5] = [
@@ -24,13 +25,13 @@ const DAMAGES: [(&str, Damage); 5] = [
     ("garbage in a record", |server, keys, session| {
         server.ask::<()>(&["HSET", &format!("{keys}d"), session, "garbage"]);
     }),
-    ("a record that is none", |server, keys, session| {
+    ("an invalid record", |server, keys, session| {
         server.ask::<()>(&["HSET", &format!("{keys}d"), session, "\u{1}"]);
     }),
 ];
 
 #[test]
-fn a_foreign_value_costs_one_resource_and_no_other() {
+fn foreign_value_makes_only_its_resource_unusable() {
     each(|kind| {
         for (what, damage) in DAMAGES {
             let server = Server::on_tcp(kind);
@@ -39,7 +40,7 @@ fn a_foreign_value_costs_one_resource_and_no_other() {
             let damaged = lab.hold("k");
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
             let keys = format!("{}:1:{{k}}:", lab.namespace());
-            damage(&server, &keys, session.as_str().expect("it has an id"));
+            damage(&server, &keys, session.as_str().expect("the holder has a session id"));
 
             let said = |stderr: &str| {
                 let line = stderr.strip_prefix("rlock: '").and_then(|rest| rest.strip_suffix('\n')).unwrap_or_default();
@@ -79,9 +80,9 @@ fn a_foreign_value_costs_one_resource_and_no_other() {
     });
 }
 
-/// "cleanup --break": of several KEYs, those that can be broken are.
+/// "cleanup --break" breaks every KEY that it can, even if another KEY fails.
 #[test]
-fn a_break_goes_on_past_a_foreign_value() {
+fn break_continues_after_a_key_with_a_foreign_value() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
@@ -91,7 +92,7 @@ fn a_break_goes_on_past_a_foreign_value() {
         assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
         assert!(ran.stdout.starts_with("broke the hold for write on 'z'"), "{kind:?}: {ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{kind:?}: {ran:?}");
-        crate::support::wait_until("its holder ends", || !holder.runs());
+        crate::support::wait_until("the holder ends", || !holder.runs());
         assert_eq!(holder.end().code(), Some(76));
     });
 }

@@ -1,4 +1,4 @@
-//! A connection that a firewall has forgotten: what is sent on it vanishes, nobody is told, and new
+//! A firewall forgets a connection: data sent on the connection vanishes without an error, and new
 //! connections work.
 
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use crate::support::Lab;
 use crate::support::servers::proxy::Proxy;
 use crate::support::servers::{Kind, Server};
 
-/// Both labs have one namespace: the first is behind the proxy.
+/// Returns a lab behind the proxy and a direct one, both in the same namespace.
 fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
     let lab = Lab::at(proxy.url());
     let direct = Lab::at(server.url()).with("RLOCK_NAMESPACE", lab.namespace());
@@ -15,7 +15,7 @@ fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
 }
 
 #[test]
-fn a_release_reaches_the_server_although_its_connection_was_forgotten() {
+fn release_on_a_forgotten_connection_reaches_the_server_on_a_new_one() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
@@ -25,16 +25,16 @@ fn a_release_reaches_the_server_although_its_connection_was_forgotten() {
     direct.until_waiting("k", 1);
     proxy.forget();
     holder.end().silently(0);
-    // It would not come as long as any test waits, if the lease had to end first.
+    // If the waiter needed the lease to end first, the grant would come later than any test waits.
     waiter.expect_held();
     waiter.end().silently(0);
     direct.assert_idle();
 }
 
-/// A fresh connection has all of `--connect-timeout`, and the holder says nothing: the command
-/// ended in its time.
+/// The new connection has all of `--connect-timeout`. The holder writes nothing, since the command
+/// ended within its lease.
 #[test]
-fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
+fn release_on_a_new_connection_has_the_whole_connect_timeout() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
@@ -46,9 +46,9 @@ fn a_release_waits_for_the_fresh_connection_as_long_as_for_any() {
     direct.assert_idle();
 }
 
-/// A server that is only slow is asked twice, and its first answer is the one that counts.
+/// A server that is only slow gets the release twice. The first reply counts.
 #[test]
-fn a_loss_is_told_although_the_release_was_sent_twice() {
+fn loss_is_reported_even_if_the_release_was_sent_twice() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
@@ -61,7 +61,7 @@ fn a_loss_is_told_although_the_release_was_sent_twice() {
 
 /// "The release fails:: rlock warns and exits as the command did."
 #[test]
-fn a_release_that_fails_names_the_resource() {
+fn failed_release_warns_and_names_the_resource() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
@@ -77,7 +77,7 @@ fn a_release_that_fails_names_the_resource() {
 }
 
 #[test]
-fn a_waiter_that_is_told_to_end_leaves_the_queue_although_its_connection_was_forgotten() {
+fn waiter_on_a_forgotten_connection_leaves_the_queue_on_term() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
@@ -88,6 +88,6 @@ fn a_waiter_that_is_told_to_end_leaves_the_queue_although_its_connection_was_for
     proxy.forget();
     waiter.signal(Signal::TERM);
     assert_eq!(waiter.end().code(), Some(143));
-    assert_eq!(direct.counts("k"), (1, 0), "it has left its place to time");
+    assert_eq!(direct.counts("k"), (1, 0), "the waiter kept its place until its lease ended");
     holder.end().silently(0);
 }

@@ -12,7 +12,7 @@ fn names(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
-/// The names of all resources that are held or waited for.
+/// Returns the names of all resources that are held or waited for.
 fn resources(lab: &Lab) -> BTreeSet<String> {
     let shown = lab.inspect([""; 0]);
     let list = shown["resources"].as_array().expect("a list");
@@ -23,7 +23,7 @@ fn expires(lab: &Lab, resource: &str) -> Option<u64> {
     lab.inspect([resource])["resources"][0]["holders"][0]["expires_in_ms"].as_u64()
 }
 
-/// The JSON has exactly these keys, of these types.
+/// The JSON has exactly the documented keys, with values of the documented types.
 #[test]
 fn json_has_the_documented_keys_and_types() {
     on_each(|lab| {
@@ -50,8 +50,8 @@ fn json_has_the_documented_keys_and_types() {
         assert_eq!(held["session"].as_str().map(str::len), Some(32));
         assert!(held["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{held}");
         let free = json!({"name": "free", "holders": [], "waiters": []});
-        assert_eq!(lab.inspect(["free"])["resources"], json!([free]), "a named KEY that nobody holds is listed");
-        // What is left of the lease, in the table for people.
+        assert_eq!(lab.inspect(["free"])["resources"], json!([free]), "a free KEY on the command line is listed");
+        // The table shows the time that is left of the lease.
         let table = lab.run(["inspect"]).stdout;
         let row = table.lines().nth(1).expect("a row for the holder");
         let lease = row.split_whitespace().nth(7).expect("a column for the lease");
@@ -59,9 +59,9 @@ fn json_has_the_documented_keys_and_types() {
     });
 }
 
-/// An incremental scan finds all keys, also among many foreign keys on a shared server.
+/// An incremental scan finds all keys, even among many foreign keys on a shared server.
 #[test]
-fn all_is_found_among_foreign_keys() {
+fn scan_finds_all_resources_among_foreign_keys() {
     crate::support::needs::skip_unless!(Kind::Redis6.is_present());
     let server = Server::start(Kind::Redis6);
     let (lab, other) = (Lab::at(server.url()), Lab::at(server.url()));
@@ -73,7 +73,7 @@ fn all_is_found_among_foreign_keys() {
         }
         pipe.query::<()>(&mut client).expect("the server takes them");
     }
-    // Some that look almost like rlock's own.
+    // These foreign keys look almost like keys of rlock.
     for key in ["{}:1:{x}:d", "{}:2:{x}:d", "{}:1:{x}:z", "{}:1:x:d", "x{}:1:{x}:d", "{}:1:{%zz}:d"] {
         server.ask::<()>(&["SET", &key.replacen("{}", lab.namespace(), 1), "foreign"]);
     }
@@ -84,12 +84,12 @@ fn all_is_found_among_foreign_keys() {
     assert_eq!(resources(&other), BTreeSet::from(["d".to_owned()]));
     held.into_iter().for_each(|holder| holder.end().silently(0));
     lab.assert_idle();
-    assert!(server.ask::<u32>(&["DBSIZE"]) > 100_000, "somebody else's keys are gone");
+    assert!(server.ask::<u32>(&["DBSIZE"]) > 100_000, "foreign keys are gone");
 }
 
-/// A colon in a name is no separator of keys, and braces choose the slot only.
+/// A colon in a name does not separate parts of a key, and braces only choose the slot.
 #[test]
-fn names_may_be_anything() {
+fn names_with_special_characters_work() {
     on_each(|lab| {
         let odd = [
             "a:b",
@@ -129,11 +129,11 @@ fn names_may_be_anything() {
     });
 }
 
-/// "the same KEY in two namespaces is two resources", whatever the namespaces are called
+/// "the same KEY in two namespaces is two resources", whatever the names of the namespaces
 #[test]
-fn namespaces_are_apart() {
+fn same_key_in_two_namespaces_is_two_resources() {
     on_each(|lab| {
-        // Behind the lab's own, since others use the server too.
+        // The namespaces start with the lab's own, since other tests use the server as well.
         let spaces = ["", ":1", "*", "{x}", " y"].map(|end| format!("{}{end}", lab.namespace()));
         let hold = |space: &String| lab.hold_by(["exec", "k", "--namespace", space]);
         let holders: Vec<_> = spaces.iter().map(hold).collect();
@@ -148,9 +148,9 @@ fn namespaces_are_apart() {
     });
 }
 
-/// Inspect never changes state; what it shows as expired, cleanup reaps.
+/// `inspect` changes nothing. It shows an expired holder until `cleanup` reaps the holder.
 #[test]
-fn the_expired_are_shown_until_they_are_reaped() {
+fn expired_holder_is_shown_until_cleanup_reaps_it() {
     on_each(|lab| {
         let holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "3s", "--grace", "100ms"]);
         let alive = lab.hold("alive");
@@ -166,7 +166,7 @@ fn the_expired_are_shown_until_they_are_reaped() {
             lab.run(words).printed(&line("would remove"));
         }
         lab.run(["cleanup", "alive"]).printed("");
-        assert_eq!(expires(&lab, "k"), Some(0), "it is shown as long as nobody reaps it");
+        assert_eq!(expires(&lab, "k"), Some(0), "it is shown until it is reaped");
         lab.run(["cleanup"]).printed(&line("removed"));
         lab.run(["cleanup"]).printed("");
         assert_eq!((lab.counts("k"), lab.counts("alive")), ((0, 0), (1, 0)));
@@ -175,17 +175,17 @@ fn the_expired_are_shown_until_they_are_reaped() {
     });
 }
 
-/// `inspect` changes nothing.
+/// `inspect` works for a user without the right to write.
 #[test]
-fn inspect_changes_nothing() {
+fn inspect_works_without_the_right_to_write() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let _holder = lab.hold("k");
     let _waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    // Only the test's own user may write from now on; rlock's holder and waiter stay connected as
-    // who they are.
+    // From now on, the user `reader` is the only one without the right to write. The holder and the
+    // waiter stay connected as the default user.
     server.ask::<()>(&["ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all", "-@write", "-publish"]);
     let reader = server.url().replacen("redis+unix://", "redis+unix://reader:x@", 1);
     let ran = lab.run(["inspect", "--json", "--store", &reader, "k"]);
@@ -193,14 +193,17 @@ fn inspect_changes_nothing() {
     assert!(ran.stdout.contains("\"position\":1"), "{ran:?}");
 }
 
-/// A request is one: what is removed or broken of it by the name of one resource goes with all the
-/// others, and so does what a dry run names.
+/// A request is removed or broken as a whole, even if only one of its resources is named. A dry run
+/// prints all of its claims as well.
 #[test]
-fn a_dry_run_tells_all_that_the_real_one_does() {
+fn dry_run_prints_the_same_claims_as_the_real_run() {
     let sorted = |ran: Ran, done: &str| {
         assert_eq!(ran.code(), Some(0), "{ran:?}");
-        let line =
-            |line: &str| line.strip_prefix(done).expect("what is done").replace(", held together with '{k}b'", "");
+        let line = |line: &str| {
+            line.strip_prefix(done)
+                .expect("the line starts with what is done")
+                .replace(", held together with '{k}b'", "")
+        };
         let mut lines: Vec<_> = ran.stdout.lines().map(line).collect();
         lines.sort();
         lines
@@ -235,9 +238,9 @@ fn a_dry_run_tells_all_that_the_real_one_does() {
     });
 }
 
-/// Break tells the holder, whose command is stopped and who exits 76.
+/// The holder gets a message about the break, stops its command and exits 76.
 #[test]
-fn break_stops_the_holder_and_lets_the_next_one_in() {
+fn break_stops_the_holder_and_grants_the_waiter() {
     on_each(|lab| {
         let mut holder = lab.hold_by(["exec", "k", "--write", "{k}j", "--ttl", "10m"]);
         let mut waiter = lab.wait_by(["exec", "k"]);
@@ -249,7 +252,7 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
         );
         assert_eq!(lab.counts("k"), (1, 1));
         assert!(lab.run(["cleanup", "--break", "k"]).stdout.starts_with("broke the hold for write on 'k'"));
-        // Its lease has ten minutes to go: it is told.
+        // The lease has ten minutes left, so the holder must have got a message.
         wait_until("the holder ends though its input is open", || !holder.runs());
         let ended = holder.end();
         let said = ended.failed(76);
@@ -264,10 +267,10 @@ fn break_stops_the_holder_and_lets_the_next_one_in() {
     });
 }
 
-/// Idle state goes after 7 days: what is left behind is one small key with a time to live, and no
-/// key of the living has one.
+/// A free resource leaves one small key behind, which expires within 7 days. Keys of live sessions
+/// have no time to live.
 #[test]
-fn little_is_left_and_not_for_ever() {
+fn free_resource_leaves_one_key_that_expires_within_seven_days() {
     crate::support::needs::skip_unless!(Kind::Valkey9.is_present());
     let server = Server::start(Kind::Valkey9);
     let lab = Lab::at(server.url());

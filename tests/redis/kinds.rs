@@ -1,13 +1,13 @@
-//! Every kind of server: TCP, unix socket, TLS with CA file and client certificate, ACL user and
-//! password, database number, …, IPv6.
+//! Every way to reach a server: TCP, unix socket, TLS with CA file and client certificate, ACL user
+//! and password, database number, IPv6.
 
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::{Kind, Server, Setup};
 use crate::support::{Lab, RLOCK, Running};
 use crate::world::{each, keys};
 
-/// Fails unless a lock works there: alone, queued, nested and handed over.
-fn works(lab: &Lab) {
+/// Fails unless a lock works on this store: alone, waited for, nested and handed over.
+fn assert_works(lab: &Lab) {
     lab.run(["exec", "k", "--", RLOCK, "exec", "--read", "k", "--", "echo", "in"]).printed("in\n");
     let holder = lab.hold("k");
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
@@ -19,9 +19,9 @@ fn works(lab: &Lab) {
     lab.assert_idle();
 }
 
-/// TCP by IPv4, by IPv6 and by a name, and a unix socket, with either spelling of the scheme
+/// TCP by IPv4, by IPv6 and by host name, and a unix socket, with both spellings of the scheme
 #[test]
-fn tcp_and_unix_sockets() {
+fn locks_work_over_tcp_and_unix_sockets() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let (port, socket) = (server.port(), server.socket());
@@ -33,18 +33,18 @@ fn tcp_and_unix_sockets() {
             format!("redis+unix://{}", socket.display()),
             format!("valkey+unix://{}", socket.display()),
         ] {
-            works(&Lab::at(url));
+            assert_works(&Lab::at(url));
         }
     });
 }
 
-/// The URL's database number is used.
+/// rlock uses the database number of the URL.
 #[test]
-fn databases_are_apart() {
+fn locks_in_two_databases_are_separate() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(format!("{}/3", server.url()));
-        works(&lab);
+        assert_works(&lab);
         let _holder = lab.hold("k");
         let space = lab.namespace();
         assert!(keys(&server, space).is_empty(), "database 0 has a part of it");
@@ -57,41 +57,41 @@ fn databases_are_apart() {
     });
 }
 
-/// ACL user and password, in the URL, in RLOCK_PASSWORD and in the file that RLOCK_PASSWORD_FILE
-/// names
+/// An ACL user with a password in the URL, in RLOCK_PASSWORD, or in the file that
+/// RLOCK_PASSWORD_FILE names
 #[test]
-fn users_and_passwords() {
+fn user_logs_in_with_the_password_of_url_or_variable_or_file() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let odd = "p:a@s/s%w?o#rd";
         server.ask::<()>(&["ACL", "SETUSER", "al@ice", "on", &format!(">{odd}"), "~*", "&*", "+@all"]);
         let port = server.port();
-        works(&Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}")));
+        assert_works(&Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}")));
         let url = format!("redis://al%40ice@127.0.0.1:{port}");
-        works(&Lab::at(&url).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(&url).with("RLOCK_PASSWORD", odd));
         let lab = Lab::at(&url);
         let file = lab.folder().join("password").display().to_string();
         std::fs::write(&file, format!("{odd}\nnot this\n")).expect("a file");
         let lab = lab.with("RLOCK_PASSWORD_FILE", &file);
-        works(&lab);
-        // The URL's own wins.
-        works(
+        assert_works(&lab);
+        // The password of the URL wins.
+        assert_works(
             &Lab::at(format!("redis://al%40ice:p%3Aa%40s%2Fs%25w%3Fo%23rd@127.0.0.1:{port}"))
                 .with("RLOCK_PASSWORD", "no"),
         );
-        std::fs::remove_file(&file).expect("it is there");
+        std::fs::remove_file(&file).expect("the path exists");
         let ran = lab.run(["exec", "k", "--", "true"]);
         assert!(ran.failed(64).contains(&file), "{ran:?}");
 
         server.ask::<()>(&["CONFIG", "SET", "requirepass", odd]);
-        works(&Lab::at(format!("redis://127.0.0.1:{port}")).with("RLOCK_PASSWORD", odd));
-        works(&Lab::at(server.unix_url()).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(format!("redis://127.0.0.1:{port}")).with("RLOCK_PASSWORD", odd));
+        assert_works(&Lab::at(server.unix_url()).with("RLOCK_PASSWORD", odd));
     });
 }
 
 /// TLS works with a CA file and a client certificate.
 #[test]
-fn tls() {
+fn tls_works_with_a_ca_file_and_a_client_certificate() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let path = |path: std::path::PathBuf| path.display().to_string();
@@ -100,25 +100,25 @@ fn tls() {
     let server = Setup::new(Kind::Redis7).tls(&certificates, "server", false).start();
     let port = server.tls_port();
     for host in ["127.0.0.1", "[::1]", "localhost"] {
-        works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
+        assert_works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
     }
-    works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
+    assert_works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
 
     let strict = Setup::new(Kind::Redis7).tls(&certificates, "server", true).start();
     let port = strict.tls_port();
-    works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
-    // A relative path means the directory in which rlock is started, for what it starts elsewhere
-    // as well.
+    assert_works(&Lab::at(format!("rediss://127.0.0.1:{port}?ca={ca}&cert={cert}&key={key}")));
+    // A relative path is relative to the directory in which the outer rlock started, for nested
+    // rlocks in other directories as well.
     let lab = Lab::at(format!("rediss://127.0.0.1:{port}?ca=ca.crt&cert=client.crt&key=client.key"));
     let nested = format!("cd / && '{RLOCK}' exec --read k -- echo in");
     let mut rlock = lab.rlock(["exec", "k", "-c", &nested]);
     Running::start(rlock.current_dir(certificates.folder())).end().printed("in\n");
 }
 
-/// `--replicas N` waits for replicas after the claim and gives the lock back with 69 if they don't
-/// answer.
+/// `--replicas N` waits for N replicas after the claim. If fewer answer, rlock gives the lock back
+/// and exits 69.
 #[test]
-fn replicas_are_waited_for() {
+fn request_with_too_few_replicas_exits_69_and_gives_the_lock_back() {
     each(|kind| {
         let master = Server::on_tcp(kind);
         let lab = Lab::at(master.url());
@@ -135,8 +135,8 @@ fn replicas_are_waited_for() {
         let few = with("2");
         assert!(few.failed(69).starts_with(&format!("cannot lock 'k': '{}'", master.url())), "{kind:?}: {few:?}");
         lab.assert_idle();
-        // A grant from the queue was written by another's connection, and is waited for as
-        // well.
+        // Another session's connection wrote a grant that came from the queue. rlock waits for the
+        // replicas of such a grant, too.
         let holder = lab.hold("k");
         let mut waiter = lab.wait_by(["exec", "--replicas", "1", "k"]);
         lab.until_waiting("k", 1);

@@ -1,4 +1,5 @@
-//! "Leases": renewed as long as the command runs, lost before the server may grant another.
+//! Leases: a holder renews as long as its command runs, and counts as lost before the server may
+//! grant to another session.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +11,19 @@ use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, Running, wait_until};
 use crate::world::{Stubborn, each, expiry, now, on_each};
 
-/// Waits until a lease has just been renewed, so that the next renewal is a third of it away, and
-/// gives its end.
+/// Waits until the holder renews, so that the next renewal is a third of the ttl away. Returns the
+/// new expiry.
 fn just_renewed(server: &Server, lab: &Lab, holder: &mut Running) -> u64 {
     let before = expiry(server, lab, "k");
     wait_until("the lease is renewed", || {
         assert!(holder.runs(), "the holder has ended");
         expiry(server, lab, "k") > before
     });
-    expiry(server, lab, "k").expect("it was renewed")
+    expiry(server, lab, "k").expect("the lease was renewed")
 }
 
-/// A request that is queued behind a crowd whose leases are over is granted by its own renewal.
-/// Here the renewal does not reach the server: another session gets the lock, and the command of
-/// the first does not start.
+/// A request behind a crowd of expired waiters is granted by its own renewal. Here the renewal does
+/// not reach the server: another session gets the lock, and the first command does not start.
 #[test]
 fn request_behind_an_expired_crowd_starts_no_command_before_its_renewal() {
     each(|kind| {
@@ -31,13 +31,13 @@ fn request_behind_an_expired_crowd_starts_no_command_before_its_renewal() {
         let proxy = Proxy::new(&server);
         let far = Lab::at(proxy.url());
         let near = Lab::at(server.url()).with("RLOCK_NAMESPACE", far.namespace());
-        // The scripts are known to the server then.
+        // This loads the scripts into the server.
         near.run(["exec", "k", "--", "true"]).silently(0);
         crowd::expire(&server, far.namespace(), "k");
-        // The request is queued, and the client subscribes. The renewal does not arrive.
+        // The request is queued and the client subscribes, but the renewal does not arrive.
         proxy.hold_at(3);
         let ran = far.folder().join("ran");
-        let ran = ran.to_str().expect("it is text");
+        let ran = ran.to_str().expect("the path is UTF-8");
         let cut_off = Running::start(&mut far.rlock(["exec", "k", "--ttl", "30s", "--", "touch", ran]));
         proxy.until_held();
         let next = near.hold_by(["exec", "k"]);
@@ -47,10 +47,10 @@ fn request_behind_an_expired_crowd_starts_no_command_before_its_renewal() {
     });
 }
 
-/// If a key of a resource is lost, its holder may lose the lock and exit with 76: whichever key
-/// it is, somebody notices, and who waits is served.
+/// If a key of a resource is lost, its holder may lose the lock and exits 76. Whichever key is
+/// lost, a session notices the loss, and the waiter is granted.
 #[test]
-fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
+fn lost_key_ends_the_holder_with_76_and_grants_the_waiter() {
     each(|kind| {
         let server = Server::start(kind);
         for key in ["d", "e", "q", "l", "u"] {
@@ -68,8 +68,8 @@ fn holder_of_a_resource_that_lost_a_key_exits_76_and_the_waiter_is_granted() {
     });
 }
 
-/// A renewal that drops a dead waiter of several resources has to name them all; the next one names
-/// the holder's own again.
+/// A renewal that drops a dead waiter of several resources declares all of these resources. The
+/// next renewal declares only the holder's own resource.
 #[test]
 fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
@@ -101,16 +101,16 @@ fn exec(ttl: &'static str, grace: &'static str) -> [&'static str; 6] {
     ["exec", "k", "--ttl", ttl, "--grace", grace]
 }
 
-/// Renew at ttl/3: a hold outlives its lease many times, and its token stays.
+/// The holder renews every ttl/3. A grant outlives many leases and keeps its token.
 #[test]
-fn a_lease_is_renewed_as_long_as_the_command_runs() {
+fn lease_is_renewed_while_the_command_runs() {
     on_each(|lab| {
         let mut holder = lab.hold_by(exec("4s", "200ms"));
         let first = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(9) {
             lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
-            // Half a second apart.
+            // This waits half a second.
             lab.run(["exec", "-q", "-w", "500ms", "k", "--", "true"]).silently(75);
         }
         assert!(holder.runs());
@@ -121,14 +121,14 @@ fn a_lease_is_renewed_as_long_as_the_command_runs() {
     });
 }
 
-/// A server stopped (SIGSTOP) under a holder: the command is gone before the lease ends, measured.
+/// The server is stopped by SIGSTOP. The command ends before its lease does.
 #[test]
-fn a_stopped_server_ends_the_command_before_the_lease() {
+fn stopped_server_ends_the_command_before_the_lease_ends() {
     let stop = |kind, renewals| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let mut holder = Stubborn::start(&lab, &exec("8s", "500ms"));
-        let mut end = expiry(&server, &lab, "k").expect("it holds");
+        let mut end = expiry(&server, &lab, "k").expect("the lock is held");
         for _ in 0..renewals {
             end = just_renewed(&server, &lab, &mut holder.rlock);
         }
@@ -141,12 +141,12 @@ fn a_stopped_server_ends_the_command_before_the_lease() {
         let said = "rlock: lost: the lease on 'k' was not renewed in time: ";
         assert!(ran.stderr.starts_with(said) && ran.stderr.lines().count() == 1, "{kind:?}: {ran:?}");
         server.cont();
-        wait_until("nobody holds", || {
+        wait_until("no session holds", || {
             lab.run(["cleanup"]);
             lab.counts("k") == (0, 0)
         });
     };
-    // One lives through a renewal first, and one never comes to its first.
+    // One holder renews before the stop, the other holder never renews.
     each(|kind| {
         std::thread::scope(|scope| {
             for renewals in [1, 0] {
@@ -156,11 +156,11 @@ fn a_stopped_server_ends_the_command_before_the_lease() {
     });
 }
 
-/// Silence is not loss, only the deadline is. The connection is cut for up to two renewal periods
-/// and mended again, and the hold survives. A part of the lease is left for ending the command, and
-/// for a busy machine.
+/// Silence is not a loss; only the deadline is. The connection is cut for up to two renewal
+/// periods, and the grant survives. The rest of the lease is for ending the command and for a busy
+/// machine.
 #[test]
-fn a_cut_shorter_than_the_lease_is_survived() {
+fn grant_survives_a_cut_that_is_shorter_than_the_lease() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let cut = |away: Duration, cuts: fn(&Proxy)| {
         let server = Server::start(Kind::Redis7);
@@ -173,7 +173,7 @@ fn a_cut_shorter_than_the_lease_is_survived() {
         cuts(&proxy);
         std::thread::sleep(away);
         proxy.pass();
-        // Ten leases would take more than a minute: two renewals show that it goes on.
+        // Ten leases would take more than a minute. Two renewals show that the holder goes on.
         for _ in 0..2 {
             just_renewed(&server, &lab, &mut holder);
         }
@@ -187,7 +187,7 @@ fn a_cut_shorter_than_the_lease_is_survived() {
         proxy.refuse();
         proxy.cut();
     };
-    // The renew period is four seconds.
+    // The renewal period is four seconds.
     std::thread::scope(|scope| {
         for cuts in [hold, cut_and_refuse] {
             for away in [2, 5, 8] {
@@ -197,10 +197,10 @@ fn a_cut_shorter_than_the_lease_is_survived() {
     });
 }
 
-/// The connection is cut for longer than the lease: the command is dead before the next holder
-/// starts (76).
+/// The connection is cut for longer than the lease. The command is dead before the next holder
+/// starts, and rlock exits 76.
 #[test]
-fn a_cut_longer_than_the_lease_ends_the_command_first() {
+fn cut_longer_than_the_lease_ends_the_command_before_the_next_grant() {
     each(|kind| {
         let server = Server::start(kind);
         let proxy = Proxy::new(&server);
@@ -214,10 +214,9 @@ fn a_cut_longer_than_the_lease_ends_the_command_first() {
         let end = holder.gone();
         next.expect_held();
         let since = near.inspect(["k"])["resources"][0]["holders"][0]["since"].clone();
-        let granted: humantime::Timestamp =
-            since.as_str().expect("a time").parse().expect("a time as RFC 3339 writes it");
+        let granted: humantime::Timestamp = since.as_str().expect("a time").parse().expect("an RFC 3339 time");
         let granted = std::time::SystemTime::from(granted).duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-        // What is shown is cut to milliseconds.
+        // `inspect` truncates times to milliseconds.
         assert!(u128::from(end) < granted.as_micros() + 1000, "{kind:?}: gone at {end}, granted at {granted:?}");
         wait_until("rlock ends", || !holder.rlock.runs());
         assert_eq!(holder.rlock.end().code(), Some(76));
@@ -225,9 +224,9 @@ fn a_cut_longer_than_the_lease_ends_the_command_first() {
     });
 }
 
-/// After kill -9 of rlock the next waiter starts when the lease ends, and not before.
+/// After kill -9 of an rlock, the next waiter starts when the lease ends, and not earlier.
 #[test]
-fn a_killed_holder_is_followed_when_its_lease_ends() {
+fn waiter_is_granted_when_the_lease_of_a_killed_holder_ends() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -240,17 +239,17 @@ fn a_killed_holder_is_followed_when_its_lease_ends() {
         let left = lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_u64().expect("a lease");
         let end = before + left * 1000;
         next.expect_held();
-        // What is shown is cut to milliseconds.
-        assert!(now() >= end, "{kind:?}: the next one came {} µs too early", end - now());
+        // `inspect` truncates times to milliseconds.
+        assert!(now() >= end, "{kind:?}: the waiter was granted {} µs too early", end - now());
         next.end().silently(0);
         lab.assert_idle();
     });
 }
 
-/// A waiter that is stopped from before its grant until after the claim lease does not run its
-/// command when it continues, and still gets its turn.
+/// A waiter is stopped from before its grant until after its claim lease. When the waiter
+/// continues, it does not run its command, but still gets its turn.
 #[test]
-fn a_stopped_waiter_is_passed_over_and_comes_back() {
+fn stopped_waiter_is_skipped_and_gets_its_turn_after_it_continues() {
     on_each(|lab| {
         let holder = lab.hold("k");
         let mut stopped = lab.wait_by(["exec", "k"]);
@@ -259,7 +258,7 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
         lab.until_waiting("k", 2);
         stopped.signal(Signal::STOP);
         holder.end().silently(0);
-        // It was granted the lock, for as long as a grant waits to be claimed.
+        // The stopped waiter was granted the lock until its claim lease ended.
         next.expect_held();
         stopped.signal(Signal::CONT);
         lab.until_waiting("k", 1);
@@ -273,16 +272,16 @@ fn a_stopped_waiter_is_passed_over_and_comes_back() {
     });
 }
 
-/// TSTP stops command and rlock; on CONT the clock is read first: past the deadline the command is
-/// killed, not continued.
+/// TSTP stops the command and rlock. On CONT, rlock reads the clock first. Past the deadline it
+/// kills the command instead of continuing it.
 #[test]
-fn a_holder_that_was_stopped_for_too_long_is_lost() {
+fn holder_stopped_past_its_deadline_kills_the_command_and_exits_76() {
     on_each(|lab| {
         let mut holder = Stubborn::start(&lab, &exec("3s", "300ms"));
         holder.rlock.signal(Signal::TSTP);
         let mut next = lab.wait_by(["exec", "k"]);
         next.expect_held();
-        assert!(holder.runs(), "it is stopped, not gone");
+        assert!(holder.runs(), "the command has ended instead of stopping");
         let token = lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
         holder.rlock.signal(Signal::CONT);
         holder.gone();
@@ -295,9 +294,9 @@ fn a_holder_that_was_stopped_for_too_long_is_lost() {
     });
 }
 
-/// Grace above ttl/3 is a usage error that names both.
+/// A grace above a third of the ttl is a usage error that names both.
 #[test]
-fn a_lease_must_leave_time_to_end_the_command() {
+fn grace_above_a_third_of_the_ttl_exits_64() {
     let lab = Lab::at("redis://127.0.0.1:1");
     let ran = lab.run(["exec", "k", "--ttl", "3s", "--grace", "1100ms", "--", "true"]);
     let said = ran.failed(64);
@@ -308,15 +307,15 @@ fn a_lease_must_leave_time_to_end_the_command() {
     }
 }
 
-/// What was said to a server that was stopped is carried out when it goes on: a request, and that
-/// it is taken back.
+/// A stopped server executes the requests that it got when it continues: first the request, then
+/// its cancellation.
 #[test]
-fn who_leaves_a_stopped_server_is_granted_nothing_later() {
+fn cancelled_request_to_a_stopped_server_is_granted_nothing_later() {
     each(|kind| {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
-        // So that the server knows the scripts: nobody is there by then to send one whose name it
-        // does not know.
+        // This loads the scripts into the server. Later, after the server continues, no client is
+        // left to send a script that the server does not know.
         lab.run(["exec", "k", "--", "true"]).silently(0);
         let holder = lab.hold_by(["exec", "--ttl", "2s", "--grace", "500ms", "k"]);
         let mut waiter = lab.wait_by(["exec", "-w", "4s", "--ttl", "10m", "k"]);
@@ -324,27 +323,27 @@ fn who_leaves_a_stopped_server_is_granted_nothing_later() {
         server.stop();
         lab.run(["exec", "--connect-timeout", "1s", "--ttl", "10m", "l", "--", "true"]).failed(69);
         wait_until("the wait is over", || !waiter.runs());
-        assert!(waiter.end().failed(69).ends_with("see whether it is stopped or overloaded"), "{kind:?}");
+        assert!(waiter.end().failed(69).ends_with("see whether the server is stopped or overloaded"), "{kind:?}");
         drop(holder.end());
         server.cont();
-        wait_until("nobody holds it", || {
+        wait_until("no session holds", || {
             lab.run(["cleanup"]);
             (lab.counts("k"), lab.counts("l")) == ((0, 0), (0, 0))
         });
     });
 }
 
-/// A lost lock exits 76, even where the command then ends with 0: one that ends before
-/// the next renewal hears it from the release.
+/// A lost lock exits 76, even if the command ends with 0. If the command ends before the next
+/// renewal, the release reports the loss.
 #[test]
-fn a_lease_that_is_gone_at_its_release_was_lost() {
+fn release_of_a_lost_grant_exits_76() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
         let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
-        // When it begins to listen it renews, for the last time in minutes: with the second script
-        // that a fresh server is sent.
-        wait_until("it has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
+        // The holder renews when it subscribes, and then not for minutes. This renewal is the
+        // second script that a new server gets by EVAL.
+        wait_until("the holder has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
         let how = "by 'rlock cleanup --break' or with the server's data; the command has ended, but maybe too late";
@@ -352,11 +351,10 @@ fn a_lease_that_is_gone_at_its_release_was_lost() {
     });
 }
 
-/// A store that cannot be reached exits 69: that a wait there is over doesn't make it busy,
-/// whatever code that has. A job whose server is gone does not wait without a word either, unless
-/// it was asked to be quiet, and says it once.
+/// A store that cannot be reached exits 69 when the wait is over, whatever `--conflict-exit-code`
+/// says. A long wait for a server that is gone warns once, unless `-q` is given.
 #[test]
-fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
+fn wait_for_a_dead_server_exits_69_with_the_reason() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let mut server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
@@ -368,7 +366,7 @@ fn a_wait_for_a_server_that_is_gone_ends_with_the_reason() {
     lab.until_waiting("k", 3);
     server.kill();
     let trouble =
-        format!("cannot lock 'k': '{}' refused the connection: start the server, or correct the address", server.url());
+        format!("cannot lock 'k': '{}' refused the connection; start the server, or correct the address", server.url());
     let warning = format!("rlock: warning: {trouble}; the wait goes on");
     let told = |mut waiter: Running| {
         wait_until("the wait is over", || !waiter.runs());

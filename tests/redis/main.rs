@@ -1,10 +1,9 @@
-//! The real program on real servers: Redis 6.2, 7 and 8, and Valkey 9. Each test is headed by the
-//! sentence that it proves.
+//! Tests of the real program on real servers: Redis 6.2, 7 and 8, and Valkey 9. Each test starts
+//! with the fact that it proves.
 //!
-//! What the lock model grants is told by the stories, which are played on the same servers; here is
-//! what a store on a server adds: leases, connections, passwords, and servers that fail. No test
-//! asserts that anything is quick, but for the one thing that has to be: the command is gone before
-//! its lease ends.
+//! The stories run on the same servers and test what the lock model grants. These tests cover what
+//! a store on a server adds: leases, connections, passwords, and servers that fail. No test asserts
+//! that anything is fast, with one exception: the command ends before its lease.
 
 mod acl;
 mod bad_servers;

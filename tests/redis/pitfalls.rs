@@ -1,8 +1,8 @@
-//! Failures that other lock libraries are known for: each test states one in a sentence and proves
-//! that rlock does not have it.
+//! Failures that other lock libraries are known for. Each test states one failure and proves that
+//! rlock does not have it.
 //!
-//! `leases`, `kinds`, `cluster`, `acl` and `inspect_cleanup` prove the rest of them, and so do the
-//! stories, the histories in tests/differential and the signals in tests/signals.
+//! Other failures are covered by `leases`, `kinds`, `cluster`, `acl` and `inspect_cleanup`, by the
+//! stories, by the histories in tests/differential, and by tests/signals.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::support::servers::{Server, Setup};
 use crate::support::{Lab, RLOCK, Running, wait_until};
 use crate::world::{Stubborn, each, expiry, keys, on_each, shell};
 
-/// A lab behind a proxy, and one on the same namespace that sees the server itself.
+/// Returns a lab behind the proxy and a direct one, both in the same namespace.
 fn behind(proxy: &Proxy, server: &Server) -> (Lab, Lab) {
     let far = Lab::at(proxy.url());
     let near = Lab::at(server.url()).with("RLOCK_NAMESPACE", far.namespace());
@@ -21,7 +21,7 @@ fn behind(proxy: &Proxy, server: &Server) -> (Lab, Lab) {
 }
 
 /// A proxy loses each request of a run in turn, or the reply after the server executed the request.
-/// The command runs once all the same.
+/// The command still runs exactly once.
 #[test]
 fn lost_request_or_reply_leads_to_one_execution() {
     each(|kind| {
@@ -29,16 +29,16 @@ fn lost_request_or_reply_leads_to_one_execution() {
             for lose in [Proxy::lose_reply, Proxy::lose_request] {
                 scope.spawn(move || {
                     let server = Server::start(kind);
-                    // Each is lost in a run of its own, until there are no more.
-                    (1..).find(|request| lost(&server, lose, *request));
+                    // Each request is lost in a run of its own, until the run has no more requests.
+                    (1..).find(|request| lose_one(&server, lose, *request));
                 });
             }
         });
     });
 }
 
-/// Loses one; tells whether the run made fewer requests than that.
-fn lost(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
+/// Loses one request. Returns whether the run had fewer requests than that.
+fn lose_one(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     let kind = server.kind();
     let proxy = Proxy::new(server);
     let (far, near) = behind(&proxy, server);
@@ -55,19 +55,20 @@ fn lost(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     holder.end().silently(0);
     waiter.expect_held();
     assert_eq!(near.counts("k"), (1, 0));
-    // A renewal comes by.
+    // A renewal passes the proxy.
     let before = proxy.requests();
     wait_until("the lease is renewed", || proxy.requests() > before);
     let ended = waiter.end();
     assert_eq!(ended.code(), Some(0), "{kind:?}, request {request}: {ended:?}");
     assert_eq!(std::fs::read_to_string(&ran).unwrap_or_default(), "x\n", "{kind:?}, request {request}");
-    wait_until("nobody holds or waits", || near.counts("k") == (0, 0));
+    wait_until("no session holds or waits", || near.counts("k") == (0, 0));
     proxy.requests() < request
 }
 
-/// SIGINT may reach a waiter at any moment of its request. The server then knows of it no more.
+/// SIGINT may reach a waiter at any moment of its request. No trace of the request stays on the
+/// server.
 #[test]
-fn request_interrupted_at_any_moment_leaves_nothing() {
+fn request_interrupted_at_any_moment_leaves_no_trace() {
     on_each(|lab| {
         let holder = lab.hold("k");
         for round in 0..30 {
@@ -76,22 +77,22 @@ fn request_interrupted_at_any_moment_leaves_nothing() {
             waiter.signal(Signal::INT);
             assert_eq!(waiter.end().status.code().unwrap_or(130), 130, "round {round}");
         }
-        // The last ones may have left without waiting for the server to hear of it.
-        wait_until("nobody waits", || lab.counts("k") == (1, 0));
+        // The last waiters may have ended before the server executed their cancellation.
+        wait_until("no session waits", || lab.counts("k") == (1, 0));
         holder.end().silently(0);
         lab.assert_idle();
     });
 }
 
-/// Each holder renews its own lease only. The hold of a killed reader ends with its lease while
-/// another reader renews, and a writer gets the lock when that reader leaves.
+/// Each holder renews its own lease only. The grant of a killed reader ends with its lease while
+/// another reader renews. A writer gets the lock when that reader leaves.
 #[test]
 fn living_reader_does_not_renew_the_lease_of_a_dead_reader() {
     on_each(|lab| {
         let short = ["exec", "--read", "k", "--ttl", "4s", "--grace", "100ms"];
         let (dead, mut alive) = (lab.hold_by(short), lab.hold_by(short));
         dead.kill();
-        wait_until("the dead one's lease ends", || {
+        wait_until("the lease of the dead reader ends", || {
             lab.run(["cleanup"]);
             lab.counts("k") == (1, 0)
         });
@@ -105,10 +106,10 @@ fn living_reader_does_not_renew_the_lease_of_a_dead_reader() {
     });
 }
 
-/// Nested holds of one resource, five deep, have leases of different lengths. Each of them is
-/// renewed for itself.
+/// One resource is held by five nested sessions with ttls of different lengths. Each session renews
+/// its own lease.
 #[test]
-fn nested_holds_keep_leases_of_their_own() {
+fn nested_sessions_keep_their_own_leases() {
     on_each(|lab| {
         let ttls = ["60s", "4s", "40s", "4s", "20s"];
         let mut script = "echo held; exec cat >/dev/null".to_owned();
@@ -127,7 +128,7 @@ fn nested_holds_keep_leases_of_their_own() {
             left.sort_unstable();
             left
         };
-        // For longer than the short leases.
+        // This takes longer than the short leases.
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(6) {
             let left = left();
@@ -140,17 +141,18 @@ fn nested_holds_keep_leases_of_their_own() {
     });
 }
 
-/// The deadline counts from the instant at which the renewal was sent, so a late reply does not
-/// move it.
+/// The deadline counts from the instant at which the renewal was sent. A late reply does not move
+/// it.
 #[test]
 fn late_reply_does_not_lengthen_the_lease() {
     each(|kind| {
         let server = Server::start(kind);
         let proxy = Proxy::new(&server);
         proxy.delay(Duration::from_secs(2));
-        // So that the server knows the script: each is asked for by its name at first.
+        // This loads the scripts into the server, since the client first calls each script by its
+        // hash.
         Lab::at(server.url()).run(["exec", "k", "--", "true"]).silently(0);
-        // The request to be granted passes, no renewal does.
+        // The proxy passes the first request, which is granted, and no renewal.
         proxy.hold_at(2);
         let far = Lab::at(proxy.url());
         let mut holder = Stubborn::start(&far, &["exec", "k", "--ttl", "6s", "--grace", "1s"]);
@@ -184,7 +186,7 @@ fn release_after_a_lost_key_frees_the_other_resources() {
     });
 }
 
-/// Waiters time out at any moment. No key of theirs is left, and no later wake-up is lost on them.
+/// Waiters time out at arbitrary moments. They leave no key behind and no wake-up is lost.
 #[test]
 fn waiters_that_time_out_leave_no_keys() {
     each(|kind| {
@@ -197,7 +199,7 @@ fn waiters_that_time_out_leave_no_keys() {
                 (0..6).map(|n| Running::start(&mut lab.rlock(["exec", "-qw", &wait(n), "k", "--", "true"]))).collect();
             waiters.into_iter().for_each(|waiter| waiter.end().silently(75));
         }
-        wait_until("those who were not heard are passed over", || {
+        wait_until("waiters that ended without a word are dropped", || {
             lab.run(["cleanup"]);
             lab.counts("k") == (1, 0)
         });
@@ -206,8 +208,8 @@ fn waiters_that_time_out_leave_no_keys() {
     });
 }
 
-/// A waiter is granted its request after it was told to wait and before it has subscribed. It
-/// notices the grant without a message.
+/// A waiter is granted its request after it was queued and before it subscribed. The waiter notices
+/// the grant without a message.
 #[test]
 fn grant_before_the_subscription_is_noticed() {
     each(|kind| {
@@ -254,8 +256,8 @@ fn waiters_get_their_turn_while_all_connections_are_killed() {
             std::thread::sleep(Duration::from_millis(50));
         }
         holder.end().silently(0);
-        // Not in their order: one without a connection at that moment is passed over, and comes
-        // back.
+        // The order may differ: a waiter without a connection at that moment is skipped and queued
+        // again.
         for waiter in waiters {
             kill();
             waiter.end().printed("held\n");
@@ -306,7 +308,7 @@ fn expired_lease_wakes_the_first_waiter_only() {
 
 /// The first ten of 20 waiters are killed. The release itself grants the lock to the eleventh.
 #[test]
-fn release_passes_over_dead_waiters() {
+fn release_skips_dead_waiters() {
     each(|kind| {
         let server = Server::start(kind);
         let lab = Lab::at(server.url());
@@ -322,9 +324,9 @@ fn release_passes_over_dead_waiters() {
         let alive = waiters.split_off(10);
         wait_until("the holder listens as well", || listening(21));
         waiters.into_iter().for_each(|waiter| drop(waiter.kill()));
-        wait_until("the server has noticed", || listening(11));
+        wait_until("the server drops their subscriptions", || listening(11));
         holder.end().silently(0);
-        // By the release itself, not when the dead have let their time pass.
+        // The release itself must skip the dead waiters, before their heartbeat leases end.
         let next = &lab.inspect(["k"])["resources"][0]["holders"][0]["pid"];
         assert_eq!(*next, alive[0].pid());
         for mut waiter in alive {
@@ -335,7 +337,7 @@ fn release_passes_over_dead_waiters() {
     });
 }
 
-/// A waiter waits for longer than its heartbeat lease, and keeps its place by its renewals.
+/// A waiter waits for longer than its heartbeat lease, and keeps its place by renewals.
 #[test]
 fn waiter_that_renews_keeps_its_place_beyond_its_heartbeat_lease() {
     on_each(|lab| {
@@ -357,8 +359,8 @@ fn waiter_that_renews_keeps_its_place_beyond_its_heartbeat_lease() {
     });
 }
 
-/// A request without a wait is busy while a waiter that conflicts is ahead of it, even if no holder
-/// conflicts.
+/// "A `--no-wait` request obeys the same rule: it is busy, too, when an earlier waiter conflicts
+/// with it."
 #[test]
 fn request_without_wait_does_not_overtake_a_waiter() {
     on_each(|lab| {
@@ -369,9 +371,9 @@ fn request_without_wait_does_not_overtake_a_waiter() {
     });
 }
 
-/// A downgraded hold is renewed like any other: it outlives two leases.
+/// A downgraded grant is renewed like any other: it outlives two leases.
 #[test]
-fn downgraded_hold_is_renewed() {
+fn downgraded_grant_is_renewed() {
     on_each(|lab| {
         let script = format!("'{RLOCK}' downgrade read; echo held; exec cat >/dev/null");
         let mut holder = shell(&lab, &["exec", "k", "--ttl", "3s", "--grace", "100ms"], &script);
@@ -384,7 +386,7 @@ fn downgraded_hold_is_renewed() {
     });
 }
 
-/// A read inside the command of a read is granted past the writer that waits in between.
+/// A read inside the command of a read is granted ahead of the writer that waits in between.
 #[test]
 fn nested_read_passes_a_queued_writer() {
     on_each(|lab| {
@@ -401,7 +403,7 @@ fn nested_read_passes_a_queued_writer() {
     });
 }
 
-/// SCRIPT FLUSH may come at any moment: the client sends the text of the script after NOSCRIPT.
+/// SCRIPT FLUSH may come at any moment. After NOSCRIPT, the client sends the text of the script.
 #[test]
 fn script_flush_at_any_moment_does_no_harm() {
     each(|kind| {
@@ -425,7 +427,7 @@ fn script_flush_at_any_moment_does_no_harm() {
     });
 }
 
-/// Renew, release and cancel work on a server at maxmemory.
+/// Renewal, release and cancellation work on a server at maxmemory.
 #[test]
 fn holds_are_renewed_and_released_at_maxmemory() {
     each(|kind| {
@@ -450,7 +452,7 @@ fn holds_are_renewed_and_released_at_maxmemory() {
     });
 }
 
-/// Keys of live state have no TTL, so volatile-lru evicts none of them.
+/// Keys of live sessions have no TTL, so volatile-lru evicts none of them.
 #[test]
 fn eviction_of_keys_with_a_ttl_takes_no_lock() {
     each(|kind| {
@@ -463,7 +465,7 @@ fn eviction_of_keys_with_a_ttl_takes_no_lock() {
             for n in from..to {
                 let key = format!("volatile:{n}");
                 let value = "x".repeat(1000);
-                // Where nothing is left to evict it is refused.
+                // The server refuses the SET when nothing is left to evict.
                 let _ = redis::cmd("SET").arg(&[key.as_str(), &value, "EX", "1000"]).exec(&mut client);
             }
         };
@@ -486,19 +488,19 @@ fn evicted(server: &Server) -> u64 {
 }
 
 fn number(info: &str, name: &str) -> u64 {
-    let line = info.lines().find_map(|line| line.strip_prefix(name)).expect("INFO has it");
-    line.parse().expect("it is a number")
+    let line = info.lines().find_map(|line| line.strip_prefix(name)).expect("INFO has the line");
+    line.parse().expect("the value is a number")
 }
 
-/// A master becomes a replica, for a moment or for good. The holder asks again how its request
-/// stands, and its command is gone before the lease ends.
+/// A master becomes a replica, for a moment or for good. The holder asks again for the state of its
+/// request, and its command ends before the lease does.
 #[test]
 fn demoted_master_is_not_trusted() {
     each(|kind| {
         let (server, other) = (Server::on_tcp(kind), Server::on_tcp(kind));
         let lab = Lab::at(server.url());
         let mut holder = Stubborn::start(&lab, &["exec", "k", "--ttl", "6s", "--grace", "300ms"]);
-        // A replica of nobody keeps what it has.
+        // A replica whose master does not exist keeps its data.
         let demote = || server.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
         demote();
         std::thread::sleep(Duration::from_millis(1500));
@@ -516,8 +518,8 @@ fn demoted_master_is_not_trusted() {
     });
 }
 
-/// A nested hold has the token of the hold around it. After FLUSHALL the holder exits with 76, and
-/// the next token is higher.
+/// A nested grant has the token of the grant around it. After FLUSHALL the holder exits 76, and the
+/// next token is higher.
 #[test]
 fn nested_token_is_equal_and_token_after_flushall_is_higher() {
     each(|kind| {
@@ -535,7 +537,7 @@ fn nested_token_is_equal_and_token_after_flushall_is_higher() {
             assert!(token > last, "{kind:?}: {token} after {last}");
             last = token;
             server.ask::<()>(&["FLUSHALL"]);
-            wait_until("the holder learns of it", || !holder.runs());
+            wait_until("the holder notices the loss", || !holder.runs());
             let ran = holder.end();
             assert_eq!(ran.code(), Some(76), "{kind:?}: {ran:?}");
             assert!(ran.stderr.starts_with("rlock: lost: 'k'"), "{kind:?}: {ran:?}");

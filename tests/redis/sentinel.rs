@@ -3,11 +3,11 @@
 use crate::support::servers::Kind;
 use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::{each, follows};
+use crate::world::{assert_failover_is_followed, each};
 
-/// exec, ranges, queueing and hand-over go to the master.
+/// exec, ranges, waiting and hand-over work at the master.
 #[test]
-fn locks_are_found_through_the_sentinels() {
+fn locks_work_at_the_master_that_sentinels_name() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
@@ -22,25 +22,26 @@ fn locks_are_found_through_the_sentinels() {
         waiter.expect_held();
         waiter.end().silently(0);
         lab.assert_idle();
-        // The database stands behind the name, and one Sentinel may be down.
+        // The database number follows the name of the master. One of the Sentinels may be down.
         sentinels.sentinel_mut(0).kill();
         Lab::at(format!("{}/2", sentinels.url())).run(["exec", "k", "--", "true"]).silently(0);
     });
 }
 
-/// A failover in mid-run: the holder renews and the waiter waits at the new master, which has the state.
+/// A failover while rlock runs: the holder renews and the waiter waits at the new master, which has
+/// the state.
 #[test]
-fn a_failover_in_mid_run_is_followed() {
+fn holder_and_waiter_follow_a_failover() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
-        follows(&lab, || sentinels.switch());
+        assert_failover_is_followed(&lab, || sentinels.switch());
     });
 }
 
-/// The same where the master dies: what it had told its replica is there still, and the token of the next one is larger.
+/// The master dies. The replica still has the acknowledged grant, and the next token is larger.
 #[test]
-fn a_dead_master_is_left() {
+fn lock_survives_the_death_of_its_master() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
@@ -61,10 +62,10 @@ fn a_dead_master_is_left() {
     });
 }
 
-/// A failover without the data can let two commands run. The old holder exits with 76 as soon as it
+/// A failover without the data can let two commands run. The old holder exits 76 as soon as it
 /// learns of the new master, and the next token is larger.
 #[test]
-fn what_the_new_master_does_not_know_is_lost() {
+fn grant_unknown_to_the_new_master_exits_76() {
     each(|kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
@@ -73,7 +74,7 @@ fn what_the_new_master_does_not_know_is_lost() {
         lab.until_waiting("k", 1);
         let token = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["token"].as_u64();
         let first = token(&lab);
-        // As if the replica had not heard of it yet.
+        // This empties the replica, as if it had not received the grant yet.
         sentinels.replica().ask::<()>(&["CONFIG", "SET", "replica-read-only", "no"]);
         sentinels.replica().ask::<()>(&["FLUSHALL"]);
         sentinels.failover();
@@ -87,9 +88,9 @@ fn what_the_new_master_does_not_know_is_lost() {
     });
 }
 
-/// A name that the Sentinels don't know is said with its name, and so is a master that is none.
+/// The message names a master that the Sentinels do not know.
 #[test]
-fn an_unknown_master_is_said() {
+fn unknown_master_exits_69_and_is_named() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let sentinels = Sentinels::start(Kind::Redis7);
     let url = sentinels.url().replace("/rlock", "/nobody");

@@ -1,5 +1,5 @@
-//! The files of a store are read once, at the start, and only if they are regular files. Nothing
-//! waits for them later.
+//! rlock reads the files of a store once, at the start, and only if they are regular files. Later
+//! it never waits for them.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use crate::support::servers::{Kind, Server, Setup};
 use crate::support::{Lab, Running, wait_until};
 use crate::world::expiry;
 
-/// A pipe that nobody writes to, in place of the file.
+/// Replaces the file by a pipe without a writer.
 fn replace_by_fifo(path: &Path) {
     let _ = fs::remove_file(path);
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO can be made");
@@ -31,7 +31,7 @@ fn url(server: &Server, certificates: &Certificates) -> String {
 }
 
 #[test]
-fn a_pipe_in_place_of_a_tls_file_exits_69_and_names_it() {
+fn pipe_in_place_of_a_tls_file_exits_69_and_is_named() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     for name in ["ca.crt", "client.crt", "client.key"] {
         let certificates = Certificates::new();
@@ -49,7 +49,7 @@ fn a_pipe_in_place_of_a_tls_file_exits_69_and_names_it() {
 }
 
 #[test]
-fn a_pipe_in_place_of_the_password_file_exits_64_and_names_it() {
+fn pipe_in_place_of_the_password_file_exits_64_and_is_named() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let lab = Lab::at(server.url());
@@ -61,17 +61,17 @@ fn a_pipe_in_place_of_the_password_file_exits_64_and_names_it() {
     assert!(said.contains(&shown) && said.contains("it is a pipe, not a regular file"), "{said}");
 }
 
-/// rlock reads such files once, at the start, and never in the loop.
+/// rlock reads such files once, at the start, and never in the poll loop.
 #[test]
-fn a_reconnect_reads_no_file() {
+fn reconnect_reads_no_file() {
     crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let server = speaking_tls(&certificates);
     let lab = Lab::at(url(&server, &certificates));
-    // Long enough for the reconnect on a busy machine, short enough that a renewal comes soon.
+    // This ttl leaves time for the reconnect on a busy machine, and a renewal comes soon.
     let mut holder = lab.hold_by(["exec", "k", "--ttl", "9s", "--grace", "200ms"]);
     let mut waiter = lab.wait_by(["exec", "-q", "k"]);
-    wait_until("it waits", || lab.counts("k").1 == 1);
+    wait_until("the waiter waits", || lab.counts("k").1 == 1);
     for file in [certificates.authority(), certificates.certificate("client"), certificates.key("client")] {
         replace_by_fifo(&file);
     }
@@ -99,7 +99,7 @@ fn on_a_hung_mount(disk: &HungDisk) -> [Lab; 3] {
 }
 
 #[test]
-fn connect_timeout_is_kept_where_a_mount_does_not_answer() {
+fn connect_timeout_holds_while_a_mount_does_not_answer() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let Some(disk) = HungDisk::mount(folder.path()) else { return };
     for lab in on_a_hung_mount(&disk) {
@@ -110,14 +110,14 @@ fn connect_timeout_is_kept_where_a_mount_does_not_answer() {
 }
 
 #[test]
-fn term_ends_rlock_where_a_mount_does_not_answer() {
+fn term_ends_rlock_while_a_mount_does_not_answer() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let Some(disk) = HungDisk::mount(folder.path()) else { return };
     for lab in on_a_hung_mount(&disk) {
         let rlock = Running::start(&mut lab.rlock(["exec", "--connect-timeout", "1h", "k", "--", "true"]));
-        // It waits once a thread of its own does.
+        // rlock waits for the file when it has a second thread.
         let threads = format!("/proc/{}/task", rlock.pid());
-        wait_until("it waits", || fs::read_dir(&threads).is_ok_and(|tasks| tasks.count() > 1));
+        wait_until("rlock waits for the file", || fs::read_dir(&threads).is_ok_and(|tasks| tasks.count() > 1));
         rlock.signal(Signal::TERM);
         let ran = rlock.end();
         let by_term = ran.code() == Some(143) || ran.status.signal() == Some(15);

@@ -1,4 +1,4 @@
-//! What the tests share: all servers at once, the raw keys, and the instant at which a command is gone.
+//! Shared helpers: all servers at once, the raw keys, and the instant at which a command ended.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -15,13 +15,13 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::support::servers::{Kind, Server};
 use crate::support::{DEADLINE, Lab, Running, wait_until};
 
-/// Runs a test on each kind of server that this machine has, at the same time. A thread that fails
-/// has the name of its server.
+/// Runs a test on each kind of server that this machine has, in parallel. The name of a thread is
+/// the name of its server, so a failure shows it.
 pub(crate) fn on_each(test: impl Fn(Lab) + Sync) {
     each(|kind| test(Lab::on(kind)));
 }
 
-/// The same for a test that starts its own servers.
+/// Like `on_each`, for a test that starts its own servers.
 pub(crate) fn each(test: impl Fn(Kind) + Sync) {
     let test = &test;
     thread::scope(|scope| {
@@ -32,21 +32,25 @@ pub(crate) fn each(test: impl Fn(Kind) + Sync) {
     });
 }
 
-/// Starts `rlock` with these words and a script, whose input stays open.
+/// Starts `rlock` with these words and a script whose input stays open.
 pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
     Running::start(lab.rlock(words).args(["-c", script]).stdin(Stdio::piped()))
 }
 
-/// Plays that another server becomes the master in mid-run: the holder renews there, and the waiter is woken from there.
-pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
+/// Runs a change of the master: the holder renews at the new master, and the waiter is woken from
+/// there.
+pub(crate) fn assert_failover_is_followed(lab: &Lab, change_master: impl FnOnce()) {
     let mut holder = lab.hold_by(["exec", "k", "--ttl", "60s"]);
-    // On a busy machine it may take longer than a waiter is silent about it.
+    // With `-q`, the waiter does not warn. On a busy machine the change may take longer than a
+    // waiter stays silent.
     let mut waiter = lab.wait_by(["exec", "-q", "k"]);
     lab.until_waiting("k", 1);
     let token = || lab.inspect(["k"])["resources"][0]["holders"][0]["token"].clone();
     let first = token();
     change_master();
-    wait_until("the new master has them", || lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1));
+    wait_until("the new master has the holder and the waiter", || {
+        lab.run(["inspect", "k"]).code() == Some(0) && lab.counts("k") == (1, 1)
+    });
     assert!(holder.runs());
     assert_eq!(token(), first);
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
@@ -58,40 +62,40 @@ pub(crate) fn follows(lab: &Lab, change_master: impl FnOnce()) {
 
 /// The time on the clock of this machine, which all servers share, in microseconds.
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
-    u64::try_from(since.as_micros()).expect("it is earlier than the year 500000")
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is later than 1970");
+    u64::try_from(since.as_micros()).expect("the time is before the year 500000")
 }
 
-/// The time since this machine was started, in microseconds, by the clock that leases are kept by.
+/// The time since the machine started, in microseconds, on the clock that leases use.
 fn uptime() -> u64 {
-    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("it is not negative");
-    u64::try_from(since.as_micros()).expect("it is shorter than 500000 years")
+    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).expect("the uptime is not negative");
+    u64::try_from(since.as_micros()).expect("the uptime is shorter than 500000 years")
 }
 
-/// The keys of a namespace, sorted.
+/// Returns the keys of a namespace, sorted.
 pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
     let mut keys: Vec<String> = server.ask(&["KEYS", &format!("{namespace}:*")]);
     keys.sort();
     keys
 }
 
-/// The last instant at which anybody's lease on a resource ends, in microseconds, as the server has it; none if nobody has one.
+/// Returns the latest expiry of a resource on the server, in microseconds, or none without a lease.
 pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
     let key = format!("{}:1:{{{resource}}}:e", lab.namespace());
     let last: Vec<(String, f64)> = server.ask(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]);
-    // A time in microseconds is far below what a double can count.
+    // A time in microseconds is exact in a double.
     last.first().map(|(_, score)| *score as u64)
 }
 
-/// How late this machine wakes those whose time has come: next to nothing, unless there is more to do than it can. What is measured
-/// while it is busy may be late by as much.
+/// Measures how late this machine wakes threads: almost zero unless the machine is overloaded. A
+/// measured instant may be late by as much.
 pub(crate) struct Lateness {
     ends: Arc<AtomicBool>,
     sleeper: JoinHandle<Duration>,
 }
 
 impl Lateness {
-    /// Begins to look.
+    /// Starts the measurement.
     pub(crate) fn observe() -> Self {
         const NAP: Duration = Duration::from_millis(1);
         let ends = Arc::new(AtomicBool::new(false));
@@ -108,29 +112,29 @@ impl Lateness {
         Self { ends, sleeper }
     }
 
-    /// By how much the end of a command may seem too late, in microseconds: rlock, the command that it kills and the test that sees it
-    /// each have to be woken.
+    /// Returns by how many microseconds the end of a command may seem too late. rlock, the command
+    /// that it kills and the test that sees the end each have to be woken.
     pub(crate) fn allowance(self) -> u64 {
         self.ends.store(true, Ordering::Relaxed);
-        let worst = self.sleeper.join().expect("it only sleeps");
-        u64::try_from(3 * worst.as_micros()).expect("nobody sleeps that long")
+        let worst = self.sleeper.join().expect("the thread does not panic");
+        u64::try_from(3 * worst.as_micros()).expect("the delay is short")
     }
 }
 
-/// An `rlock` whose command ignores TERM, and tells the instant at which it is gone.
+/// An `rlock` whose command ignores TERM, and the instant at which the command ended.
 pub(crate) struct Stubborn {
-    /// The `rlock`.
     pub(crate) rlock: Running,
     command: OwnedFd,
-    /// The time on the clock when the machine started, as it was to tell from the clock when this was started.
+    /// The start of the machine on the wall clock, computed when this command started.
     origin: u64,
 }
 
 impl Stubborn {
-    /// Starts one with these words before the `--`, and waits until the command runs.
+    /// Starts an `rlock` with these words before the `--`, and waits until the command runs.
     pub(crate) fn start(lab: &Lab, words: &[&str]) -> Self {
         let script = "trap '' TERM; echo $$; while read -r line; do :; done";
-        // In a group of its own: SIGTSTP stops nobody in an orphaned one, as that of the tests may be.
+        // The rlock has a process group of its own. In an orphaned group, as that of the tests may
+        // be, SIGTSTP stops no process.
         let mut command = lab.rlock(words);
         let mut rlock = Running::start(command.args(["-c", script]).stdin(Stdio::piped()).process_group(0));
         let pid = rlock.line().parse().ok().and_then(Pid::from_raw).expect("the command tells its process id");
@@ -138,20 +142,23 @@ impl Stubborn {
         Self { rlock, command, origin: now() - uptime() }
     }
 
-    /// Waits until the command is gone and tells when that was, in microseconds; on a busy machine, when it can have been at the
-    /// earliest. It goes by the clock as it was when the command started, which somebody may have put forward since.
+    /// Waits until the command has ended and returns that instant in microseconds. On a busy
+    /// machine this is the earliest possible instant.
+    /// The instant is on the wall clock as of the start of the command, since a test may have moved
+    /// the clock.
     pub(crate) fn gone(&self) -> u64 {
         let lateness = Lateness::observe();
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
-        let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
+        let ready = poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&timeout))
+            .expect("the descriptor can be polled");
         let gone = self.origin + uptime();
         assert!(ready > 0, "the command runs on");
         gone - lateness.allowance()
     }
 
-    /// Whether the command still runs.
     pub(crate) fn runs(&self) -> bool {
         let at_once = Timespec::try_from(Duration::ZERO).expect("nothing is not too long");
-        poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&at_once)).expect("it can be polled") == 0
+        poll(&mut [PollFd::new(&self.command, PollFlags::IN)], Some(&at_once)).expect("the descriptor can be polled")
+            == 0
     }
 }

@@ -1,6 +1,7 @@
-//! The committed completions and man pages are what the program prints: nobody can change an option and forget its reference.
+//! The committed completions and manual pages must be the output of the program. So an option and
+//! its reference always change together.
 //!
-//! They are made from the definitions in src/cli. `RLOCK_REFRESH=1 cargo test --test reference` writes them anew.
+//! src/cli has the definitions. `RLOCK_REFRESH=1 cargo test --test reference` rewrites the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,21 +9,22 @@ use std::{env, fs};
 
 use rlock::cli::{completions, pages};
 
-/// What to do when a file is not as it should be.
+/// The advice if a file is not current.
 const REFRESH: &str = "run: RLOCK_REFRESH=1 cargo test --test reference";
 
 #[test]
-fn completions_are_current() {
+fn committed_completions_are_the_output_of_the_program() {
     let files = completions::SHELLS.map(|shell| (completions::file_name(shell), completions::script(shell)));
     compare("completions", files.into());
 }
 
 #[test]
-fn man_pages_are_current() {
+fn committed_man_pages_are_the_output_of_the_program() {
     compare("man", pages::all().map(|page| (page.file_name(), page.roff())).collect());
 }
 
-/// Fails where a directory of the package holds anything else than these files, or writes them if that is asked for.
+/// Fails if a directory of the package has other files or other contents than `files`. With
+/// RLOCK_REFRESH, writes the files first.
 fn compare(dir: &str, files: BTreeMap<String, Vec<u8>>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
     if env::var_os("RLOCK_REFRESH").is_some() {
@@ -33,10 +35,10 @@ fn compare(dir: &str, files: BTreeMap<String, Vec<u8>>) {
         assert!(found == *expected, "{dir}/{name} is not current; {REFRESH}");
     }
     let stray: Vec<_> = names(&path).into_iter().filter(|name| !files.contains_key(name)).collect();
-    assert!(stray.is_empty(), "{dir}/ has files that belong to nothing: {}; {REFRESH}", stray.join(", "));
+    assert!(stray.is_empty(), "{dir}/ has files without a source: {}; {REFRESH}", stray.join(", "));
 }
 
-/// Makes the directory hold these files and no others.
+/// Writes these files to the directory and removes all others.
 fn refresh(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
     for stray in names(dir).into_iter().filter(|name| !files.contains_key(name)) {
         fs::remove_file(dir.join(stray)).expect("a stray file can be removed");
@@ -46,7 +48,6 @@ fn refresh(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// The names of the files in a directory.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("the package has the directory");
     entries.map(|entry| entry.expect("the directory can be read").file_name().to_string_lossy().into_owned()).collect()

@@ -26,7 +26,7 @@ impl HungDisk {
             left_out("/dev/fuse cannot be opened");
             return None;
         };
-        let text = |bytes: &[u8]| CString::new(bytes).expect("it has no NUL");
+        let text = |bytes: &[u8]| CString::new(bytes).expect("the text has no NUL");
         let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
         let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
         // SAFETY: all arguments are texts that end in NUL and live as long as the call.

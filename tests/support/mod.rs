@@ -39,16 +39,16 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// A holder's command prints this when it runs, and so when its claims are held.
 const HELD: &str = "held";
 
-/// Waits for a condition. `what` completes the sentence "it never came about that …".
+/// Waits for a condition. `what` completes the sentence "timed out waiting until …".
 pub(crate) fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     wait_within(DEADLINE, what, condition);
 }
 
-/// The same with a limit, for a condition that may take longer than [`DEADLINE`].
+/// Like [`wait_until`] with another limit, for a condition that may take longer than [`DEADLINE`].
 pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "it never came about that {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -142,15 +142,15 @@ impl Lab {
         self.hold_by(["exec", "--write", resource])
     }
 
-    /// The same with any words before the `--`, such as `["range-read", "k", "1", "2"]`.
+    /// Like [`Lab::hold`] with any words before the `--`, such as `["range-read", "k", "1", "2"]`.
     pub(crate) fn hold_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
         let mut holder = self.wait_by(words);
         holder.expect_held();
         holder
     }
 
-    /// The same for a holder that has to wait. The call does not wait for the grant, see
-    /// [`Running::expect_held`].
+    /// Like [`Lab::hold_by`] for a holder that has to wait. The call does not wait for the grant,
+    /// see [`Running::expect_held`].
     pub(crate) fn wait_by(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Running {
         Running::waiter(&mut self.rlock(words))
     }
@@ -165,7 +165,7 @@ impl Lab {
     /// The numbers of holders and waiters of a resource.
     pub(crate) fn counts(&self, resource: &str) -> (usize, usize) {
         let found = &self.inspect([resource])["resources"][0];
-        let count = |list: &str| found[list].as_array().expect("a list of holders and one of waiters").len();
+        let count = |list: &str| found[list].as_array().expect("lists of holders and waiters").len();
         (count("holders"), count("waiters"))
     }
 
@@ -260,18 +260,19 @@ impl Ran {
 /// errors.
 #[track_caller]
 fn one_line(stderr: &str) -> &str {
-    let text = stderr.strip_prefix("rlock: ").unwrap_or_else(|| panic!("it lacks the program's name: {stderr:?}"));
-    let text = text.strip_suffix('\n').unwrap_or_else(|| panic!("it doesn't end with a line's end: {stderr:?}"));
+    let text =
+        stderr.strip_prefix("rlock: ").unwrap_or_else(|| panic!("the line lacks the program's name: {stderr:?}"));
+    let text = text.strip_suffix('\n').unwrap_or_else(|| panic!("the line has no line feed at its end: {stderr:?}"));
     assert!(
         !text.contains(|c: char| c.is_control() || "\u{200b}\u{200d}\u{202e}\u{2066}".contains(c)),
-        "it is not one plain line: {stderr:?}"
+        "the error is not one plain line: {stderr:?}"
     );
     // The sentence may start with a name such as KEY or RLOCK_STORE.
     let sentence = text.starts_with(char::is_uppercase) && text.chars().nth(1).is_some_and(char::is_lowercase);
-    assert!(!sentence, "it starts in upper case: {stderr:?}");
-    assert!(!text.ends_with('.'), "it ends with a full stop: {stderr:?}");
+    assert!(!sentence, "the error starts in upper case: {stderr:?}");
+    assert!(!text.ends_with('.'), "the error ends with a full stop: {stderr:?}");
     for debug in ["Err(", "Some(", "None", "Error {", "os error"] {
-        assert!(!text.contains(debug), "it shows {debug}: {stderr:?}");
+        assert!(!text.contains(debug), "the error shows {debug}: {stderr:?}");
     }
     text
 }
@@ -294,7 +295,7 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?} can't be started: {error}"));
-        let mut errors = child.stderr.take().expect("it has a pipe");
+        let mut errors = child.stderr.take().expect("the program has a pipe");
         let stderr = thread::spawn(move || {
             let mut bytes = Vec::new();
             let _ = errors.read_to_end(&mut bytes);
@@ -317,18 +318,18 @@ impl Running {
 
     /// Whether the program has not ended yet.
     pub(crate) fn runs(&mut self) -> bool {
-        self.child.try_wait().expect("it is a child").is_none()
+        self.child.try_wait().expect("the process is a child").is_none()
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it has not been reaped");
+        rustix::process::kill_process(pid, signal).expect("the process was not reaped");
     }
 
     /// Writes to the program's standard input, which stays open.
     pub(crate) fn write(&mut self, text: &str) {
-        let input = self.stdin.as_mut().expect("it was started with a pipe and not told to end");
-        input.write_all(text.as_bytes()).expect("it reads its input");
+        let input = self.stdin.as_mut().expect("the program was started with a pipe, which is open");
+        input.write_all(text.as_bytes()).expect("the program reads its input");
     }
 
     /// Closes the program's standard input, which ends a holder.
@@ -342,7 +343,7 @@ impl Running {
         while self.printed[from..].last() != Some(&b'\n') {
             let mut byte = [0];
             match self.read(&mut byte) {
-                0 => panic!("it ended after {:?}", String::from_utf8_lossy(&self.printed[from..])),
+                0 => panic!("the program ended after {:?}", String::from_utf8_lossy(&self.printed[from..])),
                 _ => self.printed.push(byte[0]),
             }
         }
@@ -367,8 +368,8 @@ impl Running {
             }
         }
         wait_until("the program ends", || !self.runs());
-        let status = self.child.wait().expect("it is a child");
-        let stderr = self.stderr.take().expect("it ends once").join().expect("the reader doesn't panic");
+        let status = self.child.wait().expect("the process is a child");
+        let stderr = self.stderr.take().expect("the program ends once").join().expect("the reader doesn't panic");
         Ran { status, stdout: String::from_utf8_lossy(&self.printed).into_owned(), stderr }
     }
 
@@ -382,10 +383,10 @@ impl Running {
 
     /// Reads from the program's standard output; returns 0 at its end.
     fn read(&mut self, buffer: &mut [u8]) -> usize {
-        let output = self.stdout.as_mut().expect("it has a pipe");
+        let output = self.stdout.as_mut().expect("the program has a pipe");
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
         let ready = poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout)).expect("a pipe can be polled");
-        assert!(ready > 0, "it says nothing more and doesn't end; so far {:?}", String::from_utf8_lossy(&self.printed));
+        assert!(ready > 0, "the program neither prints nor ends; so far {:?}", String::from_utf8_lossy(&self.printed));
         output.read(buffer).expect("a pipe can be read")
     }
 }

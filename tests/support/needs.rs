@@ -39,8 +39,8 @@ pub(crate) fn namespaces(kinds: &[&str]) -> Option<Command> {
     (permitted || left_out(&format!("unshare(1) may not make namespaces here: {}", kinds.join(" ")))).then(unshare)
 }
 
-/// The same for a mount namespace in which the program is root, even if the tests run as another
-/// user.
+/// Like [`namespaces`] for a mount namespace in which the program is root, even if the tests run as
+/// another user.
 pub(crate) fn mount_namespace_as_root() -> Option<Command> {
     if geteuid().is_root() { namespaces(&["--mount"]) } else { namespaces(&["--mount", "--user", "--map-root-user"]) }
 }

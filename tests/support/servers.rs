@@ -209,7 +209,8 @@ impl Server {
         Setup::new(kind).start()
     }
 
-    /// The same with more words for its command line, such as `["--maxmemory", "1mb"]`.
+    /// Like [`Server::start`] with more words on the command line, such as `["--maxmemory",
+    /// "1mb"]`.
     pub(crate) fn with(kind: Kind, options: &[&str]) -> Self {
         Setup::new(kind).options(options).start()
     }
@@ -247,11 +248,11 @@ impl Server {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.ports.tcp.expect("it was started with a TCP port")
+        self.ports.tcp.expect("the server was started with a TCP port")
     }
 
     pub(crate) fn tls_port(&self) -> u16 {
-        self.ports.tls.expect("it was started with TLS")
+        self.ports.tls.expect("the server was started with TLS")
     }
 
     /// The URL of a store on the server: by TCP if the server listens there, else by its unix
@@ -295,7 +296,7 @@ impl Server {
 
     /// Waits until the server has all data of its master.
     pub(crate) fn until_replicated(&self) {
-        wait_until("the replica has what its master has", || {
+        wait_until("the replica has the data of its master", || {
             self.says(&["INFO", "replication"], "master_link_status:up")
         });
     }
@@ -329,7 +330,7 @@ impl Server {
     pub(crate) fn kill(&mut self) {
         // This fails only if the server was killed before.
         let _ = self.child.kill();
-        self.child.wait().expect("it is a child");
+        self.child.wait().expect("the process is a child");
     }
 
     /// Restarts the server in the same folder and on the same ports, and waits until it answers. A
@@ -349,7 +350,7 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it was not reaped");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process was not reaped");
     }
 }
 

@@ -1,4 +1,4 @@
--- Releases what SET NX PX took, if it is still there. KEYS: lock. ARGV: holder.
+-- Releases a lock that SET NX PX took, if the holder still has the lock. KEYS: lock. ARGV: holder.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
     return redis.call('DEL', KEYS[1])
 end

@@ -1,4 +1,5 @@
--- Takes a read lock by the commands of Redisson's. KEYS: lock, start of the holder's timeouts. ARGV: lease, holder.
+-- Takes a read lock with the commands of Redisson's script.
+-- KEYS: lock, prefix of the holder's timeouts. ARGV: lease, holder.
 local lock, timeouts = KEYS[1], KEYS[2]
 local lease, holder = ARGV[1], ARGV[2]
 local mode = redis.call('HGET', lock, 'mode')

@@ -1,5 +1,6 @@
--- Releases a read lock by the commands of Redisson's. KEYS: lock, channel, start of the holder's timeouts, start of all timeouts, latch.
--- ARGV: message, holder, how long the latch lives.
+-- Releases a read lock with the commands of Redisson's script.
+-- KEYS: lock, channel, prefix of the holder's timeouts, prefix of all timeouts, latch.
+-- ARGV: message, holder, lifetime of the latch.
 local lock, channel, own, all, latch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local done = redis.call('GET', latch)
 if done then

@@ -1,4 +1,4 @@
--- Takes a write lock by the commands of Redisson's. KEYS: lock. ARGV: lease, holder.
+-- Takes a write lock with the commands of Redisson's script. KEYS: lock. ARGV: lease, holder.
 local lock, lease, holder = KEYS[1], ARGV[1], ARGV[2]
 local mode = redis.call('HGET', lock, 'mode')
 if not mode then

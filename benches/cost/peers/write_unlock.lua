@@ -1,4 +1,5 @@
--- Releases a write lock by the commands of Redisson's. KEYS: lock, channel, latch. ARGV: message, lease, holder, how long the latch lives.
+-- Releases a write lock with the commands of Redisson's script.
+-- KEYS: lock, channel, latch. ARGV: message, lease, holder, lifetime of the latch.
 local lock, channel, latch = KEYS[1], KEYS[2], KEYS[3]
 local done = redis.call('GET', latch)
 if done then

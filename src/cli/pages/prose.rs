@@ -92,7 +92,7 @@ mod tests {
     use super::{Block, blocks, render};
 
     #[test]
-    fn a_text_is_cut_into_its_blocks() {
+    fn text_is_split_into_blocks() {
         let text = "# ONE\n\nfirst\nline\n\nsecond\n\n    a\n      b\n\n    c\n\nlast\n";
         let paragraph = |text: &str| Block::Paragraph(text.to_owned());
         let verbatim = Block::Verbatim(vec!["a", "  b", "", "c"]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_become_roff_that_no_text_can_break() {
+    fn blocks_become_roff_with_special_characters_escaped() {
         let roff = render("# A TITLE\n\n.dot `-n` \\e\n\n`-x`:: what it does\n\n    'quote\n").to_roff();
         let expected = ".SH \"A TITLE\"\n.PP\n\\&.dot \\fB\\-n\\fR \\\\e\n.TP\n\\fB\\-x\\fR\nwhat it does\n\
                         .PP\n.RS 4\n.EX\n\\&'quote\n.EE\n.RE\n";

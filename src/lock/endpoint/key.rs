@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_fixed() {
+    fn key_format_is_fixed() {
         assert_eq!(key(0, 1), [0x80, 0x00]);
         assert_eq!(key(1, 1), [0xC0, 0x01, 0x00]);
         assert_eq!(key(-1, 1), [0x40, 0xFE, 0x00]);
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn the_format_of_long_terms_is_fixed() {
+    fn key_format_of_long_terms_is_fixed() {
         let of_bytes = |len: usize| encode(&rational(false, BigUint::from_bytes_be(&vec![0xAB; len]), 1u8.into()));
         assert_eq!(of_bytes(29), [&[0xC0, 0xFC][..], &[0xAB; 29], &[0x00]].concat());
         assert_eq!(of_bytes(30), [&[0xC0, 0xFE, 0x00, 0x1E][..], &[0xAB; 30], &[0x00]].concat());
     }
 
     #[test]
-    fn codes_change_their_form_without_a_break_in_the_order() {
+    fn codes_stay_in_order_where_their_form_changes() {
         let powers = (0..=300).map(|n| BigUint::from(1u8) << (8 * n));
         let around =
             powers.flat_map(|n: BigUint| [&n - 1u8, n.clone(), n + 1u8]).chain((1..=600u16).map(BigUint::from));
@@ -299,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn second_spellings_and_rubbish_are_no_keys() {
+    fn non_canonical_and_invalid_keys_are_rejected() {
         let bad: [&[u8]; 16] = [
             &[],
             &[0x80],                               // the end is missing
-            &[0x80, 0x00, 0x00],                   // something after the end
-            &[0x80, 0x01],                         // a term that is cut short
+            &[0x80, 0x00, 0x00],                   // bytes after the end
+            &[0x80, 0x01],                         // a truncated term
             &[0x41, 0x00],                         // no such sign
             &[0xC0, 0x00, 0x00],                   // a term 0
             &[0xC0, 0xFF, 0x00],                   // an infinite whole
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_a_number_is_refused_while_it_is_read() {
+    fn too_large_a_number_is_rejected_during_decoding() {
         let wide = encode(&rational(false, BigUint::from(1u8) << 99, BigUint::from(1u8)));
         assert!(decode(&wide, 100).is_some());
         assert!(decode(&wide, 99).is_none());
@@ -334,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_as_a_key_is_the_key_of_what_was_read(
+        fn bytes_that_decode_are_the_key_of_their_number(
             tag in prop::sample::select(vec![NEGATIVE, ZERO, POSITIVE]),
             rest in prop::collection::vec(prop::sample::select(vec![0x00u8, 0x01, 0x02, 0x1F, 0x20, 0xE0, 0xE1, 0xFD, 0xFE, 0xFF]), 0..8),
         ) {
@@ -345,7 +345,7 @@ mod tests {
         }
 
         #[test]
-        fn common_factors_do_not_show(n in any::<i32>(), d in 1..u32::MAX, factor in 1..=u32::MAX) {
+        fn common_factors_do_not_change_the_key(n in any::<i32>(), d in 1..u32::MAX, factor in 1..=u32::MAX) {
             let factor_is_invisible = key(i64::from(n), d.into())
                 == encode(&rational(n < 0, BigUint::from(n.unsigned_abs()) * factor, BigUint::from(d) * factor));
             prop_assert!(factor_is_invisible);

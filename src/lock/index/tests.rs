@@ -1,4 +1,4 @@
-//! Compares the tree with a plain list.
+//! Compares the tree with a list.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ fn name() -> Resource {
     Resource::new("r").unwrap()
 }
 
-/// A tree, the records with its nodes, and a list of the same entries.
+/// A tree, the records with the nodes of the tree, and a list of the same entries.
 #[derive(Default)]
 struct Both {
     tree: Tree,
@@ -28,7 +28,7 @@ impl Both {
     fn remove(&mut self, at: usize) {
         let entry = self.list.swap_remove(at);
         assert!(self.tree.remove(&mut self.records, &name(), &entry).unwrap());
-        assert!(!self.tree.remove(&mut self.records, &name(), &entry).unwrap(), "it was there twice");
+        assert!(!self.tree.remove(&mut self.records, &name(), &entry).unwrap(), "the entry was in the tree twice");
     }
 
     fn sorted(&self) -> Vec<Entry> {
@@ -44,7 +44,7 @@ impl Both {
         let entries = self.check_below(&self.tree.root, &mut nodes);
         assert_eq!(entries, self.sorted());
         assert_eq!(self.tree.is_empty(), self.list.is_empty());
-        assert!(nodes.iter().all(|node| *node < self.tree.next), "a number will be given out twice");
+        assert!(nodes.iter().all(|node| *node < self.tree.next), "the number of a node would be used twice");
         if self.list.is_empty() {
             assert_eq!(self.tree, Tree::default());
             assert!(self.records.is_empty(), "a node was left behind");
@@ -62,7 +62,7 @@ impl Both {
         assert!((1..=FANOUT).contains(&children.len()));
         let mut all: Vec<Entry> = Vec::new();
         for child in children {
-            assert!(nodes.insert(child.node), "a node hangs in two places");
+            assert!(nodes.insert(child.node), "a node has two parents");
             let below = self.check_below(&self.records.node(&name(), child.node).unwrap(), nodes);
             assert!(!below.is_empty(), "an empty node was kept");
             assert_eq!(child.first, below[0]);
@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_keeps_order_and_summaries(
+    fn tree_keeps_its_order_and_summaries(
         steps in prop::collection::vec((any::<[u8; 4]>(), any::<u16>()), 1..400),
         growth in 1..4_u16,
     ) {
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn it_finds_what_a_list_finds(
+    fn search_finds_the_same_entries_as_a_list(
         entries in prop::collection::vec(any::<[u8; 4]>(), 1..200),
         queries in prop::collection::vec((any::<[u8; 6]>(), 1..40_usize), 20),
     ) {
@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn a_tree_of_three_levels_grows_and_goes() {
+fn tree_of_three_levels_grows_and_becomes_empty() {
     let mut both = Both::default();
     for number in 0..20_000_u32 {
         // The step is coprime to the count, so the places are visited in a scattered order.
@@ -201,7 +201,7 @@ fn a_tree_of_three_levels_grows_and_goes() {
         }
         depth
     };
-    assert_eq!(depth, 3, "the test has to grow more");
+    assert_eq!(depth, 3, "the test must insert more entries");
     both.check_search(
         Query { span: &span(7_000, 50), held: Modes::ALL, waiting: Modes::ALL, before: Rank::LAST },
         Rank::HELD,
@@ -216,7 +216,7 @@ fn a_tree_of_three_levels_grows_and_goes() {
 }
 
 #[test]
-fn nested_waiters_stand_between_holders_and_others() {
+fn nested_waiters_rank_between_holders_and_other_waiters() {
     let ranks = [
         Rank::HELD,
         Rank::FIRST_WAITING,

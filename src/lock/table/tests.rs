@@ -1,5 +1,4 @@
-//! Single situations with their exact replies. The tests of random histories are in
-//! tests/properties.
+//! Single situations with their exact replies. tests/properties has the random histories.
 
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl Table {
     fn listing(&mut self) -> ResourceListing {
         match self.apply(Op::Inspect(vec![name("r")])).reply {
             Reply::Listing(mut listing) => listing.remove(0),
-            other => panic!("inspect answered {other:?}"),
+            other => panic!("inspect replied {other:?}"),
         }
     }
 }
@@ -46,7 +45,7 @@ impl Table {
 fn why(reply: Reply) -> String {
     match reply {
         Reply::Refused(refusal) => refusal.to_string(),
-        other => panic!("it was not refused but {other:?}"),
+        other => panic!("expected a refusal, not {other:?}"),
     }
 }
 
@@ -62,7 +61,7 @@ fn granted(reply: &Reply) -> bool {
 }
 
 #[test]
-fn what_is_below_a_hold_that_cannot_become_it_is_refused() {
+fn claim_below_a_hold_that_cannot_be_upgraded_is_refused() {
     for (held, asked, there) in [
         (claim(Mode::Read, ""), Mode::Prewrite, "prewrite"),
         (claim(Mode::Read, ""), Mode::Write, "prewrite or --write"),
@@ -81,7 +80,7 @@ fn what_is_below_a_hold_that_cannot_become_it_is_refused() {
 }
 
 #[test]
-fn what_reaches_past_a_hold_above_it_is_refused_and_the_outermost_is_named() {
+fn claim_past_the_span_of_its_ancestors_is_refused_and_the_outermost_is_named() {
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Write, "[0,10)")]);
     table.ask(2, &[1], &[claim(Mode::Read, "[2,3]")]);
@@ -97,7 +96,7 @@ fn what_reaches_past_a_hold_above_it_is_refused_and_the_outermost_is_named() {
 }
 
 #[test]
-fn another_number_of_slots_is_refused_as_long_as_one_is_held_or_waited_for() {
+fn other_number_of_slots_is_refused_while_a_slot_is_held_or_waited_for() {
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Write, "")]);
     assert_eq!(table.ask(2, &[], &[slot(2)]), Reply::Waiting);
@@ -111,7 +110,7 @@ fn another_number_of_slots_is_refused_as_long_as_one_is_held_or_waited_for() {
 }
 
 #[test]
-fn what_is_not_held_is_neither_shrunk_nor_lowered() {
+fn shrink_and_downgrade_of_an_unheld_resource_are_refused() {
     let mut table = Table::default();
     assert_eq!(table.shrink(1, "r", "[0,1]"), Reply::Unknown);
     assert_eq!(table.downgrade(1, Mode::Read), Reply::Unknown);
@@ -130,7 +129,7 @@ fn what_is_not_held_is_neither_shrunk_nor_lowered() {
 }
 
 #[test]
-fn a_slot_has_no_parts_and_no_lower_mode() {
+fn slot_can_be_neither_shrunk_nor_downgraded() {
     let mut table = Table::default();
     table.ask(1, &[], &[slot(2)]);
     assert_eq!(why(table.shrink(1, "r", "[0,1]")), "this session holds a slot of 'r', which has no parts to give up");
@@ -140,7 +139,7 @@ fn a_slot_has_no_parts_and_no_lower_mode() {
 }
 
 #[test]
-fn a_mode_that_is_not_below_is_refused() {
+fn downgrade_to_a_mode_that_is_not_lower_is_refused() {
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Prewrite, "")]);
     assert_eq!(why(table.downgrade(1, Mode::Write)), not_below(Mode::Prewrite, Mode::Write));
@@ -150,7 +149,7 @@ fn a_mode_that_is_not_below_is_refused() {
 }
 
 #[test]
-fn what_a_nested_waiter_relies_on_is_kept() {
+fn change_that_would_strand_a_nested_waiter_is_refused() {
     let text = "a nested rlock waits for 'r' on the strength of this hold: let it finish or end it first";
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Prewrite, "[0,9]")]);
@@ -164,7 +163,7 @@ fn what_a_nested_waiter_relies_on_is_kept() {
 }
 
 #[test]
-fn an_upgrade_passes_the_queue_and_leaves_the_prewrite() {
+fn upgrade_passes_the_queue_and_leaves_the_prewrite() {
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Prewrite, "")]);
     table.ask(2, &[], &[claim(Mode::Read, "[0,1]")]);
@@ -179,7 +178,7 @@ fn an_upgrade_passes_the_queue_and_leaves_the_prewrite() {
 }
 
 #[test]
-fn a_queued_write_stops_those_that_overlap_it_and_no_others() {
+fn queued_write_blocks_only_later_claims_that_overlap() {
     let mut table = Table::default();
     table.ask(1, &[], &[claim(Mode::Read, "[0,1]")]);
     assert_eq!(table.ask(2, &[], &[claim(Mode::Write, "[0,1]")]), Reply::Waiting);
@@ -190,7 +189,7 @@ fn a_queued_write_stops_those_that_overlap_it_and_no_others() {
 }
 
 #[test]
-fn a_share_that_waits_takes_no_slot_until_its_ancestor_goes() {
+fn waiting_share_takes_no_slot_until_its_ancestor_releases() {
     let other = |mode| Claim { resource: name("s"), ..claim(mode, "") };
     let mut table = Table::default();
     table.ask(1, &[], &[slot(2)]);
@@ -204,7 +203,7 @@ fn a_share_that_waits_takes_no_slot_until_its_ancestor_goes() {
 }
 
 #[test]
-fn a_share_is_granted_at_once_however_many_outlived_their_ancestor() {
+fn share_is_granted_at_once_even_if_other_shares_outlived_the_ancestor() {
     let mut table = Table::default();
     table.ask(1, &[], &[slot(1)]);
     assert!(granted(&table.ask(2, &[1], &[slot(1)])));
@@ -215,7 +214,7 @@ fn a_share_is_granted_at_once_however_many_outlived_their_ancestor() {
 }
 
 #[test]
-fn a_lease_without_end_is_none_that_ends_at_once() {
+fn lease_of_maximum_length_does_not_overflow() {
     let terms = Terms { ttl: Duration::MAX, claim: Duration::MAX, heartbeat: Duration::MAX };
     let mut table = Table::default();
     for session in [1, 2] {

@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_went() {
+    fn session_record_round_trips() {
         let session = session();
         assert_eq!(Session::from_bytes(&session.to_bytes()), Ok(session));
     }
 
     #[test]
-    fn too_few_or_too_many_bytes_are_damage() {
+    fn record_with_missing_or_extra_bytes_is_damaged() {
         let bytes = session().to_bytes();
         for len in 0..bytes.len() {
             assert_eq!(Session::from_bytes(&bytes[..len]), Err(Damaged), "{len} of {} bytes", bytes.len());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_reading_them_ends_without_a_panic() {
+    fn decoding_of_any_bytes_ends_without_a_panic() {
         let bytes = session().to_bytes();
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7F, 0x80, 0xFF] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_node_come_back() {
+    fn both_kinds_of_node_round_trip() {
         let entry = Entry {
             lower: Span::Whole.lower().clone(),
             upper: Span::Whole.upper().clone(),

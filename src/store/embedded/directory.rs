@@ -556,7 +556,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_take_over_who_may_write() {
+    fn files_inherit_the_write_permissions_of_the_directory() {
         let rights = |mode: u32| {
             let mut stat = rustix::fs::stat("/").unwrap();
             stat.st_mode = mode;

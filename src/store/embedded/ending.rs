@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_living_the_ended_and_the_unknown_are_not_waited_for() {
+    fn live_ended_and_unknown_processes_are_not_waited_for() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.kill().unwrap();
         let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
         poll(&mut ended, None).unwrap();
-        // The kernel has closed the pipe on the process's way out, as it does with a beacon. The
-        // test waits for the rest of that way.
+        // The kernel closes the pipe while the process ends, as it closes a beacon. The test waits
+        // until the process has ended.
         wait_until_over(child.id());
         assert!(processes::stat(Pid::from_child(&child)).unwrap().ended);
         for pid in [0, u32::MAX, id(), child.id()] {

@@ -1,8 +1,8 @@
-//! Tests of the store's promises when processes die, files go missing and transactions end
+//! Tests of the store's promises when processes die, files disappear and transactions stop
 //! half-way.
 //!
-//! A test stands in for a live process with an open beacon, and for a dead process with a dropped
-//! beacon. Nothing else tells the two apart.
+//! In a test, an open beacon stands for a live process and a dropped beacon for a dead process. The
+//! store knows no other difference.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Lab {
         self.0.path().join("state").join(name)
     }
 
-    /// The names of the beacons in the folder.
+    /// Returns the names of the beacons in the folder.
     fn beacons(&self) -> Vec<String> {
         let names = fs::read_dir(self.0.path().join("state")).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -55,7 +55,7 @@ impl Site {
         self.0.transact(None, work)
     }
 
-    /// Makes a request as a separate process does, and returns the answer and the beacon.
+    /// Makes a request as a separate process does, and returns the standing and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
         let (standing, _, beacon) = self.transact(|work| work.enter(request)).unwrap();
         (standing, beacon)
@@ -69,7 +69,7 @@ impl Site {
         self.transact(|work| work.stand(id(number))).unwrap().0
     }
 
-    /// The numbers of live holders and waiters.
+    /// Returns the numbers of live holders and waiters.
     fn counts(&mut self) -> (usize, usize) {
         let listings = self.0.inspect(&[]).unwrap().resources;
         listings.first().map_or((0, 0), |listing| (listing.holders.len(), listing.waiters.len()))
@@ -78,7 +78,7 @@ impl Site {
     fn failure(&mut self) -> String {
         match self.transact(|work| work.records().sessions()) {
             Err(Error::Unavailable(text)) => text,
-            other => panic!("it should be unavailable: {other:?}"),
+            other => panic!("the store should be unavailable: {other:?}"),
         }
     }
 }
@@ -88,7 +88,7 @@ fn is_granted(standing: &Standing) -> bool {
 }
 
 #[test]
-fn what_fails_before_it_is_committed_changes_nothing() {
+fn transaction_that_fails_before_its_commit_changes_nothing() {
     let lab = Lab::new();
     let mut site = lab.open();
     let failed = site.transact(|work| {
@@ -101,7 +101,7 @@ fn what_fails_before_it_is_committed_changes_nothing() {
 }
 
 #[test]
-fn the_dead_are_reaped_by_whoever_meets_them() {
+fn request_reaps_the_dead_sessions_in_its_way() {
     let lab = Lab::new();
     let mut site = lab.open();
     for number in [1, 2, 3] {
@@ -119,7 +119,7 @@ fn the_dead_are_reaped_by_whoever_meets_them() {
 }
 
 #[test]
-fn a_dead_waiter_is_passed_over() {
+fn dead_waiter_is_skipped() {
     let lab = Lab::new();
     let mut site = lab.open();
     let (_, holder) = site.ask(1);
@@ -135,7 +135,7 @@ fn a_dead_waiter_is_passed_over() {
 }
 
 #[test]
-fn the_holder_and_the_waiter_that_watches_it_may_die_together() {
+fn waiter_is_granted_when_holder_and_first_waiter_die_together() {
     for holder_first in [false, true] {
         let lab = Lab::new();
         let mut site = lab.open();
@@ -155,7 +155,7 @@ fn the_holder_and_the_waiter_that_watches_it_may_die_together() {
 }
 
 #[test]
-fn the_dead_take_no_slots() {
+fn dead_holders_take_no_slots() {
     let lab = Lab::new();
     let mut site = lab.open();
     let slot = |number| request(number, Mode::Slot, Some(2));
@@ -168,7 +168,7 @@ fn the_dead_take_no_slots() {
 }
 
 #[test]
-fn a_number_of_slots_dies_with_those_who_asked_for_it() {
+fn number_of_slots_ends_with_the_death_of_its_sessions() {
     let lab = Lab::new();
     let mut site = lab.open();
     drop(site.ask_for(request(1, Mode::Slot, Some(2))).1);
@@ -177,7 +177,7 @@ fn a_number_of_slots_dies_with_those_who_asked_for_it() {
 }
 
 #[test]
-fn a_holder_whose_beacon_was_removed_is_taken_to_live_and_a_waiter_is_not() {
+fn holder_without_a_beacon_counts_as_alive_and_a_waiter_as_dead() {
     let lab = Lab::new();
     let mut site = lab.open();
     let (_, _holder) = site.ask(1);
@@ -190,13 +190,13 @@ fn a_holder_whose_beacon_was_removed_is_taken_to_live_and_a_waiter_is_not() {
 }
 
 #[test]
-fn a_beacon_without_a_session_is_swept_away_once_its_process_is_dead() {
+fn beacon_without_a_session_is_removed_when_its_process_is_dead() {
     let lab = Lab::new();
     let mut site = lab.open();
     assert_eq!(site.counts(), (0, 0));
     let beacon = Beacon::light(&site.0.directory, id(1)).unwrap();
     site.0.cleanup(&[], false).unwrap();
-    assert_eq!(lab.beacons().len(), 1, "it may be about to ask");
+    assert_eq!(lab.beacons().len(), 1, "its process may be about to make a request");
     drop(beacon);
     site.0.cleanup(&[], true).unwrap();
     assert_eq!(lab.beacons().len(), 1, "a dry run removes nothing");
@@ -205,12 +205,12 @@ fn a_beacon_without_a_session_is_swept_away_once_its_process_is_dead() {
 }
 
 #[test]
-fn the_state_of_another_boot_is_cleared_unless_somebody_lives() {
+fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     let lab = Lab::new();
     let (_, beacon) = lab.open().ask(1);
     let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 1\nboot another\n").unwrap();
     of_another_boot();
-    assert_eq!(lab.open().counts(), (1, 0), "a container may be told another boot than its host");
+    assert_eq!(lab.open().counts(), (1, 0), "a container may see another boot id than its host");
     drop(beacon);
     of_another_boot();
     assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
@@ -219,7 +219,7 @@ fn the_state_of_another_boot_is_cleared_unless_somebody_lives() {
 }
 
 #[test]
-fn a_damaged_table_is_made_anew_unless_somebody_lives() {
+fn damaged_table_is_replaced_unless_a_session_lives() {
     type Damage = fn(&std::path::Path);
     let damages: [(&str, Damage); 5] = [
         ("overwritten", |table| fs::write(table, vec![0xA5; 65536]).unwrap()),
@@ -242,7 +242,7 @@ fn a_damaged_table_is_made_anew_unless_somebody_lives() {
 }
 
 #[test]
-fn a_table_that_lost_pages_at_its_end_kills_nobody() {
+fn truncated_table_kills_no_process() {
     let lab = Lab::new();
     let (_, beacon) = lab.open().ask(1);
     let cut = || fs::File::options().write(true).open(lab.file("table")).unwrap().set_len(8192).unwrap();
@@ -258,7 +258,7 @@ fn a_table_that_lost_pages_at_its_end_kills_nobody() {
 }
 
 #[test]
-fn a_table_that_is_taken_away_while_it_is_open_is_an_error() {
+fn table_removed_while_open_is_an_error() {
     let lab = Lab::new();
     let mut site = lab.open();
     assert!(is_granted(&site.ask(1).0));
@@ -269,7 +269,7 @@ fn a_table_that_is_taken_away_while_it_is_open_is_an_error() {
 }
 
 #[test]
-fn a_directory_that_is_removed_before_it_is_used_is_made_anew() {
+fn directory_removed_before_its_first_use_is_created_again() {
     let lab = Lab::new();
     let mut site = lab.open();
     fs::remove_dir_all(lab.0.path()).unwrap();
@@ -278,7 +278,7 @@ fn a_directory_that_is_removed_before_it_is_used_is_made_anew() {
 }
 
 #[test]
-fn no_descriptor_of_the_store_is_left_to_the_command() {
+fn command_inherits_no_descriptor_of_the_store() {
     let lab = Lab::new();
     let (mut site, mut found) = (lab.open(), 0);
     let _beacon = site.ask(1);
@@ -289,7 +289,7 @@ fn no_descriptor_of_the_store_is_left_to_the_command() {
         }
         let info = fs::read_to_string(path.to_str().unwrap().replace("/fd/", "/fdinfo/")).unwrap();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
-        // Every fdinfo shows O_CLOEXEC as 02000000.
+        // In fdinfo, O_CLOEXEC is 02000000.
         assert!(u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 != 0, "{path:?}: {info}");
         found += 1;
     }
@@ -297,7 +297,7 @@ fn no_descriptor_of_the_store_is_left_to_the_command() {
 }
 
 #[test]
-fn a_full_table_says_so() {
+fn full_table_is_reported() {
     let text = records::Error::Full.to_string();
     assert_eq!(
         text,
@@ -306,7 +306,7 @@ fn a_full_table_says_so() {
 }
 
 #[test]
-fn a_long_queue_of_the_dead_is_passed_over() {
+fn long_queue_of_dead_waiters_is_skipped() {
     let lab = Lab::new();
     let mut site = lab.open();
     let (_, holder) = site.ask(1);
@@ -325,7 +325,7 @@ fn a_long_queue_of_the_dead_is_passed_over() {
 }
 
 #[test]
-fn what_a_failed_cleanup_would_have_removed_keeps_its_beacon() {
+fn failed_cleanup_keeps_the_beacon_of_the_dead_session() {
     let lab = Lab::new();
     let mut site = lab.open();
     drop(site.ask(1).1);
@@ -334,12 +334,12 @@ fn what_a_failed_cleanup_would_have_removed_keeps_its_beacon() {
         Err::<(), _>(records::Error::Damaged)
     });
     assert!(failed.is_err());
-    assert_eq!(lab.beacons(), [id(1).to_string()], "else nobody could tell that it is dead");
+    assert_eq!(lab.beacons(), [id(1).to_string()], "without the beacon the holder would count as alive");
     assert!(is_granted(&site.ask(2).0));
 }
 
 #[test]
-fn who_waits_looks_anew_when_a_grant_with_several_resources_is_broken() {
+fn waiter_looks_again_when_a_grant_of_several_resources_is_broken() {
     let lab = Lab::new();
     let mut site = lab.open();
     let claim = |name: &str, mode| {

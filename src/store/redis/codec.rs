@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_call_names_each_resource_once() {
+    fn extended_call_declares_each_resource_once() {
         let mut call = Call::release(SessionId([1; 16]), vec![name("a")]);
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_of_one_resource_names_one_key() {
+    fn renewal_of_one_resource_declares_one_key() {
         let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
         assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);

@@ -187,102 +187,110 @@ impl ErrorKind {
     /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Cow<'_, str> {
         let words = match self {
-            Self::Unresolved(why) => return format!("cannot be found: {why}: check the name of the host").into(),
-            Self::Refused => "refused the connection: start the server, or correct the address",
-            Self::NoSocket => "cannot be reached: there is no such socket: start the server, or correct the path",
+            Self::Unresolved(why) => return format!("cannot be found: {why}; check the host name").into(),
+            Self::Refused => "refused the connection; start the server, or correct the address",
+            Self::NoSocket => "cannot be reached: no such socket; start the server, or correct the path",
             Self::NotAllowed => {
-                "cannot be reached: permission denied: see the server's unixsocketperm, or use another user"
+                "cannot be reached: permission denied; see the server's unixsocketperm, or use another user"
             }
             Self::Unreachable(why) => {
-                return format!("cannot be reached: {why}: check the address and the network").into();
+                return format!("cannot be reached: {why}; check the address and the network").into();
             }
             Self::TimedOut(Stage::Connecting) => {
-                "did not answer in time: check the address and the network, or give it longer by --connect-timeout"
+                "did not answer in time; check the address and the network, or raise --connect-timeout"
             }
             Self::TimedOut(Stage::Handshake) => {
-                "did not answer in time when asked for TLS: without TLS its URL begins with redis:// or valkey://"
+                "did not answer in time to the TLS handshake; for a server without TLS write redis:// or valkey://"
             }
             Self::TimedOut(Stage::Silent | Stage::Used) => {
-                "took the connection but did not answer in time: see whether it is stopped or overloaded"
+                "accepted the connection but did not answer in time; see whether the server is stopped or overloaded"
             }
-            Self::Closed(Stage::Connecting) => "closed the connection at once: see its log",
+            Self::Closed(Stage::Connecting) => "closed the connection at once; see the server's log",
             Self::Closed(Stage::Handshake) => {
-                "closed the connection when asked for TLS: without TLS its URL begins with redis:// or valkey://"
+                "closed the connection in the TLS handshake; for a server without TLS write redis:// or valkey://"
             }
             Self::Closed(Stage::Silent) => {
-                "closed the connection without an answer: see its log, or write rediss:// or valkeys:// if it speaks TLS"
+                "closed the connection without an answer; see the server's log, or write rediss:// or valkeys:// for TLS"
             }
-            Self::Closed(Stage::Used) => "closed the connection: see its log, and whether it was restarted",
-            Self::ConnectionFailed(why) => return format!("cannot be spoken to: {why}: check the network").into(),
+            Self::Closed(Stage::Used) => {
+                "closed the connection; see the server's log, and whether the server was restarted"
+            }
+            Self::ConnectionFailed(why) => return format!("cannot be reached: {why}; check the network").into(),
             Self::UnknownAuthority => {
-                "shows a certificate of an authority that is not trusted: name the authority's file by ?ca=FILE"
+                "shows a certificate of an authority that is not trusted; name the authority's file by ?ca=FILE"
             }
             Self::WrongName => {
-                "shows a certificate whose subjectAltName lacks this host: correct it, or give ?server-name=NAME"
+                "shows a certificate whose subjectAltName lacks this host; correct the certificate, or give ?server-name=NAME"
             }
             Self::Expired => {
-                "shows a certificate that is not valid now: renew it, or correct the clock of this machine"
+                "shows a certificate that is not valid now; renew the certificate, or correct the clock of this machine"
             }
             Self::WantsCertificate => {
-                "does not take this client without another certificate: name it by ?cert=FILE&key=FILE"
+                "does not take this client without another certificate; name a certificate by ?cert=FILE&key=FILE"
             }
-            Self::Tls(why) => return format!("cannot be spoken to by TLS: {why}").into(),
-            Self::IsPlain => "does not speak TLS: write redis:// or valkey:// without the s",
-            Self::IsTls => "speaks TLS: write rediss:// or valkeys://",
-            Self::NotRedis => "is no Redis or Valkey server: correct the host and the port",
+            Self::Tls(why) => return format!("cannot be reached by TLS: {why}").into(),
+            Self::IsPlain => "does not speak TLS; write redis:// or valkey:// without the s",
+            Self::IsTls => "speaks TLS; write rediss:// or valkeys://",
+            Self::NotRedis => "is no Redis or Valkey server; correct the host and the port",
             Self::UnexpectedReply => {
                 "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
             }
             Self::ForeignValue(keys) => {
                 return format!(
-                    "has a value that rlock did not write under a key {keys}: remove that key, or use another --namespace"
+                    "has a value that rlock did not write under a key {keys}; remove that key, or use another --namespace"
                 )
                 .into();
             }
             Self::ReplyTooLong => {
-                "sent an unexpected reply, which is longer than any reply can be: see whether it is a Redis or Valkey server"
+                "sent an unexpected reply, longer than any reply to rlock; check that the URL names a Redis or Valkey server"
             }
             Self::NoPassword => {
-                "asks for a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put it into the URL in RLOCK_STORE"
+                "asks for a password; set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE"
             }
-            Self::WrongPassword => "refused the password, or the user: correct the one that rlock was given",
-            Self::NeedlessPassword => "has no password but was given one: leave it out, or set one at the server",
-            Self::LoginFailed => "refused the password for a reason of its own: see its log and its ACL",
+            Self::WrongPassword => "refused the password, or the user; correct the password, or the user name",
+            Self::NeedlessPassword => {
+                "has no password but was given one; leave the password out, or set one at the server"
+            }
+            Self::LoginFailed => "refused the login for another reason; see the server's log and ACL rules",
             Self::NoRight(right) => return right.words().into(),
             Self::TooOld => {
-                "lacks a command that rlock needs: it takes Redis 6.2 or Valkey 7.2 or newer, with no command renamed"
+                "lacks a command that rlock needs; use Redis 6.2 or Valkey 7.2 or newer, without renamed commands"
             }
-            Self::ReadOnly => "is a replica, which can't be written to: name the master, or use redis+sentinel://",
-            Self::Loading => "still reads its data: try again soon",
-            Self::ClusterDown => "is in a Cluster that does not serve now: see 'cluster info' there",
-            Self::NotACluster => "is no node of a Cluster: write redis:// in place of redis+cluster://",
-            Self::IsACluster => "is a node of a Cluster: write redis+cluster:// in place of redis://",
-            Self::Migrating => "is moving the data to another node of its Cluster: try again soon",
-            Self::OutOfMemory => "has no memory left: raise its maxmemory, or remove what is not needed",
-            Self::Busy => "is busy running somebody's script: wait for it, or end it by 'script kill' there",
-            Self::MasterDown => "is a replica that has lost its master: name the master, or bring it back",
-            Self::CannotSave => "takes no writes because it can't save its data: see its log and its disk",
+            Self::ReadOnly => "is a replica, which can't be written to; name the master, or use redis+sentinel://",
+            Self::Loading => "is still loading data; try again soon",
+            Self::ClusterDown => "is in a Cluster that does not serve now; see the output of 'cluster info'",
+            Self::NotACluster => "is no node of a Cluster; write redis:// in place of redis+cluster://",
+            Self::IsACluster => "is a node of a Cluster; write redis+cluster:// in place of redis://",
+            Self::Migrating => "is moving the data to another node of the Cluster; try again soon",
+            Self::OutOfMemory => "has no memory left; raise maxmemory, or remove data",
+            Self::Busy => "is busy with a script of another client; wait, or end the script by 'script kill'",
+            Self::MasterDown => "is a replica that has lost its master; name the master, or bring the master back",
+            Self::CannotSave => "takes no writes: the data can't be saved; see the server's log and disk",
             Self::TooFewReplicas => {
-                "takes no writes because it has fewer replicas than min-replicas-to-write: bring them back"
+                "takes no writes: fewer replicas than min-replicas-to-write are connected; bring the replicas back"
             }
-            Self::TooManyClients => "takes no more clients: raise its maxclients",
-            Self::QueueFull => "has no room for another connection: see whether it is stopped or overloaded",
+            Self::TooManyClients => "takes no more clients; raise maxclients",
+            Self::QueueFull => "has no room for another connection; see whether the server is stopped or overloaded",
             Self::Protected => {
-                "takes only clients of its own machine: set a password there, or turn protected-mode off"
+                "takes only clients of the same machine; set a password on the server, or turn protected-mode off"
             }
-            Self::NoDatabase => "has no database of that number: give a smaller one",
+            Self::NoDatabase => "has no database of that number; give a smaller number",
             Self::UnknownMaster(name) => {
-                return format!("knows no master of the name '{name}': correct it, see 'sentinel masters' there")
-                    .into();
+                return format!(
+                    "knows no master of the name '{name}'; correct the name, see the output of 'sentinel masters'"
+                )
+                .into();
             }
             Self::NoSentinelPassword => {
-                "is a Sentinel that asks for a password: put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE"
+                "is a Sentinel that asks for a password; put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE"
             }
             Self::NotASentinel => {
-                "is no Sentinel: correct the host and the port, or write redis:// for a single server"
+                "is no Sentinel; correct the host and the port, or write redis:// for a single server"
             }
-            Self::NotTheMaster => "is named as the master by a Sentinel but is none: wait for the failover to end",
-            Self::Other(text) => return format!("replied an error that rlock does not know: {text}").into(),
+            Self::NotTheMaster => {
+                "was named as the master by a Sentinel, but is a replica; wait for the failover to end"
+            }
+            Self::Other(text) => return format!("sent an unknown error: {text}; see the server's log").into(),
         };
         words.into()
     }
@@ -296,7 +304,7 @@ impl Right {
             Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
             Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
         };
-        format!("{lacking}: give it the rights that rlock-redis(7) lists")
+        format!("{lacking}; give the user the rights that rlock-redis(7) lists")
     }
 }
 

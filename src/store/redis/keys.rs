@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(space.resource(b"rlock:1:{\xFF}:d"), None);
     }
 
-    /// Names and namespaces can't bring syntax of keys or patterns in.
+    /// Names and namespaces cannot introduce syntax of keys or patterns.
     #[test]
     fn keys_have_one_pair_of_braces_and_no_wildcards() {
         for name in ODD {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn slots_match_cluster_keyslot() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
-        // The replies of CLUSTER KEYSLOT for their keys.
+        // CLUSTER KEYSLOT returned these slots for the keys.
         for (name, expected) in
             [("foo", 12182), ("a b", 6706), ("{app}:x", 6805), ("app", 6805), ("{}", 10163), ("名前", 10742)]
         {

@@ -17,7 +17,6 @@ fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signa
     Child::start(&spec(words), variables, group, signals, &[], LIMIT).unwrap()
 }
 
-/// Waits for the next change of the command.
 fn next(child: &mut Child, signals: &mut Signals) -> Event {
     loop {
         if let Some(change) = child.look(signals).unwrap() {
@@ -28,7 +27,7 @@ fn next(child: &mut Child, signals: &mut Signals) -> Event {
     }
 }
 
-/// Starts a command, calls `meanwhile` at each stop, and waits for the command's end.
+/// Starts a command, calls `meanwhile` at each stop, and waits for the end of the command.
 fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)) -> Ended {
     let mut signals = Signals::install().unwrap();
     let mut child = start(words, &[], group, &signals);
@@ -74,7 +73,7 @@ fn has_ended(pid: Pid) -> bool {
 }
 
 #[test]
-fn the_exit_code_and_the_signal_are_the_commands_own() {
+fn exit_code_and_signal_are_those_of_the_command() {
     let _one = one_test_at_a_time();
     assert_eq!(run(&["sh", "-c", "exit 0"], Group::Own, nothing), Ended::Code(0));
     assert_eq!(run(&["sh", "-c", "exit 255"], Group::Shared, nothing), Ended::Code(255));
@@ -82,7 +81,7 @@ fn the_exit_code_and_the_signal_are_the_commands_own() {
 }
 
 #[test]
-fn arguments_and_variables_arrive_as_they_are() {
+fn command_gets_arguments_and_variables_unchanged() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let words = ["sh", "-c", r#"[ "$1" = "a  b" ] && [ "$RLOCK_TOKEN" = 7 ]"#, "sh", "a  b"];
@@ -93,7 +92,7 @@ fn arguments_and_variables_arrive_as_they_are() {
 }
 
 #[test]
-fn a_stop_is_seen_and_a_continue_ends_it() {
+fn stop_is_reported_and_a_continue_ends_it() {
     let _one = one_test_at_a_time();
     let mut stops = Vec::new();
     let ended = run(&["sh", "-c", "kill -STOP $$; kill -TSTP $$; exit 4"], Group::Own, |child, stop| {
@@ -105,9 +104,9 @@ fn a_stop_is_seen_and_a_continue_ends_it() {
 }
 
 #[test]
-fn the_command_is_signalled_alone_and_with_its_group() {
+fn signals_reach_the_command_alone_or_with_its_group() {
     let _one = one_test_at_a_time();
-    // The stop shows that the command has reached this point.
+    // The stop shows that the command has got here.
     let two = ["sh", "-c", "sleep 1000 & kill -STOP $$; wait"];
     let ended = run(&two, Group::Own, |child, _| {
         child.terminate();
@@ -126,7 +125,7 @@ fn the_command_is_signalled_alone_and_with_its_group() {
 
 /// The command leads no process group, so setsid(1) and setsid(2) work as without rlock.
 #[test]
-fn command_leads_no_group_and_has_that_of_rlock_where_it_is_shared() {
+fn command_never_leads_a_group_and_joins_that_of_rlock_if_shared() {
     let _one = one_test_at_a_time();
     let ask = |what: &str| format!("set -- $(cat /proc/$$/stat); [ $5 {what} ]");
     assert_eq!(run(&["sh", "-c", &ask("!= $$")], Group::Own, nothing), Ended::Code(0));
@@ -137,7 +136,7 @@ fn command_leads_no_group_and_has_that_of_rlock_where_it_is_shared() {
 }
 
 #[test]
-fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
+fn killed_guardian_is_replaced_and_the_command_goes_on() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
@@ -152,8 +151,7 @@ fn guardian_that_is_killed_is_replaced_and_the_command_goes_on() {
     child.reap_guardian().unwrap();
 }
 
-/// In this test another process plays rlock, because the real rlock would be the process of these
-/// tests.
+/// Another process acts as rlock, because the real rlock would be the process of these tests.
 #[test]
 fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     let _one = one_test_at_a_time();
@@ -189,7 +187,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
 
 /// A member of the tree stays a member although it has its own session and its parent has ended.
 #[test]
-fn rest_is_awaited_until_nothing_of_it_is_left() {
+fn rest_of_the_tree_is_awaited_until_all_processes_have_ended() {
     let _one = one_test_at_a_time();
     let mut signals = Signals::install().unwrap();
     let job =
@@ -211,7 +209,7 @@ fn rest_is_awaited_until_nothing_of_it_is_left() {
 /// The command starts with the dispositions and the mask that rlock was started with: no handler,
 /// and no signal blocked or ignored.
 #[test]
-fn the_command_inherits_nothing_of_our_signals() {
+fn command_inherits_no_signal_setting_of_rlock() {
     let _one = one_test_at_a_time();
     let ask = "grep -q '^SigBlk:.0*$' /proc/self/status && grep -q '^SigIgn:.0*$' /proc/self/status";
     let without = Command::new("sh").args(["-c", ask]).status().unwrap().code().unwrap();
@@ -219,7 +217,7 @@ fn the_command_inherits_nothing_of_our_signals() {
 }
 
 #[test]
-fn what_cannot_run_is_told_as_a_shell_would() {
+fn command_that_cannot_run_is_reported_with_126_or_127() {
     let _one = one_test_at_a_time();
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str, mode| {

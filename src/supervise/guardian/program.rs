@@ -198,7 +198,7 @@ fn kill(processes: &[Process]) {
 mod tests {
     use super::*;
 
-    /// What a guardian of the other unit tests executes.
+    /// The program of a guardian in the other unit tests.
     #[test]
     fn program_of_a_guardian() {
         if let Some(name) = env::args_os().next() {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_read_as_they_were_written() {
+    fn orders_round_trip_through_their_text() {
         let ward = Ward { rlock: getpid(), session: "5e55".to_owned(), group: Some(getpid()), is_first: false };
         let first = Ward { group: None, is_first: true, ..ward.clone() };
         for (ward, life, kept) in [(ward, Some(7), vec![5, 9]), (first, None, Vec::new())] {

@@ -10,7 +10,7 @@ mod table;
 const GRACE: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_secs(60);
 const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
-/// When the command must be gone, if there is a lease.
+/// The deadline of the command, if there is a lease.
 const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
 /// An instant long after the deadline.
 const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
@@ -23,7 +23,7 @@ fn signal(signal: Signal, sender: Sender) -> Event {
     Event::Signal { signal, sender }
 }
 
-/// The columns of the table: each is a way to get a machine into a state, with the group of the
+/// The columns of the table. Each is a way to bring a machine into a state, with the group of the
 /// command.
 #[derive(Clone, Copy, Debug)]
 enum Column {
@@ -76,7 +76,7 @@ fn machine(column: Column, deadline: Option<Boottime>) -> Machine {
     machine
 }
 
-/// Lets virtual time pass up to `end`, with a tick whenever the machine asks for one. Returns each
+/// Lets virtual time pass until `end`, with a tick whenever the machine asks for one. Returns each
 /// action with its instant.
 fn pass_time(machine: &mut Machine, end: Boottime) -> Vec<(Duration, Action)> {
     let mut done = Vec::new();
@@ -87,7 +87,7 @@ fn pass_time(machine: &mut Machine, end: Boottime) -> Vec<(Duration, Action)> {
 }
 
 #[test]
-fn a_wait_is_shown_after_a_second_and_over_when_it_is_over() {
+fn wait_is_shown_after_a_second_and_ends_at_its_limit() {
     let mut machine = machine(Column::Waiting, None);
     let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::AskBlockers)];
     assert_eq!(pass_time(&mut machine, START + WAIT * 2), expected);
@@ -95,7 +95,7 @@ fn a_wait_is_shown_after_a_second_and_over_when_it_is_over() {
 }
 
 #[test]
-fn a_wait_of_nothing_is_over_at_once_and_one_without_end_never() {
+fn wait_of_zero_ends_at_once_and_wait_without_a_limit_never() {
     let mut machine = Machine::new(Settings { wait: Some(Duration::ZERO), busy_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.on(Event::Tick, START), [Action::AskBlockers]);
@@ -106,7 +106,7 @@ fn a_wait_of_nothing_is_over_at_once_and_one_without_end_never() {
 }
 
 #[test]
-fn a_store_that_stays_out_of_reach_is_told_once_and_no_wait_there_ends_as_busy() {
+fn store_out_of_reach_is_reported_once_and_its_wait_never_ends_as_busy() {
     let mut machine = machine(Column::OutOfReach, None);
     for second in 1..TROUBLE_AFTER.as_secs() {
         assert_eq!(machine.on(Event::OutOfReach, START + Duration::from_secs(second)), []);
@@ -125,7 +125,7 @@ fn a_store_that_stays_out_of_reach_is_told_once_and_no_wait_there_ends_as_busy()
 }
 
 #[test]
-fn a_store_that_comes_back_is_waited_at_as_before() {
+fn wait_continues_when_the_store_comes_back() {
     let settings = Settings { notice: false, ..settings(Group::Own) };
     let mut machine = Machine::new(settings);
     machine.on(Event::OutOfReach, START);
@@ -134,13 +134,13 @@ fn a_store_that_comes_back_is_waited_at_as_before() {
     assert_eq!(machine.on(Event::Queued, back), []);
     machine.on(Event::OutOfReach, back);
     let warning = (back + TROUBLE_AFTER - START, Action::WarnWaiting);
-    assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "it counts anew");
+    assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "the time starts again");
     assert_eq!(machine.on(Event::Queued, back + TROUBLE_AFTER), []);
     assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::AskBlockers)]);
 }
 
 #[test]
-fn the_wait_runs_from_the_first_place_in_the_queue() {
+fn wait_is_limited_from_the_first_place_in_the_queue() {
     let mut machine = machine(Column::Waiting, None);
     machine.on(Event::Queued, START + WAIT / 2);
     pass_time(&mut machine, START + WAIT / 2);
@@ -148,7 +148,7 @@ fn the_wait_runs_from_the_first_place_in_the_queue() {
 }
 
 #[test]
-fn a_grant_ends_the_timers_of_the_wait() {
+fn grant_ends_the_timers_of_the_wait() {
     let mut machine = machine(Column::Shown, None);
     assert_eq!(machine.on(granted(None), START + WAIT), [Action::HideWaiting, Action::Start]);
     assert_eq!(machine.next_timeout(), None);
@@ -157,7 +157,7 @@ fn a_grant_ends_the_timers_of_the_wait() {
 }
 
 #[test]
-fn a_lost_command_has_its_grace_and_is_killed_once() {
+fn command_of_a_lost_grant_has_its_grace_and_is_killed_once() {
     let mut machine = machine(Column::StoppingOwn, None);
     assert_eq!(pass_time(&mut machine, START + GRACE * 3), [(GRACE, Action::Kill)]);
     let end = machine.on(Event::Ended(Ended::Signal(9)), START + GRACE);
@@ -165,7 +165,7 @@ fn a_lost_command_has_its_grace_and_is_killed_once() {
 }
 
 #[test]
-fn lost_command_that_ends_well_is_lost_all_the_same() {
+fn lost_grant_exits_76_even_if_the_command_ends_with_0() {
     let mut machine = machine(Column::StoppingShared, None);
     assert_eq!(machine.on(Event::Ended(Ended::Code(0)), START), [Action::Reap, Action::AwaitRest]);
     assert_eq!(machine.on(Event::RestEnded, START), [Action::Release, Action::Exit(76)]);
@@ -173,7 +173,7 @@ fn lost_command_that_ends_well_is_lost_all_the_same() {
 }
 
 #[test]
-fn rest_of_a_lost_tree_has_the_whole_grace_and_no_more() {
+fn rest_of_a_lost_tree_is_killed_after_the_grace() {
     let mut machine = machine(Column::StoppingOwn, Some(DEADLINE));
     machine.on(Event::Ended(Ended::Signal(15)), START + GRACE / 2);
     let killed = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)].map(|action| (GRACE, action));
@@ -189,9 +189,9 @@ fn rest_of_a_lost_tree_is_killed_at_the_deadline() {
     assert_eq!(pass_time(&mut machine, LATE), killed.map(|action| (DEADLINE - START, action)));
 }
 
-/// The lease is renewed at ttl/3, and a start leaves time for that.
+/// The lease is renewed every ttl/3, so the limit of the start leaves time for a renewal.
 #[test]
-fn start_may_take_half_of_the_time_that_is_left() {
+fn start_is_limited_to_half_of_the_remaining_lease() {
     let leased = machine(Column::Starting, Some(DEADLINE));
     assert_eq!(leased.start_limit(START), (DEADLINE - GRACE - START) / 2);
     assert_eq!(leased.start_limit(DEADLINE), START_LIMIT_LEAST);
@@ -200,7 +200,7 @@ fn start_may_take_half_of_the_time_that_is_left() {
 }
 
 #[test]
-fn a_start_is_off_when_a_signal_comes_first() {
+fn signal_before_the_start_cancels_the_start() {
     let mut machine = machine(Column::Starting, None);
     assert!(machine.may_start());
     machine.on(signal(Signal::Winch, Sender::Other), START);
@@ -219,7 +219,7 @@ fn death_by_a_passed_signal_reaches_the_rest_of_the_group() {
     let ordinary = [Action::Reap, Action::Release];
     let mut other = machine(Column::RunningOwn, None);
     other.on(signal(Signal::Int, Sender::Other), START);
-    assert_eq!(other.on(Event::Ended(Ended::Signal(15)), START), ordinary, "not by the one that was passed");
+    assert_eq!(other.on(Event::Ended(Ended::Signal(15)), START), ordinary, "the passed signal did not end the command");
     let mut shared = machine(Column::RunningShared, None);
     shared.on(signal(Signal::Term, Sender::Other), START);
     let end = shared.on(Event::Ended(Ended::Signal(15)), START);
@@ -230,7 +230,7 @@ fn death_by_a_passed_signal_reaches_the_rest_of_the_group() {
 }
 
 #[test]
-fn ctrl_c_ends_rlock_as_it_ended_the_command() {
+fn ctrl_c_that_kills_the_command_ends_rlock_by_the_same_signal() {
     let interrupt = |sender| {
         let mut machine = machine(Column::RunningShared, None);
         machine.on(signal(Signal::Int, sender), START);
@@ -243,13 +243,13 @@ fn ctrl_c_ends_rlock_as_it_ended_the_command() {
         machine.on(Event::Released, START)
     };
     assert_eq!(exit(Sender::Terminal, died), [Action::ExitBy(Signal::Int)]);
-    assert_eq!(exit(Sender::Other, died), [Action::Exit(130)], "by hand");
+    assert_eq!(exit(Sender::Other, died), [Action::Exit(130)], "another process sent the signal");
     let handled = Event::Ended(Ended::Code(130));
-    assert_eq!(exit(Sender::Terminal, handled), [Action::Exit(130)], "it exited");
+    assert_eq!(exit(Sender::Terminal, handled), [Action::Exit(130)], "the command exited");
 }
 
 #[test]
-fn ctrl_z_stops_rlock_once_and_after_the_command() {
+fn ctrl_z_stops_rlock_once_after_the_command() {
     let mut machine = machine(Column::RunningShared, None);
     assert_eq!(machine.on(signal(Signal::Tstp, Sender::Terminal), START), []);
     assert_eq!(machine.on(Event::CommandStopped(Stop::Tstp), START), [Action::StopSelf(Stop::Tstp)]);
@@ -257,7 +257,7 @@ fn ctrl_z_stops_rlock_once_and_after_the_command() {
 }
 
 #[test]
-fn ctrl_z_in_the_queue_takes_the_line_away_until_it_goes_on() {
+fn ctrl_z_while_waiting_hides_the_waiting_line_until_the_continue() {
     let mut machine = machine(Column::Shown, None);
     let now = START + NOTICE_AFTER;
     let stop = [Action::HideWaiting, Action::StopSelf(Stop::Tstp)];
@@ -266,7 +266,7 @@ fn ctrl_z_in_the_queue_takes_the_line_away_until_it_goes_on() {
 }
 
 #[test]
-fn renewals_keep_the_command_running_and_silence_stops_it_in_time() {
+fn command_runs_while_renewed_and_is_stopped_before_the_deadline_otherwise() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     let third = (DEADLINE - START) / 3;
     let mut deadline = DEADLINE;
@@ -282,12 +282,12 @@ fn renewals_keep_the_command_running_and_silence_stops_it_in_time() {
         (deadline - START, Action::Kill),
     ];
     assert_eq!(pass_time(&mut machine, deadline + GRACE), expected);
-    assert_eq!(machine.next_timeout(), None, "it is killed once");
+    assert_eq!(machine.next_timeout(), None, "the command is killed once");
     assert_eq!(machine.on(Event::Ended(Ended::Code(0)), deadline).last(), Some(&Action::Exit(76)));
 }
 
 #[test]
-fn a_grant_that_is_lost_shortly_before_the_deadline_leaves_less_than_a_grace() {
+fn grant_lost_shortly_before_the_deadline_leaves_less_than_a_grace() {
     let mut machine = machine(Column::RunningShared, Some(START + GRACE + GRACE / 4));
     machine.on(Event::Lost, START + GRACE / 5);
     assert_eq!(pass_time(&mut machine, DEADLINE), [(GRACE + GRACE / 5, Action::Kill)], "the grace is over first");
@@ -296,10 +296,10 @@ fn a_grant_that_is_lost_shortly_before_the_deadline_leaves_less_than_a_grace() {
     assert_eq!(pass_time(&mut machine, DEADLINE), [(GRACE + GRACE / 4, Action::Kill)], "the deadline comes first");
 }
 
-/// After a suspend, only a little of the grace may be left. rlock uses the time that a late renewal
-/// brings, but the command was told to end.
+/// After a suspend, only a part of the grace may be left. The command was told to end, so a late
+/// renewal only gives back the rest of the grace.
 #[test]
-fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_more() {
+fn renewal_after_the_terminate_restores_the_whole_grace_and_no_more() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     let now = DEADLINE - GRACE / 10;
     machine.on(Event::Tick, now);
@@ -307,11 +307,11 @@ fn a_renewal_after_the_command_was_told_to_end_gives_it_its_whole_grace_and_no_m
     assert_eq!(machine.on(granted(Some(LATE)), now), []);
     assert_eq!(pass_time(&mut machine, LATE), [(now + GRACE - START, Action::Kill)]);
     let end = [Action::Kill, Action::Reap, Action::Release, Action::Exit(76)];
-    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), LATE), end, "it was killed");
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), LATE), end, "the command was killed");
 }
 
 #[test]
-fn renewal_goes_on_while_the_command_winds_down_by_itself() {
+fn lease_is_renewed_while_a_signalled_command_is_still_ending() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     machine.on(signal(Signal::Term, Sender::Other), START);
     machine.on(granted(Some(LATE)), START);
@@ -321,7 +321,7 @@ fn renewal_goes_on_while_the_command_winds_down_by_itself() {
 }
 
 #[test]
-fn a_grant_that_is_gone_when_it_is_to_be_given_back_was_lost() {
+fn grant_that_is_missing_at_its_release_was_lost() {
     for end in [Ended::Code(0), Ended::Code(3), Ended::Signal(15)] {
         let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
         machine.on(Event::Ended(end), START);
@@ -331,7 +331,7 @@ fn a_grant_that_is_gone_when_it_is_to_be_given_back_was_lost() {
 }
 
 #[test]
-fn a_start_is_off_when_its_lease_may_not_last() {
+fn terminate_instant_of_the_lease_cancels_the_start() {
     let mut machine = machine(Column::Starting, Some(DEADLINE));
     assert_eq!(machine.on(Event::Tick, DEADLINE - GRACE - Duration::from_nanos(1)), []);
     assert!(machine.may_start());
@@ -340,7 +340,7 @@ fn a_start_is_off_when_its_lease_may_not_last() {
 }
 
 #[test]
-fn a_command_that_is_continued_past_its_deadline_is_killed_instead() {
+fn continue_past_the_deadline_kills_the_command() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     machine.on(signal(Signal::Tstp, Sender::Other), START);
     machine.on(Event::CommandStopped(Stop::Tstp), START);
@@ -348,9 +348,9 @@ fn a_command_that_is_continued_past_its_deadline_is_killed_instead() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), DEADLINE), kill);
 }
 
-/// TSTP stops the command and rlock, and with a lease all processes that the command has started.
+/// TSTP stops the command and rlock, and with a lease also all other processes of the tree.
 #[test]
-fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
+fn leased_tree_stops_before_rlock_and_continues_with_rlock() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     assert_eq!(machine.on(signal(Signal::Tstp, Sender::Other), START), [Action::Pass(Signal::Tstp)]);
     machine.on(signal(Signal::Winch, Sender::Other), START);
@@ -359,8 +359,8 @@ fn leased_tree_stops_before_rlock_and_goes_on_with_it() {
     let cont = signal(Signal::Cont, Sender::Other);
     assert_eq!(machine.on(cont, START), [Action::Thaw]);
     assert_eq!(machine.on(cont, START), [Action::Pass(Signal::Cont)]);
-    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "nobody told rlock to");
+    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "rlock was not told to stop");
     machine.on(signal(Signal::Tstp, Sender::Other), START);
     machine.on(cont, START);
-    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "it was taken back");
+    assert_eq!(machine.on(Event::CommandStopped(Stop::Unconditional), START), [], "the stop was cancelled");
 }

@@ -16,14 +16,14 @@ use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// A fake store. It reports `first`, and then the state that a test writes into a pipe: `w`aiting,
-/// `g`ranted or `l`ost. The end of the pipe is a failure of the store.
+/// A fake store. It reports `first`, and then the states that a test writes to a pipe: `w`aiting,
+/// `g`ranted or `l`ost. At the end of the pipe, the store fails.
 struct Fake {
     first: Option<Standing>,
     news: PipeReader,
     releases: usize,
     release_fails: bool,
-    /// Whether a release finds the grant taken away.
+    /// Whether a release finds that the grant was taken away.
     is_gone: bool,
     lease: Option<Lease>,
     trouble: Option<String>,
@@ -31,7 +31,7 @@ struct Fake {
 
 struct Lease {
     ttl: Duration,
-    /// When the store wants to renew, and how many renewals still succeed.
+    /// The instant of the next renewal, and the number of renewals that still succeed.
     renew_at: Boottime,
     renewals: u32,
 }
@@ -137,7 +137,6 @@ fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Sign
     (code, String::from_utf8(output).unwrap())
 }
 
-/// A task under a write lock on `k`.
 fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
@@ -148,8 +147,8 @@ fn granted() -> Standing {
     Standing::Granted(Grant { tokens: vec![7, 9], deadline: None })
 }
 
-/// A FIFO by which a test waits for the supervised shell: the script and the test open it, and each
-/// open waits for the other.
+/// Makes a FIFO by which a test waits for the supervised shell. The script and the test open it,
+/// and each open waits for the other.
 fn fifo(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("ready");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
@@ -158,7 +157,7 @@ fn fifo(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_granted_command_runs_silently_and_is_released_once() {
+fn granted_command_runs_without_messages_and_is_released_once() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
@@ -167,7 +166,7 @@ fn a_granted_command_runs_silently_and_is_released_once() {
 }
 
 #[test]
-fn a_waiter_runs_when_it_is_granted() {
+fn waiter_runs_its_command_when_granted() {
     let _one = one_test_at_a_time();
     for first in [Standing::Asking, Standing::Waiting] {
         let (mut hold, mut news) = Fake::new(first);
@@ -178,7 +177,7 @@ fn a_waiter_runs_when_it_is_granted() {
 }
 
 #[test]
-fn a_wait_that_is_over_says_who_holds_unless_quiet() {
+fn wait_that_ends_busy_names_the_holder_unless_quiet() {
     let _one = one_test_at_a_time();
     for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
@@ -190,7 +189,7 @@ fn a_wait_that_is_over_says_who_holds_unless_quiet() {
 }
 
 #[test]
-fn a_wait_that_is_over_while_the_store_is_out_of_reach_says_why() {
+fn wait_that_ends_while_the_store_is_out_of_reach_gives_the_reason() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(Standing::Waiting);
     hold.trouble = Some("the table is gone".to_owned());
@@ -203,7 +202,7 @@ fn a_wait_that_is_over_while_the_store_is_out_of_reach_says_why() {
 }
 
 #[test]
-fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
+fn signal_before_the_grant_starts_no_command() {
     let _one = one_test_at_a_time();
     for first in [Standing::Asking, granted(), Standing::Waiting] {
         let (mut hold, mut news) = Fake::new(first);
@@ -211,7 +210,7 @@ fn a_signal_that_came_before_the_grant_leaves_nothing_started() {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("started");
         let signals = Signals::install().unwrap();
-        // The signal goes to this very thread, so that it is recorded when `raise` returns.
+        // The signal goes to this thread, so it is recorded when `raise` returns.
         signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
         let script = format!("touch {}", mark.display());
         let (code, messages) = supervised(&mut hold, &script, SETTINGS, signals);
@@ -249,7 +248,7 @@ fn each_signal_is_passed_on() {
 
 /// If a passed signal kills `sh -c 'a; b'`, `a` dies too.
 #[test]
-fn a_passed_signal_that_kills_leaves_nobody_behind() {
+fn passed_signal_that_kills_the_command_kills_its_group() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let dir = tempfile::tempdir().unwrap();
@@ -270,7 +269,7 @@ fn a_passed_signal_that_kills_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
+fn command_of_a_lost_grant_is_stopped_whatever_its_exit_code() {
     let _one = one_test_at_a_time();
     let lost = "rlock: lost: 'k' was taken away, as 'rlock cleanup --break' does; the command is stopped\n";
     let cases = [("trap 'exit 0' TERM", Duration::from_secs(3_600)), ("trap '' TERM", Duration::from_millis(1))];
@@ -292,7 +291,7 @@ fn a_lost_command_is_stopped_whatever_it_makes_of_it() {
 }
 
 #[test]
-fn a_store_that_fails_ends_a_wait_but_no_command() {
+fn store_failure_ends_a_wait_but_not_a_command() {
     let _one = one_test_at_a_time();
     let (mut hold, news) = Fake::new(Standing::Waiting);
     drop(news);
@@ -312,7 +311,7 @@ fn a_store_that_fails_ends_a_wait_but_no_command() {
 }
 
 #[test]
-fn a_release_that_finds_the_grant_gone_says_so() {
+fn release_that_finds_the_grant_missing_reports_the_loss() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.is_gone = true;
@@ -324,7 +323,7 @@ fn a_release_that_finds_the_grant_gone_says_so() {
 }
 
 #[test]
-fn a_failed_release_keeps_the_exit_code_and_warns() {
+fn failed_release_warns_and_keeps_the_exit_code() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.release_fails = true;
@@ -334,7 +333,7 @@ fn a_failed_release_keeps_the_exit_code_and_warns() {
 }
 
 #[test]
-fn a_command_that_cannot_run_is_told_and_released() {
+fn command_that_cannot_run_is_reported_and_released() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let mut messages = Vec::new();
@@ -366,9 +365,9 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
 const OVERDUE: &str = "rlock: lost: the lease on 'k' was not renewed in time: the server is?silent; the command";
 
 #[test]
-fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
+fn command_without_a_renewed_lease_is_stopped_whatever_its_exit_code() {
     let _one = one_test_at_a_time();
-    // The command has until a grace before the deadline to set its trap.
+    // The command sets its trap before the terminate instant.
     let (ttl, grace) = (Duration::from_secs(2), Duration::from_millis(500));
     // Only SIGKILL ends a command that ignores SIGTERM.
     for (trap, at_least) in [("trap 'exit 0' TERM", ttl - grace), ("trap '' TERM", ttl)] {
@@ -383,21 +382,21 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_whatever_it_makes_of_it() {
     }
 }
 
-/// A standard error that no process reads must not keep rlock from stopping the command.
+/// A standard error without a reader must not keep rlock from stopping the command.
 #[test]
-fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
-    /// A writer that checks, at each write, whether the command is still alive: the command holds
-    /// the other end of the pipe.
+fn loss_is_reported_after_the_command_has_ended_and_the_lock_is_free() {
+    /// A writer that checks at each write whether the command still lives. The command has the
+    /// other end of the pipe.
     struct Late(PipeReader, Vec<u8>);
 
     impl Write for Late {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            // The other processes of a killed group may need a moment. A command that rlock has not
-            // killed yet stays.
+            // The other processes of a killed group may need a moment to end. A command that rlock
+            // has not killed would stay.
             let moment = Timespec { tv_sec: 10, tv_nsec: 0 };
             let mut alive = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             rustix::io::retry_on_intr(|| poll(&mut alive, Some(&moment)))?;
-            assert_eq!(alive[0].revents(), PollFlags::HUP, "the command is there when rlock speaks");
+            assert_eq!(alive[0].revents(), PollFlags::HUP, "the command still runs when rlock writes");
             self.1.write(text)
         }
 
@@ -428,9 +427,9 @@ fn nothing_is_said_before_the_command_is_gone_and_the_lock_free() {
     assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));
 }
 
-/// Nothing else wakes the loop here until the wait is over.
+/// Until the wait is over, nothing else wakes the loop.
 #[test]
-fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
+fn silent_store_is_checked_at_its_timeout() {
     let _one = one_test_at_a_time();
     let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(Duration::from_millis(300), u32::MAX);
@@ -442,7 +441,7 @@ fn a_store_that_says_nothing_is_asked_when_it_wants_to_be() {
 }
 
 #[test]
-fn a_renewal_moves_the_deadline() {
+fn renewal_moves_the_deadline() {
     let _one = one_test_at_a_time();
     let (ttl, grace) = (Duration::from_millis(1500), Duration::from_millis(300));
     let settings = Settings { grace, ..SETTINGS };
@@ -458,7 +457,7 @@ fn a_renewal_moves_the_deadline() {
 }
 
 #[test]
-fn a_lease_that_may_not_last_starts_nothing() {
+fn lease_too_short_for_the_start_starts_no_command() {
     let _one = one_test_at_a_time();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("started");

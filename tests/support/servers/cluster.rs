@@ -44,7 +44,7 @@ impl Cluster {
         self.nodes[replica].ask::<()>(&["CLUSTER", "REPLICATE", &id]);
         self.nodes[replica].until_replicated();
         // A node that does not know the replica as a replica yet would not vote for it.
-        wait_until("all nodes know the replica as one", || {
+        wait_until("all nodes know the replica", || {
             self.nodes.iter().all(|node| !node.ask::<Vec<String>>(&["CLUSTER", "REPLICAS", &id]).is_empty())
         });
         replica
@@ -67,7 +67,7 @@ impl Cluster {
         &self.nodes[index]
     }
 
-    /// A node, to be killed or started again.
+    /// A node, to be killed or restarted.
     pub(crate) fn node_mut(&mut self, index: usize) -> &mut Server {
         &mut self.nodes[index]
     }
@@ -83,7 +83,7 @@ impl Cluster {
             let slots: Vec<(usize, usize, (String, u16))> = shards(node);
             slots.iter().any(|(from, to, (_, port))| (*from..=*to).contains(&slot) && *port == node.port())
         };
-        self.nodes.iter().position(serves).expect("somebody serves each slot")
+        self.nodes.iter().position(serves).expect("a node serves each slot")
     }
 
     /// Begins to migrate a slot: from now on, clients must ask `to` for keys that `from` does not

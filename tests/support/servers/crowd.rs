@@ -50,7 +50,7 @@ pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
 }
 
 fn claim(resource: &str, mode: Mode) -> Claim {
-    Claim { resource: Resource::new(resource).expect("it is a name"), mode, span: Span::Whole, slots: None }
+    Claim { resource: Resource::new(resource).expect("the name is valid"), mode, span: Span::Whole, slots: None }
 }
 
 /// The request of a session that waits, with [`LEASE`] for all of its terms.

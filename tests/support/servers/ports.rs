@@ -25,6 +25,6 @@ pub(super) fn free_with_bus() -> u16 {
 
 fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    let port = listener.local_addr().expect("it has an address").port();
+    let port = listener.local_addr().expect("the listener has an address").port();
     (listener, port)
 }

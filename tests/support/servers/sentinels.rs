@@ -59,12 +59,12 @@ impl Sentinels {
     /// The current master, on which all Sentinels agree.
     pub(crate) fn master(&mut self) -> &mut Server {
         let port = self.master_port();
-        self.servers.iter_mut().find(|server| server.port() == port).expect("it is one of the two")
+        self.servers.iter_mut().find(|server| server.port() == port).expect("the server is one of the two")
     }
 
     pub(crate) fn replica(&mut self) -> &mut Server {
         let port = self.master_port();
-        self.servers.iter_mut().find(|server| server.port() != port).expect("it is one of the two")
+        self.servers.iter_mut().find(|server| server.port() != port).expect("the server is one of the two")
     }
 
     /// Kills the master and waits until the Sentinels have promoted the replica.
@@ -78,7 +78,7 @@ impl Sentinels {
     /// and releases are lost.
     pub(crate) fn switch(&mut self) {
         let old = self.promote();
-        let old = self.servers.iter().find(|server| server.port() == old).expect("it is one of the two");
+        let old = self.servers.iter().find(|server| server.port() == old).expect("the server is one of the two");
         old.until_replica();
     }
 

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(renewal.next(), Next::Redirect(redirect()));
         assert_eq!(renewal.left(), [0, 2]);
         renewal.renewed(0, LONG);
-        assert_eq!(renewal.next(), Next::Later, "one is on its way");
+        assert_eq!(renewal.next(), Next::Later, "one renewal is in flight");
         renewal.renewed(2, LONG);
         assert_eq!(renewal.next(), Next::Renewed { since: SINCE, lease: SHORT });
     }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tokens_than_those_held_mean_loss() {
+    fn released_tokens_that_differ_from_the_grant_mean_loss() {
         let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
         for (tokens, held, expected) in [
             (vec![7], Some(&grant), Released::Done),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn late_reply_counts_where_the_later_release_found_nothing_or_failed() {
+    fn late_reply_counts_if_the_later_release_found_nothing_or_failed() {
         let failure = ErrorKind::Refused.of("h");
         let (held, other) = (ScriptReply::Released(vec![7]), ScriptReply::Released(vec![8]));
         for (first, late, expected) in [

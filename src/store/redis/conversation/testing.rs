@@ -1,4 +1,4 @@
-//! What the tests of the conversations are made of: replies to take in, and actions as text.
+//! Helpers for the tests of the conversations: replies as events, and actions as text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
 use crate::store::redis::target::{Node, Target};
 
-/// Makes an event, since an event can't be copied.
+/// Makes an event. An event cannot be copied, so each use makes a new one.
 pub(super) type Make = fn() -> Event;
 
 pub(super) const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));
@@ -93,13 +93,13 @@ pub(super) fn timed_out() -> Event {
     Event::TimedOut(failure(ErrorKind::TimedOut(Stage::Used)))
 }
 
-/// Takes in an event, and gives what follows from it and from the time.
+/// Handles an event and a tick, and returns the actions that follow.
 pub(super) fn after(conversation: &mut impl Conversation, event: Event, now: Boottime) -> String {
     conversation.on(event, now);
     at(conversation, now)
 }
 
-/// The actions that are due at an instant.
+/// Returns the actions that are due at an instant.
 pub(super) fn at(conversation: &mut impl Conversation, now: Boottime) -> String {
     let mut actions = drain(|| conversation.next_action());
     conversation.tick(now);
@@ -125,7 +125,7 @@ fn described(action: &Action) -> String {
     }
 }
 
-/// The name of the script or command, with `source` for a script that is sent whole.
+/// Returns the name of the script or command, with `source` for a script that is sent by its source.
 fn sent(command: &Cmd) -> String {
     let words = |command: &Cmd| -> Vec<Vec<u8>> {
         let arguments = command.args_iter().map(|argument| match argument {

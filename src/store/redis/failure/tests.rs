@@ -128,7 +128,7 @@ fn arguments_in_error_replies_are_not_shown() {
 }
 
 #[test]
-fn passing_failures_are_transient() {
+fn failures_that_may_pass_soon_are_transient() {
     for text in ["LOADING x", "READONLY x", "CLUSTERDOWN x", "TRYAGAIN x", "BUSY x", "MASTERDOWN x", "OOM x"] {
         assert!(ErrorKind::from_reply(&error(text)).is_transient(), "{text}");
     }
@@ -148,17 +148,17 @@ fn message_names_the_server_and_what_to_do() {
     let said = |kind: ErrorKind| kind.of("redis://h:1").to_string();
     assert_eq!(
         said(ErrorKind::Refused),
-        "'redis://h:1' refused the connection: start the server, or correct the address"
+        "'redis://h:1' refused the connection; start the server, or correct the address"
     );
     assert_eq!(
         said(ErrorKind::from_kernel(Errno::NETUNREACH, Stage::Connecting)),
-        "'redis://h:1' cannot be reached: network is unreachable: check the address and the network"
+        "'redis://h:1' cannot be reached: network is unreachable; check the address and the network"
     );
     assert_eq!(
         said(command("zadd")),
-        "'redis://h:1' does not let this user run the command 'zadd': give it the rights that rlock-redis(7) lists"
+        "'redis://h:1' does not let this user run the command 'zadd'; give the user the rights that rlock-redis(7) lists"
     );
     assert!(
-        matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(text) if text.starts_with("'x' still reads"))
+        matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(text) if text.starts_with("'x' is still loading"))
     );
 }

@@ -1,4 +1,4 @@
-//! What URLs mean, and what is wrong with those that mean nothing.
+//! The parts of each kind of URL, and the errors for invalid URLs.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn password(target: &Target) -> Option<&[u8]> {
 }
 
 #[test]
-fn url_of_a_single_server() {
+fn url_of_a_single_server_is_parsed() {
     let plain = read("redis://cache").unwrap();
     assert_eq!(
         (&plain.kind, &plain.nodes[..], &plain.tls, plain.db),
@@ -30,7 +30,7 @@ fn url_of_a_single_server() {
     assert_eq!(all.login.username.as_deref(), Some("us@er"));
     assert_eq!((password(&all), all.password_in_url()), (Some(&b"p:@ss\xff"[..]), true));
 
-    // An '@' and a colon in a password mean nothing else there.
+    // In a password, an '@' and a colon are ordinary characters.
     assert_eq!(password(&read("valkey://:a@b:c@h").unwrap()), Some(&b"a@b:c"[..]));
     assert_eq!(read("redis://u:@h").unwrap().login.password, None);
     assert_eq!(read("redis://h/?db=3").unwrap().db, 3);
@@ -38,14 +38,14 @@ fn url_of_a_single_server() {
 }
 
 #[test]
-fn ipv6_addresses() {
+fn ipv6_addresses_are_parsed() {
     assert_eq!(read("redis://[::1]").unwrap().nodes, [tcp("::1", 6379)]);
     assert_eq!(read("redis://[fe80::1%25eth0]:1/2").unwrap().nodes, [tcp("fe80::1%eth0", 1)]);
     assert_eq!(read("redis://[fe80::1%25eth0]:1/2").unwrap().shown(), "redis://[fe80::1%25eth0]:1");
 }
 
 #[test]
-fn url_of_a_unix_socket() {
+fn url_of_a_unix_socket_is_parsed() {
     let target = read("redis+unix://:pw@/run/a%20b@c.sock?db=2").unwrap();
     assert_eq!(target.nodes, [Node::Unix("/run/a b@c.sock".into())]);
     assert_eq!((target.db, password(&target)), (2, Some(&b"pw"[..])));
@@ -54,7 +54,7 @@ fn url_of_a_unix_socket() {
 }
 
 #[test]
-fn url_of_sentinels() {
+fn url_of_sentinels_is_parsed() {
     let target = read("valkeys+sentinel://u:p@s1,s2:5,[::2]:6/my%20master/4?sentinel-password=sp&ca=ca.pem").unwrap();
     assert_eq!(target.kind, Kind::Sentinel { master: "my master".to_owned() });
     assert_eq!(target.nodes, [tcp("s1", 26379), tcp("s2", 5), tcp("::2", 6)]);
@@ -65,7 +65,7 @@ fn url_of_sentinels() {
 }
 
 #[test]
-fn url_of_a_cluster() {
+fn url_of_a_cluster_is_parsed() {
     let target = read("rediss+cluster://a,b:1/0?cert=/c&key=k%26k&server-name=cache").unwrap();
     assert_eq!((&target.kind, &target.nodes[..]), (&Kind::Cluster, &[tcp("a", 6379), tcp("b", 1)][..]));
     let tls = target.tls.as_ref().unwrap();
@@ -155,7 +155,7 @@ fn password_in_the_url_precedes_any_other() {
     assert!(none.lacks_password() && !none.password_in_url());
     let completed = none.clone().with_password(other()).unwrap();
     assert_eq!((password(&completed), completed.password_in_url()), (Some(&b"other"[..]), false));
-    // Perhaps this is the password.
+    // The user name may be a password, so the error does not show it.
     let error = none.with_password(None).unwrap_err().to_string();
     assert!(error.contains("RLOCK_PASSWORD") && !error.contains("user@"), "{error}");
 }
@@ -170,7 +170,7 @@ fn relative_paths_become_absolute() {
 }
 
 #[test]
-fn redirects_name_nodes() {
+fn redirect_is_parsed_as_a_node() {
     let by = tcp("here", 1);
     for (details, expected) in [
         ("3999 127.0.0.1:6381", Some(tcp("127.0.0.1", 6381))),
@@ -186,7 +186,7 @@ fn redirects_name_nodes() {
     assert_eq!(Node::Unix("/s".into()).redirected("1 :2"), None);
 }
 
-/// Words that may stand in a URL, most of them where they have no business.
+/// Pieces of URLs, most of them in a wrong place.
 fn pieces() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("S3CRET".to_owned()),
@@ -198,7 +198,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A password in the right place, and whatever else around it: nobody gets to see it.
+    /// No message shows a password in its place, whatever surrounds the password.
     #[test]
     fn no_message_shows_a_password(
         scheme in prop_oneof!["redis", "rediss", "valkey[+]unix", "redis[+]sentinel", "rediss[+]cluster"],
@@ -210,7 +210,7 @@ proptest! {
             Err(error) => prop_assert!(!error.contains("S3CRET"), "{}: {}", url, error),
             Ok(target) => {
                 for shown in [target.shown(), target.url(), format!("{target:?}")] {
-                    // What stands behind the last '@' is no password, and a path is none.
+                    // Text after the last '@' is not a password, and neither is a path.
                     let is_path = url.contains(":///") || url.contains("@/") && scheme.contains("unix");
                     let elsewhere = url.rsplit('@').next().unwrap().contains("S3CRET") || is_path;
                     prop_assert!(elsewhere || !shown.contains("S3CRET"), "{}: {}", url, shown);
@@ -219,7 +219,7 @@ proptest! {
         }
     }
 
-    /// Another process gets to the same store.
+    /// A nested process that gets the URL uses the same store.
     #[test]
     fn parsed_url_round_trips(
         scheme in prop_oneof![Just("redis"), Just("rediss"), Just("valkey"), Just("valkeys")],

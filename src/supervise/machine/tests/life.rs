@@ -1,4 +1,4 @@
-//! The life of a leased command: the command is always gone before its lease ends.
+//! The life of a leased command, which always ends before its lease.
 
 use proptest::prelude::*;
 
@@ -6,11 +6,11 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Time passes, and rlock ticks whenever the machine asks for it.
+    /// Time passes, with a tick whenever the machine asks for one.
     Pass(Duration),
-    /// Time passes while rlock is suspended or stopped; then this signal comes.
+    /// Time passes while rlock is suspended or stopped, and then this signal comes.
     Sleep(Duration, Signal),
-    /// The answer comes to a renewal that was sent this long ago.
+    /// A renewal that was sent this long ago is answered.
     Renew(Duration),
     Signal(Signal),
     Stop,
@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Life {
     machine: Machine,
     now: Boottime,
-    /// The deadline that the machine was last told.
+    /// The latest deadline that the machine got.
     deadline: Boottime,
     lost: bool,
     terminated: Option<Boottime>,
@@ -53,30 +53,38 @@ impl Life {
         for action in actions {
             match action {
                 Action::Terminate => {
-                    assert!(self.lost || self.now >= self.deadline - GRACE, "not asked to end before its time");
-                    assert_eq!(self.terminated.replace(self.now), None, "asked once");
+                    assert!(self.lost || self.now >= self.deadline - GRACE, "the command was told to end too early");
+                    assert_eq!(self.terminated.replace(self.now), None, "the command was told to end twice");
                 }
                 Action::Kill => {
                     let had_its_grace = self.terminated.is_some_and(|told| self.now >= told + GRACE);
-                    assert!(had_its_grace || self.now >= self.deadline, "not killed before its time");
-                    assert!(!std::mem::replace(&mut self.killed, true), "killed once");
+                    assert!(had_its_grace || self.now >= self.deadline, "the command was killed too early");
+                    assert!(!std::mem::replace(&mut self.killed, true), "the command was killed twice");
                 }
                 Action::Pass(_) | Action::Freeze | Action::Thaw => {
-                    assert!(!self.killed && self.now < self.deadline, "nothing is passed on after that");
+                    assert!(
+                        !self.killed && self.now < self.deadline,
+                        "a signal was passed after the kill or the deadline"
+                    );
                 }
-                Action::StopSelf(_) => assert!(!self.killed && self.terminated.is_none(), "who must kill doesn't stop"),
+                Action::StopSelf(_) => {
+                    assert!(!self.killed && self.terminated.is_none(), "rlock stopped itself although a kill was due")
+                }
                 Action::ReportOverdue(_) | Action::ReportLost(_) | Action::Warn => {}
-                other => panic!("not {other:?} while the command runs"),
+                other => panic!("unexpected {other:?} while the command runs"),
             }
         }
     }
 
-    /// A turn of the loop: an event, and then a tick.
+    /// One turn of the loop: an event and then a tick.
     fn turn(&mut self, event: Event) {
         self.look(event);
         self.look(Event::Tick);
-        assert!(self.killed || self.now < self.deadline, "nobody outlives the deadline");
-        assert!(self.killed || self.now < self.deadline - GRACE || self.terminated.is_some(), "who must end is told");
+        assert!(self.killed || self.now < self.deadline, "the command outlived its deadline");
+        assert!(
+            self.killed || self.now < self.deadline - GRACE || self.terminated.is_some(),
+            "the command was not told to end in time"
+        );
     }
 
     fn pass(&mut self, end: Boottime) {
@@ -113,10 +121,10 @@ impl Life {
 }
 
 proptest! {
-    /// The command is gone before the store may grant another session, whatever the renewals do. It
-    /// is not disturbed before it must be.
+    /// The command ends before the store may grant to another session, whatever the renewals do.
+    /// The command is not disturbed earlier than necessary.
     #[test]
-    fn no_command_outlives_its_deadline_and_none_ends_early(steps in steps(), group: bool, code: u8) {
+    fn command_ends_before_its_deadline_and_is_not_disturbed_early(steps in steps(), group: bool, code: u8) {
         let group = if group { Group::Own } else { Group::Shared };
         let mut machine = Machine::new(settings(group));
         machine.on(granted(Some(START + TTL)), START);

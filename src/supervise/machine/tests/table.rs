@@ -1,4 +1,4 @@
-//! Two tables of the machine's answers to every event in every state.
+//! Two tables with the machine's actions after every event in every state.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn every_event() -> Vec<Event> {
     events
 }
 
-/// One row of the table: the answer of each column while no time presses. The match makes the
-/// compiler demand a row for every event.
+/// One row of the table: the actions of each column while no time limit is near. The match makes
+/// the compiler demand a row for every event.
 #[rustfmt::skip]
 fn expected(event: Event, leased: bool) -> [String; 14] {
     let row = |cells: [&str; 14]| cells.map(str::to_owned);
@@ -113,8 +113,8 @@ fn cancel(signal: Signal, sender: Sender) -> String {
     if by_key { "Release, ExitBy(Int)".into() } else { format!("Release, Exit({})", 128 + signal.kernel().as_raw()) }
 }
 
-/// The columns of the second table, each with the instant of the event. Overdue is between a grace
-/// before the deadline and the deadline.
+/// The columns of the second table, each with the instant of the event. "Overdue" means between the
+/// terminate instant and the deadline.
 fn pressed() -> [(&'static str, Machine, Boottime); 7] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
@@ -128,7 +128,7 @@ fn pressed() -> [(&'static str, Machine, Boottime); 7] {
     ]
 }
 
-/// One row of the second table: the answer of each column when its time is over.
+/// One row of the second table: the actions of each column after its time limit.
 #[rustfmt::skip]
 fn expected_late(event: Event) -> [String; 7] {
     let row = |cells: [&str; 7]| cells.map(str::to_owned);
@@ -136,7 +136,7 @@ fn expected_late(event: Event) -> [String; 7] {
     let lost = "Kill, Reap, Release, Exit(76)";
     match event {
         //                                                         starting  overdue own  overdue shared  past own  past shared  stopping  clearing
-        // A renewal may have come in time, and a store that fails ends nothing.
+        // A renewal may have come in time, and a failing store ends nothing.
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
         Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          "",       ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
@@ -172,7 +172,7 @@ fn text(actions: &[Action]) -> String {
 }
 
 #[test]
-fn every_state_answers_every_event_as_the_table_says() {
+fn every_event_in_every_state_leads_to_the_actions_of_the_table() {
     for event in every_event() {
         for deadline in [None, Some(DEADLINE)] {
             for (column, expected) in COLUMNS.into_iter().zip(expected(event, deadline.is_some())) {
@@ -185,7 +185,7 @@ fn every_state_answers_every_event_as_the_table_says() {
 }
 
 #[test]
-fn every_state_whose_time_is_over_answers_every_event_as_the_table_says() {
+fn every_event_after_a_time_limit_leads_to_the_actions_of_the_table() {
     for event in every_event() {
         for ((name, mut machine, now), expected) in pressed().into_iter().zip(expected_late(event)) {
             assert_eq!(text(&machine.on(event, now)), expected, "{event:?} while {name}");
@@ -217,7 +217,7 @@ fn every_pair_of_events_ends_at_most_once() {
                 let exit = actions.iter().position(is_exit);
                 assert!(exit.is_none_or(|at| at + 1 == actions.len()), "{}", case());
                 assert!(exit.is_none() || machine.next_timeout().is_none(), "{}", case());
-                // After a kill no signal is passed on, not even a SIGCONT.
+                // After a kill no signal is passed, not even a SIGCONT.
                 let killed = actions.iter().position(|action| *action == Action::Kill);
                 let passed = actions.iter().rposition(|action| matches!(action, Action::Pass(_)));
                 assert!(killed.is_none_or(|killed| passed.is_none_or(|passed| passed < killed)), "{}", case());

@@ -17,14 +17,13 @@ fn open(url: &str) -> Exchange {
     exchange
 }
 
-/// Makes an exchange in some state.
 type Begin = fn() -> Exchange;
 
 fn actions(exchange: &mut Exchange) -> Vec<String> {
     drain(|| exchange.next_action())
 }
 
-/// What a reply to the oldest command leads to: the outcome and the actions.
+/// Handles a reply to the oldest command, and returns the outcome and the actions.
 fn outcome(exchange: &mut Exchange, event: Event) -> String {
     let Event::Reply(reply) = event else { panic!("only replies have an outcome") };
     let outcome = match exchange.on_reply(reply, START) {
@@ -41,8 +40,8 @@ fn outcome(exchange: &mut Exchange, event: Event) -> String {
     if actions.is_empty() { outcome } else { format!("{outcome}: {}", actions.join(", ")) }
 }
 
-/// The columns are a script that was sent by its name, one that was sent by its source, a plain
-/// command, a probe, and a command that no longer matters.
+/// The columns are the commands: a script sent by its name, a script sent by its source, a plain
+/// command, a probe, and a command whose reply no longer matters.
 #[test]
 fn outcome_of_each_reply_to_each_command_in_a_cluster() {
     let rows: [(Make, [&str; 4]); 10] = [
@@ -87,7 +86,7 @@ fn reply_without_a_command_is_not_redis() {
 }
 
 #[test]
-fn server_that_needs_more_resources_than_there_are_is_unexpected() {
+fn server_that_demands_resources_beyond_the_request_is_unexpected() {
     let mut exchange = open(SINGLE);
     exchange.call(Asked::Question, call(), START);
     actions(&mut exchange);
@@ -96,7 +95,7 @@ fn server_that_needs_more_resources_than_there_are_is_unexpected() {
     assert_eq!(outcome(&mut exchange, reply(&words)), "UnexpectedReply");
 }
 
-/// The columns are a connection that is wanted now and one that is wanted a second later.
+/// The columns are a connection that is due now and a connection that is due a second later.
 #[test]
 fn connection_opens_only_when_closed_and_due() {
     let closed = || exchange(SINGLE);
@@ -119,7 +118,7 @@ fn connection_opens_only_when_closed_and_due() {
 }
 
 #[test]
-fn each_failure_begins_at_another_node_and_forgets_the_redirect() {
+fn each_failure_switches_to_another_node_and_drops_the_redirect() {
     let mut exchange = open(CLUSTER);
     exchange.follow(Redirect { node: node(2), asking: true }).unwrap();
     assert!(exchange.open(START));
@@ -146,7 +145,7 @@ fn ninth_consecutive_redirect_fails() {
         exchange.follow(redirect()).unwrap();
         exchange.call(Asked::Question, call(), START);
         actions(&mut exchange);
-        assert_eq!(outcome(&mut exchange, reply(&["done"])), "Done", "an answer ends the row of redirects");
+        assert_eq!(outcome(&mut exchange, reply(&["done"])), "Done", "an answer resets the count of redirects");
     }
 }
 
@@ -162,7 +161,7 @@ fn delayed_call_is_sent_again_once_when_due() {
 }
 
 #[test]
-fn lost_connection_forgets_what_was_in_flight() {
+fn lost_connection_drops_the_commands_in_flight() {
     for follows in [false, true] {
         let mut exchange = open(CLUSTER);
         exchange.call(Asked::Question, call(), START);
@@ -178,7 +177,7 @@ fn lost_connection_forgets_what_was_in_flight() {
 }
 
 #[test]
-fn outage_keeps_the_failure_that_says_most_and_ends_with_an_answer() {
+fn outage_keeps_the_most_specific_failure_and_ends_with_an_answer() {
     let mut exchange = open(SINGLE);
     for (kind, kept) in [
         (ErrorKind::TimedOut(Stage::Used), ErrorKind::TimedOut(Stage::Used)),

@@ -45,11 +45,11 @@ fn standing(conversation: &HoldConversation) -> String {
     }
 }
 
-/// Actions, and the standing.
+/// The actions and the standing.
 type Expected = (&'static str, &'static str);
 
-/// The columns are asking, waiting, holding, and holding with a renewal in flight: the actions at
-/// once and the standing.
+/// The columns are asking, waiting, holding, and holding with a renewal in flight. Each cell has
+/// the immediate actions and the standing.
 #[test]
 fn actions_and_standing_after_each_event_in_each_state() {
     let states: [fn(&str) -> HoldConversation; 4] = [asking, waiting, held, renewing];
@@ -136,7 +136,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
     }
 }
 
-/// The columns are a lookup that has not ended, and a connection over which the request has left.
+/// The columns are a lookup in progress, and a connection over which the request was sent.
 #[test]
 fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
     let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
@@ -164,7 +164,7 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
 }
 
 #[test]
-fn request_that_nobody_answers_is_given_up_after_the_connect_timeout() {
+fn unanswered_request_fails_after_the_connect_timeout() {
     let mut conversation = asking(SINGLE);
     let until = START + CONNECT_TIMEOUT;
     assert_eq!(conversation.timeout(), Some(until));
@@ -215,7 +215,7 @@ fn only_one_renewal_is_in_flight() {
     assert_eq!(after(&mut conversation, Event::Message, START), "renew");
 }
 
-/// Each resource is renewed where its key is, and the lease counts from the first renewal.
+/// Each resource is renewed where its key is. The lease counts from the first renewal.
 #[test]
 fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
     let mut conversation = renewing(CLUSTER);
@@ -226,7 +226,7 @@ fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
     let reopened = "close, open h:2 asking, subscribe, renew";
     assert_eq!(after(&mut conversation, error_reply("ASK 1 :2"), later), reopened);
     conversation.on(Event::Connecting(node(2)), later);
-    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), later), "renew alone", "one is left");
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), later), "renew alone", "one key is left");
     assert_eq!(after(&mut conversation, reply(&["renewed", "30000000"]), later), "");
     let Ok(Standing::Granted(grant)) = conversation.standing() else { panic!("still held") };
     assert_eq!(grant.deadline, Some(crate::lock::lease::Lease::new(TTL).deadline(sent)));
@@ -256,7 +256,7 @@ fn grant_without_enough_replicas_is_unavailable() {
 }
 
 #[test]
-fn waiter_whose_keys_are_on_their_way_still_reaches_the_server() {
+fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
     assert!(conversation.exchange.outage().is_none());

@@ -1,4 +1,4 @@
-//! The negotiation with a server that answers by hand, in virtual time.
+//! The negotiation with a simulated server, in virtual time.
 
 use super::*;
 use crate::clock::Boottime;
@@ -33,7 +33,7 @@ fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
     ScriptReply::Waiting { seq: 40 + u64::from(position), position, next }
 }
 
-/// What is said after an answer that fits.
+/// Returns the commands after an answer that fits.
 fn answered(
     negotiation: &mut Negotiation,
     command: Command,
@@ -70,7 +70,7 @@ fn held() -> Negotiation {
     negotiation
 }
 
-/// One that waits, subscribed, as the second in the queue.
+/// A negotiation that waits and has subscribed, as the second in the queue.
 fn queued() -> Negotiation {
     let mut negotiation = negotiation(0);
     negotiation.on_connect();
@@ -86,10 +86,10 @@ fn uncontended_request_is_one_command() {
     assert_eq!(negotiation.due(), Some(START + SUBSCRIBE_AFTER));
 }
 
-/// The deadline counts from the instant at which the renewal was sent; a late reply never extends
+/// The deadline counts from the instant at which the renewal was sent. A late reply never extends
 /// it.
 #[test]
-fn a_late_answer_does_not_move_the_deadline() {
+fn late_answer_does_not_move_the_deadline() {
     let mut negotiation = negotiation(0);
     negotiation.on_connect();
     answered(&mut negotiation, FIRST, granted(), START, START + secs(20));
@@ -119,8 +119,8 @@ fn grant_from_the_queue_is_claimed_before_it_counts() {
     assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(9)));
 }
 
-/// The first reply was lost, so nobody knows when the server carried out the request, nor whether it
-/// granted the request from the queue since.
+/// The first reply was lost. So the client does not know when the server executed the request, nor
+/// whether the server has granted the request from the queue since.
 #[test]
 fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
     for lease in [secs(0), secs(3), TTL - secs(8)] {
@@ -136,7 +136,7 @@ fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
 }
 
 #[test]
-fn deadline_counts_the_lease_that_the_server_stated_not_the_ttl() {
+fn deadline_counts_the_lease_that_the_server_stated() {
     let mut negotiation = held();
     let sent = START + secs(10);
     answered(&mut negotiation, RENEW, granted_for(secs(3)), sent, sent);
@@ -177,7 +177,7 @@ fn answer_to_another_question_is_unexpected() {
 }
 
 #[test]
-fn waiter_taken_for_dead_returns_to_its_place() {
+fn waiter_that_was_dropped_as_dead_returns_to_its_place() {
     let mut negotiation = queued();
     assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
     let back = Command::Acquire { place: 42, subscribed: true };
@@ -196,17 +196,17 @@ fn waiters_look_for_an_expired_holder_in_turn() {
     assert_eq!(due_at(1, Some(secs(2))), secs(2));
     assert_eq!(due_at(3, Some(secs(2))), secs(2) + STAGGER * 2);
     assert_eq!(due_at(1_000_000, Some(secs(2))), secs(2) + STAGGER_MAX);
-    assert_eq!(due_at(1, Some(secs(60))), HEARTBEAT / 3, "and all show that they live");
+    assert_eq!(due_at(1, Some(secs(60))), HEARTBEAT / 3, "every waiter renews its heartbeat lease");
     assert_eq!(due_at(1, None), HEARTBEAT / 3);
 }
 
 #[test]
-fn hold_is_lost_when_the_server_does_not_know_it() {
+fn grant_is_lost_when_the_server_does_not_know_the_session() {
     for answer in [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] }] {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
         assert!(is_lost(&negotiation));
-        assert_eq!(answered(&mut negotiation, RENEW, granted(), START, START), [], "and stays lost");
+        assert_eq!(answered(&mut negotiation, RENEW, granted(), START, START), [], "a lost grant stays lost");
         assert!(is_lost(&negotiation));
         assert_eq!((negotiation.due(), negotiation.on_connect().len()), (None, 0));
     }
@@ -234,7 +234,8 @@ fn grant_counts_when_enough_replicas_have_it() {
     }
 }
 
-/// The server answers when the replicas have had their time, so it must be given more.
+/// The server replies when the time of the replicas is over, so the client gives the server more
+/// time than the replicas.
 #[test]
 fn replicas_have_less_time_than_the_server_that_waits_for_them() {
     let mut negotiation = negotiation(1);
@@ -278,10 +279,10 @@ fn request_that_left_over_a_lost_connection_stays_in_doubt() {
     }
 }
 
-/// Makes a negotiation in some state.
 type Begin = Box<dyn Fn() -> Negotiation>;
 
-/// Each row is a state; the columns are what a connection, a message, and the due instant lead to.
+/// Each row is a state. The columns are the commands after a connection, after a message, and at
+/// the due instant.
 #[test]
 fn commands_after_each_event_in_each_state() {
     let replicating = || {
@@ -317,7 +318,7 @@ fn commands_after_each_event_in_each_state() {
     }
 }
 
-/// Each row is a state; the columns are the answers to a renewal.
+/// Each row is a state. The columns are the states after each answer to a renewal.
 #[test]
 fn state_after_each_answer_to_a_renewal() {
     let name = |negotiation: &Negotiation| match negotiation.state() {

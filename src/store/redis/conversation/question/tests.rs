@@ -19,7 +19,7 @@ fn open(url: &str) -> Exchange {
     exchange
 }
 
-/// The result so far, in short.
+/// The result so far, as a short text.
 fn result(question: &Question<'_>) -> String {
     match &question.result {
         None => "open".to_owned(),
@@ -29,7 +29,7 @@ fn result(question: &Question<'_>) -> String {
     }
 }
 
-/// The columns are the persistence; each has the actions until a second later and the result.
+/// The columns are the persistences. Each cell has the actions until a second later and the result.
 #[test]
 fn script_call_after_each_event() {
     let again = ("close, open 1, release", "open");
@@ -72,7 +72,7 @@ fn refused_connection_is_retried_only_at_the_right_server() {
 }
 
 #[test]
-fn deadline_ends_a_question_with_the_failure_that_says_most() {
+fn deadline_ends_a_question_with_the_most_specific_failure() {
     let mut exchange = open(SINGLE);
     let mut question = Question::call(&mut exchange, call(), Retry::WhileDown, UNTIL);
     at(&mut question, START);
@@ -84,7 +84,7 @@ fn deadline_ends_a_question_with_the_failure_that_says_most() {
 }
 
 #[test]
-fn question_about_keys_on_their_way_fails_with_the_migration() {
+fn question_about_a_migrating_slot_fails_with_the_migration() {
     let mut exchange = open(CLUSTER);
     let mut question = Question::call(&mut exchange, call(), Retry::WhileUp, UNTIL);
     at(&mut question, START);
@@ -107,7 +107,8 @@ fn plain_command_fails_at_the_first_failure_and_its_probe_never() {
     }
 }
 
-/// A question on a connection that was open before, with one reply still to come on it.
+/// A question on a connection that was open before. One reply to an earlier command is still to
+/// come on the connection.
 fn distrusting(exchange: &mut Exchange) -> Question<'_> {
     exchange.call(Asked::Part(0), call(), START);
     let mut question = Question::call(exchange, call(), Retry::WhileDown, UNTIL);
@@ -118,14 +119,14 @@ fn distrusting(exchange: &mut Exchange) -> Question<'_> {
 }
 
 #[test]
-fn silent_old_connection_is_set_aside_for_a_fresh_one() {
+fn silent_old_connection_is_set_aside_for_a_new_one() {
     let mut exchange = open(SINGLE);
     let mut question = distrusting(&mut exchange);
     assert_eq!(at(&mut question, OLD_UNTIL), "report timeout");
     assert_eq!(after(&mut question, timed_out(), OLD_UNTIL), "set aside");
     let reopened = OLD_UNTIL + RETRY_AFTER;
     assert_eq!(at(&mut question, reopened), "open 1, release");
-    assert!(question.is_in_doubt(), "nothing tells what the old connection did");
+    assert!(question.is_in_doubt(), "the reply on the old connection is unknown");
     question.on(Event::Connecting(node(1)), reopened);
     assert_eq!(after(&mut question, reply(&["unknown"]), reopened), "read aside");
     let aside = |event| match event {
@@ -139,7 +140,7 @@ fn silent_old_connection_is_set_aside_for_a_fresh_one() {
     assert_eq!(result(&question), "Unknown");
 }
 
-/// The columns are whether the old connection is set aside and whether the first sending is in
+/// The columns are whether the old connection is set aside, and whether the first sending is in
 /// doubt.
 #[test]
 fn doubt_after_each_end_of_the_old_connection() {

@@ -1,4 +1,4 @@
-//! Blocking runs without a server: all that happens is the passing of time.
+//! Blocking runs without a server: time passes, and nothing else happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use crate::clock::Boottime;
 use crate::store::redis::interface::{Action, Event, Seek};
 use crate::store::redis::target::Target;
 
-/// Opens one connection that nothing answers, and is over at an instant or with a failure.
+/// A conversation that opens one connection without an answer. It is over at an instant or after a
+/// failure.
 struct Waiting {
     open: bool,
     until: Boottime,

@@ -1,4 +1,4 @@
-//! A link against servers that the tests play themselves.
+//! A link against servers that the tests simulate.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::super::blocking;
 use super::*;
 use crate::clock::Boottime;
 
-/// Longer than anything takes here on the slowest machine.
+/// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(url: &str) -> Target {
@@ -31,8 +31,8 @@ impl Server {
         Self { dir, listener }
     }
 
-    /// A link to it, and its end of the connection. What the URL has besides the path stands in
-    /// `userinfo` and `query`.
+    /// Returns a link to the server and the server's end of the connection. `userinfo` and `query`
+    /// are the parts of the URL beside the path.
     fn link(&self, userinfo: &str, query: &str) -> (Link, UnixStream) {
         let target = target(&format!("redis+unix://{userinfo}{}/socket{query}", self.dir.path().display()));
         let link = Link::open(&target, address(&target)).unwrap();
@@ -51,7 +51,7 @@ fn tcp(listener: &TcpListener) -> (Target, Address) {
     (target, address)
 }
 
-/// The next thing that arrives, as the loop would come to see it.
+/// Returns the next reply or push, as the poll loop would get it.
 fn arrival(link: &mut Link) -> Result<Event, Failure> {
     loop {
         if let Some(event) = link.advance()? {
@@ -75,7 +75,7 @@ fn text(value: &str) -> Value {
     Value::BulkString(value.as_bytes().to_vec())
 }
 
-/// A value as a server sends it.
+/// A value in the encoding of a server.
 fn encoded(value: &Value) -> Vec<u8> {
     let items = |sign: char, items: &[Value]| {
         let mut bytes = format!("{sign}{}\r\n", items.len()).into_bytes();
@@ -120,8 +120,8 @@ fn values() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// However the network cuts them, replies come out whole, in order, and as soon as their last
-    /// byte is there.
+    /// However the network splits the replies, the link returns each reply whole, in order, and as
+    /// soon as its last byte has arrived.
     #[test]
     fn replies_in_pieces_are_parsed_whole_and_in_order(replies in proptest::collection::vec(values(), 1..5), cuts in any::<u64>()) {
         let server = Server::new();
@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(link.advance().unwrap(), None);
         for (at, reply) in replies.iter().enumerate() {
             let bytes = encoded(reply);
-            // Byte by byte, or in a few pieces.
+            // The bytes arrive one by one, or in a few pieces.
             let piece = if cuts >> (at % 64) & 1 == 0 { 1 } else { 7 };
             let mut pieces = bytes.chunks(piece).peekable();
             while let Some(part) = pieces.next() {
@@ -158,7 +158,7 @@ fn queued_commands_leave_in_one_write_after_the_login() {
     let expected = "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$4\r\npass\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n\
                     *1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n";
     assert_eq!(std::str::from_utf8(&bytes[..count]).unwrap(), expected);
-    // The replies to the login are nobody's business.
+    // The link does not report the replies to the login.
     stream.write_all(b"+OK\r\n+OK\r\n+PONG\r\n:7\r\n").unwrap();
     assert_eq!(arrival(&mut link).unwrap(), Event::Reply(Ok(Value::SimpleString("PONG".into()))));
     assert_eq!(link.advance().unwrap(), Some(Event::Reply(Ok(Value::Int(7)))));
@@ -314,7 +314,7 @@ fn other_protocols_are_recognised() {
     }
 }
 
-/// More than the buffers of the kernel take: what is left goes out when there is room, and nothing
+/// More bytes than the buffers of the kernel take. The rest is sent when there is room, and no call
 /// blocks until then.
 #[test]
 fn slow_reader_blocks_no_write() {
@@ -338,7 +338,7 @@ fn slow_reader_blocks_no_write() {
     assert_eq!(link.descriptor().1, PollFlags::IN);
 }
 
-/// What a peer sends without end, and what is sent once before that.
+/// Sends `head` once and then `piece` without end.
 fn flood(mut stream: UnixStream, head: &str, piece: &str) -> std::thread::JoinHandle<()> {
     let (head, piece) = (head.to_owned(), piece.repeat(10_000));
     std::thread::spawn(move || {
@@ -350,14 +350,14 @@ fn flood(mut stream: UnixStream, head: &str, piece: &str) -> std::thread::JoinHa
 }
 
 #[test]
-fn a_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+fn peer_that_never_stops_sending_does_not_starve_the_loop() {
     for piece in [">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", ">2\r\n+other\r\n:1\r\n", "+OK\r\n"] {
         let server = Server::new();
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, "", piece);
         for _ in 0..10 {
             blocking::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
-            // Fewer messages than this fit into what is read in one turn.
+            // One turn reads fewer messages than this.
             let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
             assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
         }
@@ -393,7 +393,7 @@ fn endless_value_is_a_reply_that_is_too_long() {
         let flood = flood(stream, head, piece);
         let failure = arrival(&mut link).unwrap_err();
         assert_eq!(failure.kind(), &ErrorKind::ReplyTooLong, "{head:?}");
-        // It stays one.
+        // Later calls return the same error.
         assert_eq!(link.advance().unwrap_err().kind(), &ErrorKind::ReplyTooLong, "{head:?}");
         drop(link);
         flood.join().unwrap();
@@ -413,13 +413,13 @@ fn largest_reply_is_accepted_again_and_again() {
     drop(writer.join().unwrap());
 }
 
-/// A free port that nobody listens on any more.
+/// Returns a free port without a listener.
 fn deserted() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]
-fn addresses_are_tried_in_turn() {
+fn addresses_are_tried_in_order() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (target, mut address) = tcp(&listener);
     let nowhere = SocketAddr::from((std::net::Ipv6Addr::from_bits(0x100 << 112), 1));

@@ -1,4 +1,4 @@
-//! Searches among servers that the tests play themselves.
+//! Lookups among servers that the tests simulate.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 
-/// Longer than anything takes here on the slowest machine.
+/// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(url: &str) -> Arc<Target> {
@@ -25,17 +25,18 @@ fn found(url: &str, patience: Duration) -> Result<Address, Failure> {
     }
 }
 
-/// As the loop does it: asks only when the descriptor is ready, and then there is a result.
+/// Waits as the poll loop does: asks for the result only when the descriptor is ready, and there
+/// must be a result then.
 fn wait(locating: &Lookup) -> Result<Address, Failure> {
     let (descriptor, flags) = locating.descriptor();
-    // Other tests of the same process send it signals.
+    // Other tests of this process send signals to the process.
     let ready = retry_on_intr(|| poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], None));
     assert_eq!(ready, Ok(1));
     locating.result().expect("the pipe ends when there is a result")
 }
 
-/// A server that answers each connection by what `replies` says of its first line that is no
-/// length.
+/// Starts a server that answers each connection by `replies`. The key of a reply is the first line
+/// of the request that is not a length.
 fn server(replies: &'static [(&'static str, &'static str)]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -65,7 +66,7 @@ fn serve(mut stream: TcpStream, replies: &[(&str, &str)]) {
     }
 }
 
-/// A free port that nobody listens on.
+/// Returns a free port without a listener.
 fn deserted() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -95,7 +96,7 @@ fn known_address_takes_no_thread() {
 }
 
 #[test]
-fn names_are_resolved() {
+fn host_name_is_resolved() {
     let address = found("redis://localhost:7", PATIENCE).unwrap();
     assert!(address.sockets.iter().all(|socket| socket.ip().is_loopback() && socket.port() == 7));
     assert!(!address.sockets.is_empty());
@@ -103,7 +104,7 @@ fn names_are_resolved() {
 
 #[test]
 fn unresolvable_name_is_reported() {
-    // Too long for a name, so that nobody has to be asked.
+    // The name is too long, so no name server is asked.
     let failure = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
     assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
 }
@@ -125,7 +126,7 @@ fn master_is_named_by_a_sentinel_and_confirms_its_role() {
         format!("redis+sentinel://127.0.0.1:{},127.0.0.1:{lost},127.0.0.1:{late},127.0.0.1:{right}/master", deserted());
     let mut address = found(&url, PATIENCE).unwrap();
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
-    // The connection is handed over as it is.
+    // The connection is passed on as it is.
     let mut link = *address.open.take().unwrap();
     let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
@@ -137,7 +138,7 @@ fn master_is_named_by_a_sentinel_and_confirms_its_role() {
 }
 
 #[test]
-fn useless_sentinel_is_reported_with_its_reason() {
+fn unusable_sentinel_is_reported_with_its_reason() {
     for (reply, kind) in [
         ("*-1\r\n", ErrorKind::UnknownMaster("mine".to_owned())),
         ("-NOAUTH Authentication required.\r\n", ErrorKind::NoSentinelPassword),
@@ -147,7 +148,7 @@ fn useless_sentinel_is_reported_with_its_reason() {
         ),
     ] {
         let port = server(vec![("SENTINEL", reply)].leak());
-        // What no trying can mend is told, whatever came after it.
+        // An error that no retry can fix is reported, whatever the later nodes reply.
         let url = format!("redis+sentinel://127.0.0.1:{port},127.0.0.1:{}/mine", deserted());
         assert_eq!(found(&url, PATIENCE).err().unwrap().kind(), &kind);
     }
@@ -161,7 +162,7 @@ fn cluster_begins_at_a_node_that_answers() {
     let (one, other) = (server(NODE), server(NODE));
     let url =
         format!("redis+cluster://127.0.0.1:{},127.0.0.1:{silent_port},127.0.0.1:{one},127.0.0.1:{other}", deserted());
-    // The silent one takes a third of it.
+    // The silent node takes a third of the time.
     let address = found(&url, Duration::from_secs(6)).unwrap();
     assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: one });
     assert!(address.open.is_some());

@@ -1,4 +1,4 @@
-//! A route against a server that the tests play themselves.
+//! A route against a server that the tests simulate.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 use crate::store::redis::transport::blocking;
 
-/// Hands out its actions, and takes in events until there are `expected`.
+/// A conversation that issues its actions and collects events until there are `expected`.
 struct Scripted {
     actions: VecDeque<Action>,
     events: Vec<Event>,
@@ -39,7 +39,7 @@ impl Conversation for Scripted {
 }
 
 struct Server {
-    /// Holds the socket.
+    /// This keeps the socket.
     _dir: TempDir,
     listener: UnixListener,
     route: Route,
@@ -55,14 +55,14 @@ impl Server {
         Self { _dir: dir, listener, route }
     }
 
-    /// Carries out the actions until so many events have arrived.
+    /// Executes the actions until this number of events has arrived.
     fn run<const N: usize>(&mut self, actions: [Action; N], expected: usize) -> Vec<Event> {
         let mut scripted = Scripted { actions: actions.into(), events: Vec::new(), expected };
         blocking::run(&mut self.route, &mut scripted);
         scripted.events
     }
 
-    /// Opens a connection; each command needs ASKING if `asking`.
+    /// Opens a connection. With `asking`, each command needs ASKING.
     fn connect(&mut self, asking: bool) -> UnixStream {
         let node = self.route.target.nodes[0].clone();
         let seek = if asking { Seek::Redirect(Redirect { node, asking }) } else { Seek::Start(0) };
@@ -124,7 +124,7 @@ fn lost_subscription_and_failed_addition_are_failures() {
 }
 
 #[test]
-fn connection_set_aside_still_tells_its_replies() {
+fn connection_set_aside_still_reports_its_replies() {
     let mut server = Server::new();
     let mut old = server.connect(false);
     server.run([ping()], 0);
@@ -140,7 +140,7 @@ fn connection_set_aside_still_tells_its_replies() {
 }
 
 #[test]
-fn closed_connection_drops_what_was_to_be_sent() {
+fn closed_connection_drops_unsent_commands() {
     let mut server = Server::new();
     let mut first = server.connect(false);
     server.run([ping(), Action::Close], 0);

@@ -1,5 +1,5 @@
-//! A stream against sockets that the tests play themselves. The tests of `link` and `tls` cover
-//! full queues, several addresses and TLS.
+//! A stream against sockets that the tests simulate. The tests of `link` and `tls` cover full
+//! queues, several addresses and TLS.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -13,7 +13,7 @@ fn connected() -> (Stream, TcpStream) {
     (stream, listener.accept().unwrap().0)
 }
 
-/// Reads until something or the end has arrived.
+/// Reads until bytes or the end have arrived.
 fn received(stream: &mut Stream, into: &mut Vec<u8>) -> Received {
     loop {
         match stream.read(into).unwrap() {
@@ -24,7 +24,7 @@ fn received(stream: &mut Stream, into: &mut Vec<u8>) -> Received {
 }
 
 #[test]
-fn bytes_go_out_and_come_in_and_the_end_is_reported() {
+fn stream_writes_and_reads_bytes_and_reports_the_end() {
     let (mut stream, mut peer) = connected();
     assert!(stream.stage() == Stage::Connecting);
     stream.outgoing().extend(b"ping");
@@ -58,7 +58,7 @@ fn one_read_of_a_flood_is_bounded() {
 }
 
 #[test]
-fn missing_and_deserted_sockets_fail_at_once() {
+fn missing_socket_and_socket_without_listener_fail_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let kind = |path: &Path| Stream::open(&Node::Unix(path.to_owned()), &[], None).err();

@@ -1,5 +1,4 @@
-//! TLS against servers that the tests play themselves, with certificates that openssl makes for
-//! each run.
+//! TLS against servers that the tests simulate. openssl makes the certificates in each run.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,11 +21,11 @@ use crate::needs::{self, skip_unless};
 use crate::store::redis::failure::{Failure, Stage};
 use crate::store::redis::target::Target;
 
-/// Longer than anything takes here on the slowest machine.
+/// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Certificates that are their own authority, each in a file named after its host, with its key
-/// beside it.
+/// Self-signed certificates. Each certificate is in a file with the name of its host, next to its
+/// key.
 struct Certificates(TempDir);
 
 impl Certificates {
@@ -41,7 +40,7 @@ impl Certificates {
         self.make_as(host, host, "CA:FALSE");
     }
 
-    /// Makes one that some software makes for a server, though it is an authority's.
+    /// Makes a server certificate that is marked as an authority, as some software does.
     fn make_authority(&self, file: &str, host: &str) {
         self.make_as(file, host, "critical,CA:TRUE");
     }
@@ -66,12 +65,12 @@ impl Certificates {
         self.0.path().join(name)
     }
 
-    /// The part of a URL that trusts the certificate of `host`.
+    /// Returns the part of a URL that trusts the certificate of `host`.
     fn trusting(&self, host: &str) -> String {
         format!("ca={}", self.file(&format!("{host}.pem")).display())
     }
 
-    /// What comes of asking a server that has the certificate of `host`.
+    /// Sends a PING to a server with the certificate of `host`, and returns the result.
     fn asked(&self, host: &str, wants_certificate: bool, query: &str) -> Result<Value, ErrorKind> {
         let (address, server) = serve(pong(self.server(host, wants_certificate)));
         let reply = ping(address, query).map_err(|failure| failure.kind().clone());
@@ -79,7 +78,8 @@ impl Certificates {
         reply
     }
 
-    /// A server that has the certificate of `host`, and wants one of its clients if told to.
+    /// The configuration of a server with the certificate of `host`. With `wants_certificate`, the
+    /// server demands a client certificate.
     fn server(&self, host: &str, wants_certificate: bool) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(&self.file(&format!("{host}.pem"))).ok().unwrap();
@@ -121,7 +121,7 @@ fn pong(config: Arc<ServerConfig>) -> impl FnOnce(TcpStream) + Send + 'static {
     move |stream| {
         let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
         let mut bytes = [0; 14];
-        // One that the client doesn't trust hears nothing.
+        // A client that does not trust the certificate sends nothing.
         if stream.read_exact(&mut bytes).is_ok() {
             assert_eq!(&bytes, b"*1\r\n$4\r\nPING\r\n");
             stream.write_all(b"+PONG\r\n").unwrap();
@@ -141,8 +141,8 @@ fn server_with_a_trusted_certificate_for_its_name_is_accepted() {
     assert_eq!(made.asked("elsewhere", false, &named), pong());
 }
 
-/// `openssl req -x509` makes authorities unless it is told otherwise: such a server is believed
-/// where its very certificate is named.
+/// `openssl req -x509` makes an authority's certificate by default. The client accepts such a
+/// server only if ?ca names exactly its certificate.
 #[test]
 fn certificate_of_an_authority_is_accepted_if_ca_names_it() {
     skip_unless!(needs::programs(&["openssl"]));
@@ -153,7 +153,7 @@ fn certificate_of_an_authority_is_accepted_if_ca_names_it() {
     let asked = |server: &str, ca: &str| made.asked(server, false, &made.trusting(ca));
     assert_eq!(asked("own", "own"), Ok(Value::SimpleString("PONG".to_owned())));
     assert_eq!(asked("misnamed", "misnamed"), Err(ErrorKind::WrongName));
-    // The other has the same name, but is not the same.
+    // The other certificate has the same name, but is not identical.
     for ca in ["other", "localhost"] {
         let Err(ErrorKind::Tls(why)) = asked("own", ca) else { panic!("{ca}") };
         assert!(why.contains("an authority's own: name that very one by ?ca=FILE"), "{why}");
@@ -206,7 +206,7 @@ fn unusable_files_are_reported() {
     assert!(failure.to_string().contains("server-name") && !failure.is_transient(), "{failure}");
 }
 
-/// Each byte in a record of its own, and more than a record takes in either direction.
+/// Each byte comes in a record of its own. In both directions the data is longer than one record.
 #[test]
 fn bytes_pass_in_records_of_any_size() {
     let long = vec![b'x'; 1 << 20];
@@ -228,7 +228,8 @@ fn bytes_pass_in_records_of_any_size() {
         stream.write_all(&reply).unwrap();
         stream.conn.send_close_notify();
         stream.flush().unwrap();
-        // What comes for a socket that is closed already takes with it what was sent last.
+        // If data arrives for a socket that is already closed, the kernel discards the data that
+        // was sent last.
         stream.read_exact(&mut [0; 28]).unwrap();
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
@@ -242,9 +243,9 @@ fn bytes_pass_in_records_of_any_size() {
     server.join().unwrap();
 }
 
-/// No descriptor reports what rustls has decrypted.
+/// The poll loop cannot see data that rustls has already decrypted.
 #[test]
-fn a_tls_peer_that_never_stops_sending_leaves_the_loop_its_turns() {
+fn tls_peer_that_never_stops_sending_does_not_starve_the_loop() {
     skip_unless!(needs::programs(&["openssl"]));
     let made = Certificates::new();
     let config = made.server("localhost", false);
@@ -276,7 +277,7 @@ fn server_without_tls_is_reported() {
     assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Handshake));
     server.join().unwrap();
 
-    // It waits for the end of a line that doesn't come.
+    // The server waits for the end of a line that does not come.
     let (address, server) = serve(|stream| stream);
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
