@@ -4,8 +4,9 @@
 //! Each line is one situation, each column so many claims of others on the same resource. The cost
 //! of a single operation should hardly depend on how many there are.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply};
 use rlock::lock::request::{Claim, Process, Request, SessionId};
@@ -22,12 +23,12 @@ const ROUNDS: usize = 21;
 /// A table and the number of the next session.
 struct Crowd {
     table: LockTable,
-    now: u64,
+    now: StoreTime,
 }
 
 impl Crowd {
     fn new() -> Self {
-        Self { table: LockTable::default(), now: 0 }
+        Self { table: LockTable::default(), now: StoreTime::default() }
     }
 
     fn acquire(&mut self, number: u64, mode: Mode, span: Span) -> Reply {
@@ -49,7 +50,7 @@ impl Crowd {
     }
 
     fn apply(&mut self, op: Op) -> (Reply, Vec<SessionId>) {
-        self.now += 1;
+        self.now += Duration::from_micros(1);
         let Ok(outcome) = self.table.apply(self.now, op);
         (outcome.reply, outcome.granted)
     }

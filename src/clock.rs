@@ -1,11 +1,11 @@
-//! The clock of the holder's machine.
+//! The two clocks: the clock of the holder's machine and the clock of the store.
 //!
-//! An instant of this clock is a type of its own. The compiler therefore refuses to compare a
-//! deadline, which is an instant of this clock, with an expiry, which is an instant of the store's
-//! clock. Lengths of time are [`Duration`]s.
+//! Each clock has a type for its instants. So the compiler refuses to compare a deadline, which is
+//! a [`Boottime`], with an expiry, which is a [`StoreTime`]. Lengths of time are [`Duration`]s; the
+//! records and the scripts have them as whole microseconds, which [`micros`] counts.
 
-use std::ops::{Add, Sub};
-use std::time::Duration;
+use std::ops::{Add, AddAssign, Sub};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -53,6 +53,63 @@ impl Sub for Boottime {
     }
 }
 
+/// An instant of the store's clock, in microseconds since the Unix epoch. Arithmetic stops at the
+/// ends of the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreTime(u64);
+
+impl StoreTime {
+    /// The last instant.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The instant that is so many microseconds after the Unix epoch.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The number of microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// This instant by the clock of the machine, which is the clock of an embedded store.
+    #[must_use]
+    pub fn of_machine() -> Self {
+        Self(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
+    }
+}
+
+impl Add<Duration> for StoreTime {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(micros(length)))
+    }
+}
+
+impl AddAssign<Duration> for StoreTime {
+    fn add_assign(&mut self, length: Duration) {
+        *self = *self + length;
+    }
+}
+
+impl Sub for StoreTime {
+    type Output = Duration;
+
+    /// The time since an earlier instant; none if that instant is later.
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A length of time in whole microseconds.
+#[must_use]
+pub fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +122,10 @@ mod tests {
         assert_eq!(at(3) - Duration::from_secs(5), at(0));
         assert_eq!(at(3) + Duration::MAX, Boottime::since_boot(Duration::MAX));
         assert!(Boottime::now() <= Boottime::now());
+        let at = StoreTime::from_micros;
+        assert_eq!(at(5) - at(3), Duration::from_micros(2));
+        assert_eq!(at(3) - at(5), Duration::ZERO);
+        assert_eq!(at(3) + Duration::MAX, StoreTime::MAX);
+        assert!(at(0) < StoreTime::of_machine());
     }
 }

@@ -1,7 +1,7 @@
-//! The exit codes of `rlock`.
+//! Defines the exit codes of `rlock`.
 //!
-//! The codes follow sysexits.h where it has a fitting code. They follow the shells where the
-//! command can't be run. So cron, CI and scripts can tell "busy" from "broken". The exit code of a
+//! The codes follow sysexits.h where it has a fitting code. Where the command can't be run, they
+//! follow the shells. So cron, CI and scripts can tell "busy" from "broken". The exit code of a
 //! command that ran is passed on unchanged and has no constant here.
 
 /// `cleanup --break` found no holder of any of the resources.

@@ -1,4 +1,4 @@
-//! The failure of a subcommand, with its exit code.
+//! Joins the message about a failed subcommand with its exit code.
 
 use std::fmt;
 

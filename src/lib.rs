@@ -1,17 +1,17 @@
 //! `rlock` makes a shell command hold a lock while it runs.
 //!
-//! This library is the program, and no interface for other programs. A module is public only
+//! This library is the program and not an interface for other programs. A module is public only
 //! because a test or a benchmark outside of the crate uses it.
 //!
-//! docs/design.md explains the lock model, the stores and the supervision, docs/protocol.md what
-//! processes share.
+//! docs/design.md explains the lock model, the stores and the supervision. docs/protocol.md
+//! describes what processes share.
 //!
 //! The map, in the order of dependency, lowest first:
 //!
 //! | module | purpose |
 //! | --- | --- |
+//! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
-//! | [`clock`] | the clock of the holder's machine |
 //! | [`exit`] | the exit codes |
 //! | `words` | formats and sanitises text |
 //! | `files`, `passwd`, `processes` | read files, the user database and /proc |

@@ -1,7 +1,7 @@
 //! Calls [`rlock::main`] with the command line.
 //!
-//! The C library calls `main` directly. What Rust's runtime does before costs more than all that
-//! rlock does until it starts its command, and is mostly for finding the end of the stack.
+//! The C library calls `main` directly. Rust's runtime would first find the end of the stack. That
+//! takes longer than everything that rlock does before it starts its command.
 
 #![cfg_attr(not(test), no_main)]
 

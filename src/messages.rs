@@ -1,4 +1,4 @@
-//! The text for users about requests, holders and waiters, one line each.
+//! Writes the messages about requests, holders and waiters, one line each.
 //!
 //! `cli::usage` has the text of mistakes on the command line. The text of a store's own failure
 //! comes with [`crate::store::Error`].
@@ -8,9 +8,13 @@ use std::fmt::Display;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::process::Pid;
+
+use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Micros, Process, SessionId};
+use crate::lock::request::{Claim, Process, SessionId};
 use crate::lock::span::Span;
+use crate::processes;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
 
@@ -177,10 +181,8 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
     }
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    // The name, which comes before the state, may contain any characters.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-    if !matches!(state, Some("T" | "t")) {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+    if !pid.is_some_and(|pid| processes::stat(pid).is_ok_and(|stat| stat.stopped)) {
         return false;
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
@@ -197,17 +199,17 @@ fn shortened(text: &str) -> String {
 
 /// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339
 /// cannot express is shown as the last one that it can: a server may send any number.
-pub(crate) fn time(instant: Micros) -> String {
-    let written = UNIX_EPOCH + Duration::from_micros(instant.min(YEAR_10000 - 1));
+pub(crate) fn time(instant: StoreTime) -> String {
+    let written = UNIX_EPOCH + Duration::from_micros(instant.as_micros().min(YEAR_10000 - 1));
     humantime::format_rfc3339_millis(written).to_string()
 }
 
-/// The first instant that RFC 3339 cannot express.
-const YEAR_10000: Micros = 253_402_300_800_000_000;
+/// The first instant that RFC 3339 cannot express, in microseconds since the Unix epoch.
+const YEAR_10000: u64 = 253_402_300_800_000_000;
 
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
-pub(crate) fn duration(length: Micros) -> String {
-    let text = humantime::format_duration(Duration::from_secs(length / 1_000_000)).to_string();
+pub(crate) fn duration(length: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(length.as_secs())).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
@@ -223,9 +225,9 @@ mod tests {
 
     #[test]
     fn every_instant_can_be_told() {
-        assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(time(YEAR_10000 - 1), "9999-12-31T23:59:59.999Z");
-        assert_eq!(time(Micros::MAX), time(YEAR_10000 - 1));
-        assert!(!duration(Micros::MAX).is_empty());
+        assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(StoreTime::MAX), time(StoreTime::from_micros(YEAR_10000 - 1)));
+        assert!(!duration(Duration::MAX).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Reads /proc: the processes of this pid namespace and the parent of each.
 //!
-//! rlock reads /proc only when a process was killed or when rlock has to signal processes, never in
-//! a run without disturbance.
+//! rlock reads /proc only when a process was killed or when rlock has to signal processes. An
+//! undisturbed run never reads it.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry};
@@ -35,6 +35,8 @@ pub(crate) struct Stat {
     pub(crate) parent: Option<Pid>,
     pub(crate) group: i32,
     pub(crate) session: i32,
+    /// Whether a signal or a tracer has stopped the process.
+    pub(crate) stopped: bool,
     /// Whether the process has begun to end. Such a process has no memory any more, but it may
     /// still have children.
     pub(crate) ending: bool,
@@ -111,13 +113,14 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
 fn parse(pid: Pid, text: &[u8]) -> Option<Stat> {
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = str::from_utf8(&text[name_end + 1..]).ok()?.split_ascii_whitespace();
-    let ended = matches!(fields.next()?, "Z" | "X");
+    let state = fields.next()?;
+    let (stopped, ended) = (matches!(state, "T" | "t"), matches!(state, "Z" | "X"));
     let parent = Pid::from_raw(fields.next()?.parse().ok()?);
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
     let ending = fields.nth(2)?.parse::<u64>().ok()? & EXITING != 0;
     let started = fields.nth(12)?.parse().ok()?;
-    Some(Stat { process: Process { pid, started }, parent, group, session, ending, ended })
+    Some(Stat { process: Process { pid, started }, parent, group, session, stopped, ending, ended })
 }
 
 /// The process group of this process. The result is 0, which rustix cannot express, if the group
@@ -170,7 +173,8 @@ mod tests {
         assert!(parse(getpid(), line.replace("4194304", "4194308").as_bytes()).unwrap().ending);
         assert!(parse(getpid(), b"7 (a) S").is_none());
         let orphan = parse(getpid(), line.replace("Z 41", "S 0").as_bytes()).unwrap();
-        assert_eq!((orphan.parent, orphan.ended), (None, false));
+        assert_eq!((orphan.parent, orphan.stopped, orphan.ended), (None, false, false));
+        assert!(parse(getpid(), line.replace("Z 41", "T 41").as_bytes()).unwrap().stopped);
     }
 
     #[test]

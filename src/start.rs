@@ -1,4 +1,5 @@
-//! What Rust's runtime does before `main`, as far as rlock needs it.
+//! Does the part of the Rust runtime's work before `main` that rlock needs, because rlock runs
+//! without that runtime.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};

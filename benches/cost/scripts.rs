@@ -1,5 +1,7 @@
 //! rlock's own scripts, driven without its program.
 
+use std::time::Duration;
+
 use redis::{Connection, Value};
 
 use rlock::lock::mode::Mode;
@@ -11,8 +13,8 @@ use rlock::store::redis::keys::Keyspace;
 
 use super::peers::Pair;
 
-/// A lease that outlives the bench, in microseconds.
-const HOUR: u64 = 3_600_000_000;
+/// A lease that outlives the bench.
+const HOUR: Duration = Duration::from_secs(3600);
 /// How many intervals one session takes where many are to be held.
 const AT_ONCE: u64 = 500;
 
@@ -59,7 +61,7 @@ impl Client {
             ancestors: Vec::new(),
             claims: spans.into_iter().map(claim).collect(),
             wait: true,
-            terms: Some(Terms { ttl: HOUR, claim: 3_000_000, heartbeat: 15_000_000 }),
+            terms: Some(Terms { ttl: HOUR, claim: HOUR, heartbeat: HOUR }),
             process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()] },
         };
         let reply = self.ask(client, &Call::acquire(&request, 0, false));

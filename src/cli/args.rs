@@ -1,5 +1,5 @@
-//! The arguments of each subcommand. clap parses by them, and help, man pages and completions are
-//! made from them.
+//! Defines the arguments of each subcommand. clap parses by these definitions, and help, man pages
+//! and completions are generated from them.
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, Command, ValueHint};

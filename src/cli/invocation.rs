@@ -1,5 +1,5 @@
-//! The parsed command line as plain data. It is checked as far as the words alone allow; nothing
-//! has been looked up yet.
+//! Defines the parsed command line as plain data. The data is checked as far as the words alone
+//! allow; nothing has been looked up yet.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

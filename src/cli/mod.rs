@@ -1,5 +1,5 @@
-//! The command line: the single source of the parser, help, man pages and completions, and the
-//! typed result of parsing.
+//! Parses the command line into an [`Invocation`], and generates help, man pages and completions
+//! from the same definitions.
 //!
 //! This module reads words only: no environment, no clock, no files. The subcommands apply
 //! variables such as `RLOCK_STORE`, and check whether a store supports the request.

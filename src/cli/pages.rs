@@ -1,4 +1,4 @@
-//! The manual pages.
+//! Generates the manual pages.
 //!
 //! The page of a subcommand takes its name, synopsis and options from the clap definitions, and the
 //! rest from the texts in pages/. The page of a topic takes everything except its name from pages/.

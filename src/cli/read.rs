@@ -1,5 +1,5 @@
-//! Converts matched words into an [`Invocation`]. It holds the rules between several options that
-//! clap cannot state or cannot explain.
+//! Converts matched words into an [`Invocation`]. This module holds the rules between several
+//! options that clap cannot state or cannot explain.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

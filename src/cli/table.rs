@@ -1,4 +1,4 @@
-//! The table of subcommands: for each subcommand its definition, its reader and its manual page.
+//! Lists the subcommands, each with its definition, its reader and its manual page.
 //!
 //! rlock must start quickly. So a subcommand's arguments are defined only on demand, and
 //! [`command`] omits the other subcommands if the words name one. `cmd` selects the function of a

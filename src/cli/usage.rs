@@ -1,5 +1,5 @@
-//! The ways in which words are not an invocation: a request for help, or a mistake that is reported
-//! in one line.
+//! Answers words that are not an invocation: a request for help gets its text, and a mistake is
+//! reported in one line.
 
 use std::fmt;
 

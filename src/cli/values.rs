@@ -1,5 +1,5 @@
-//! Converts the text of one word into its type. Each error completes "'--option': " in one line
-//! that says what to write instead.
+//! Converts the text of one word into its type. Each error says in one line what to write instead;
+//! `usage` puts the name of the option before it.
 
 use std::ffi::OsString;
 use std::time::Duration;

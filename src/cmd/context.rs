@@ -1,5 +1,5 @@
-//! The environment that the subcommands share: the selected store, and the sessions above this
-//! process.
+//! Reads what the subcommands share from the environment: the selected store, and the sessions
+//! above this process. It also names the variables for the command.
 
 use std::env;
 use std::ffi::OsString;

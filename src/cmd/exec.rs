@@ -1,4 +1,4 @@
-//! `rlock exec` and `rlock range-*`: acquire, run the command, release.
+//! `rlock exec` and `rlock range-*`: acquires the lock, runs the command, and releases the lock.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::context;
 use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
+use crate::clock::StoreTime;
 use crate::failure::Failure;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-use crate::lock::request::{Micros, Process};
+use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::messages;
 use crate::store::Inspection;
@@ -33,12 +34,13 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     Ok(super::after_all_but(&unusable))
 }
 
-fn as_json(store: &str, listings: &[ResourceListing], now: Micros) -> Value {
+fn as_json(store: &str, listings: &[ResourceListing], now: StoreTime) -> Value {
     let holder = |holder: &HolderListing| {
         let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
         value["session"] = json!(holder.session.to_string());
         value["token"] = json!(holder.token);
-        value["expires_in_ms"] = json!(holder.expiry.map(|expiry| expiry.saturating_sub(now) / 1000));
+        value["expires_in_ms"] =
+            json!(holder.expiry.map(|expiry| u64::try_from((expiry - now).as_millis()).unwrap_or(u64::MAX)));
         value
     };
     let waiter = |waiter: &WaiterListing| {
@@ -57,7 +59,7 @@ fn as_json(store: &str, listings: &[ResourceListing], now: Micros) -> Value {
     json!({ "store": store, "resources": listings.iter().map(resource).collect::<Vec<_>>() })
 }
 
-fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: Micros) -> Value {
+fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
     let span = span.as_interval().map(|interval| {
         json!({
             "lo": interval.lo().text(),
@@ -80,7 +82,7 @@ fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: 
 
 const HEADINGS: [&str; 9] = ["RESOURCE", "STATE", "MODE", "SPAN", "WHO", "PID", "FOR", "LEASE", "COMMAND"];
 
-fn as_table(listings: &[ResourceListing], now: Micros) -> String {
+fn as_table(listings: &[ResourceListing], now: StoreTime) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     let mut known = HashMap::new();
     let mut state = |of: &Process, doing: String| {
@@ -90,15 +92,15 @@ fn as_table(listings: &[ResourceListing], now: Micros) -> String {
     for listing in listings {
         let mut name = Some(one_line(listing.name.as_str()));
         for holder in &listing.holders {
-            let lease = holder.expiry.map(|expiry| messages::duration(expiry.saturating_sub(now)));
+            let lease = holder.expiry.map(|expiry| messages::duration(expiry - now));
             let columns = [mode(holder.mode, holder.slots), holder.span.to_string()];
-            let since = messages::duration(now.saturating_sub(holder.since));
+            let since = messages::duration(now - holder.since);
             let state = state(&holder.process, "holds".to_owned());
             rows.push(row(&mut name, state, columns, &holder.process, since, lease));
         }
         for waiter in &listing.waiters {
             let columns = [mode(waiter.mode, waiter.slots), waiter.span.to_string()];
-            let since = messages::duration(now.saturating_sub(waiter.since));
+            let since = messages::duration(now - waiter.since);
             let state = state(&waiter.process, format!("waits {}", waiter.position));
             rows.push(row(&mut name, state, columns, &waiter.process, since, None));
         }

@@ -1,7 +1,8 @@
-//! The subcommands, one file each: options in, wiring, exit code out.
+//! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
+//! exit code.
 //!
-//! `context` reads the environment that they share. `room` checks whether rlock's variables fit
-//! into the command's environment.
+//! `context` reads the environment that the subcommands share. `room` checks whether rlock's
+//! variables fit into the command's environment.
 
 mod cleanup;
 mod completions;

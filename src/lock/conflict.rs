@@ -73,13 +73,14 @@ mod tests {
     use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
+    use crate::clock::StoreTime;
 
     /// A table in which the sessions 1, 2, … requested these claims one after another.
     fn table(claims: &[Claim]) -> LockTable {
         let mut table: LockTable = LockTable::default();
         for (number, claim) in (1..).zip(claims) {
             let request = request(number, &[], std::slice::from_ref(claim));
-            let outcome = table.apply(number.into(), Op::Acquire(request)).unwrap();
+            let outcome = table.apply(StoreTime::from_micros(number.into()), Op::Acquire(request)).unwrap();
             assert!(matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting));
         }
         table

@@ -1,4 +1,5 @@
-//! The exact ends of intervals: numbers as people write them, and as bytes in numeric order.
+//! Represents the ends of intervals exactly: as numbers in the form that people write, and as bytes
+//! in numeric order.
 //!
 //! No end is rounded: an end is exactly the rational number of its text, or plus or minus infinity.
 //! The module `span` builds intervals from ends and decides whether an end belongs to its interval.

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use super::request::{Micros, Terms};
-use crate::clock::Boottime;
+use super::request::Terms;
+use crate::clock::{Boottime, micros};
 
 /// How long a grant from the queue lasts until the waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);
@@ -36,10 +36,12 @@ impl Lease {
         Self { ttl }
     }
 
-    /// The terms that a request under this lease sends to the store.
+    /// The terms that a request under this lease sends to the store, which counts whole
+    /// microseconds.
     #[must_use]
     pub fn terms(self) -> Terms {
-        Terms { ttl: micros(self.ttl), claim: micros(CLAIM.min(self.ttl)), heartbeat: micros(HEARTBEAT) }
+        let ttl = Duration::from_micros(micros(self.ttl));
+        Terms { ttl, claim: CLAIM.min(ttl), heartbeat: HEARTBEAT }
     }
 
     /// The time between the deadline and the end of the ttl: 2 % of the ttl, at least 50 ms, but at
@@ -89,10 +91,6 @@ pub fn terminate_at(deadline: Boottime, grace: Duration) -> Boottime {
     deadline - grace
 }
 
-fn micros(length: Duration) -> Micros {
-    Micros::try_from(length.as_micros()).unwrap_or(Micros::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -123,10 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn the_terms_are_those_of_the_lease_in_microseconds() {
-        let terms = |ttl, claim| Terms { ttl, claim, heartbeat: 15_000_000 };
-        assert_eq!(Lease::new(ms(30_000)).terms(), terms(30_000_000, 3_000_000));
-        assert_eq!(Lease::new(ms(1_000)).terms(), terms(1_000_000, 1_000_000));
+    fn terms_are_those_of_the_lease_in_whole_microseconds() {
+        let terms = |ttl, claim| Terms { ttl, claim, heartbeat: ms(15_000) };
+        assert_eq!(Lease::new(ms(30_000)).terms(), terms(ms(30_000), ms(3_000)));
+        assert_eq!(Lease::new(ms(1_000) + Duration::from_nanos(999)).terms(), terms(ms(1_000), ms(1_000)));
     }
 
     #[test]

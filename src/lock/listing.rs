@@ -1,4 +1,4 @@
-//! The holders and waiters of resources, as `inspect` lists them.
+//! Lists the holders and waiters of resources for `inspect`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;

@@ -1,4 +1,4 @@
-//! The relation of a claim to the holds of its session's ancestors (docs/design.md#nesting).
+//! Decides what the holds of a session's ancestors mean for its claim (docs/design.md#nesting).
 
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;
@@ -91,6 +91,7 @@ mod tests {
     use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
+    use crate::clock::StoreTime;
 
     /// The standing of `asked` below these holds, the outermost first.
     fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
@@ -98,7 +99,7 @@ mod tests {
         let mut ancestors = Vec::new();
         for (number, held) in (1..).zip(holds) {
             let request = request(number, &ancestors, std::slice::from_ref(held));
-            table.apply(u64::from(number) * 10, Op::Acquire(request)).unwrap();
+            table.apply(StoreTime::from_micros(u64::from(number) * 10), Op::Acquire(request)).unwrap();
             ancestors.insert(0, number);
         }
         let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();

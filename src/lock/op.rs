@@ -1,11 +1,13 @@
-//! The operations of the table and their replies.
+//! Defines the operations that the lock table accepts, and their replies.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::mode::Mode;
-use super::request::{Micros, Process, Request, SessionId};
+use super::request::{Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
+use crate::clock::StoreTime;
 
 /// An operation on the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub enum Reply {
     /// The session is a holder.
     Granted {
         /// The remaining length of the lease, or none if the grant lasts as long as the process.
-        lease: Option<Micros>,
+        lease: Option<Duration>,
         /// The token of each claim, in the order of the claims.
         tokens: Vec<u64>,
     },
@@ -224,9 +226,9 @@ pub struct HolderListing {
     /// The fencing token.
     pub token: u64,
     /// The instant at which the session became a holder or a waiter.
-    pub since: Micros,
+    pub since: StoreTime,
     /// The instant at which the lease ends, if the session has a lease.
-    pub expiry: Option<Micros>,
+    pub expiry: Option<StoreTime>,
     /// The rlock process of the session.
     pub process: Process,
 }
@@ -243,7 +245,7 @@ pub struct WaiterListing {
     /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
     /// The instant at which the session became a holder or a waiter.
-    pub since: Micros,
+    pub since: StoreTime,
     /// The place of the request in the queue of this resource; the first place is 1.
     pub position: u32,
     /// The rlock process of the session.

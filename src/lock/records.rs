@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
 use super::index::{Node, Rank, Tree};
-use super::request::{Claim, Micros, Process, SessionId, Terms};
+use super::request::{Claim, Process, SessionId, Terms};
 use super::resource::Resource;
+use crate::clock::StoreTime;
 
 /// One claim of a session, with its rank and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +34,9 @@ pub struct Session {
     /// The claims of the session, which are all held or all waiting.
     pub claims: Vec<ClaimRecord>,
     /// The instant at which the session became a holder or a waiter.
-    pub since: Micros,
+    pub since: StoreTime,
     /// The instant at which the lease ends, if the session has a lease.
-    pub expiry: Option<Micros>,
+    pub expiry: Option<StoreTime>,
     /// The lengths of the leases that the session asked for.
     pub terms: Option<Terms>,
     /// The rlock process of the session.
@@ -111,14 +112,14 @@ pub trait Records {
     /// The next sequence number for a queued request. The first number is 1.
     fn next_seq(&mut self) -> Result<u64, Self::Error>;
     /// The session whose lease ended first, if a lease has ended by `now`.
-    fn due(&self, now: Micros) -> Result<Option<SessionId>, Self::Error>;
+    fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Self::Error>;
 }
 
 /// Records in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     sessions: HashMap<SessionId, Session>,
-    expiries: BTreeSet<(Micros, SessionId)>,
+    expiries: BTreeSet<(StoreTime, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
     nodes: BTreeMap<Resource, Nodes>,
     seq: u64,
@@ -232,7 +233,7 @@ impl Records for Memory {
         Ok(self.seq)
     }
 
-    fn due(&self, now: Micros) -> Result<Option<SessionId>, Infallible> {
+    fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Infallible> {
         Ok(self.expiries.first().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| *id))
     }
 }

@@ -1,14 +1,13 @@
-//! The request of a session: its id, its claims, and a description of its process for people.
+//! Defines the request of a session: its id, its claims, and a description of its process for
+//! people.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::mode::Mode;
 use super::resource::Resource;
 use super::span::Span;
-
-/// Microseconds: a length of time, or an instant of the store's clock since the Unix epoch.
-pub type Micros = u64;
 
 /// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,14 +71,14 @@ pub struct Process {
 
 /// The lengths of the leases of a session. A store needs leases if it can't see whether a process
 /// is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// How long a grant lasts unless the session renews it.
-    pub ttl: Micros,
+    pub ttl: Duration,
     /// How long a grant from the queue lasts unless the session claims it by its first renewal.
-    pub claim: Micros,
+    pub claim: Duration,
     /// How long a waiter keeps its place unless the session renews it.
-    pub heartbeat: Micros,
+    pub heartbeat: Duration,
 }
 
 /// One or more claims, granted all together or not at all.

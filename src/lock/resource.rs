@@ -1,4 +1,4 @@
-//! The name of a resource, and the check whether a text is such a name.
+//! Defines the name of a resource, and checks whether a text is such a name.
 //!
 //! Each store decides how the name is written in its own namespace. The module `span` says which
 //! part of a resource is locked.

@@ -1,4 +1,4 @@
-//! Sample values for the tests of the model.
+//! Builds sample values for the tests of the model.
 
 use super::mode::Mode;
 use super::request::{Claim, Process, Request, SessionId};

@@ -14,9 +14,10 @@ use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};
 use super::records::{ClaimRecord, Memory, Records, ResourceState, Session};
-use super::request::{Claim, Micros, Request, SessionId};
+use super::request::{Claim, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
+use crate::clock::StoreTime;
 
 /// The holders and waiters of all resources.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,7 @@ impl<R: Records> LockTable<R> {
     /// # Errors
     /// Returns an error of the records. The operation is then half done, and the caller must roll
     /// the records back.
-    pub fn apply(&mut self, now: Micros, op: Op) -> Result<Outcome, R::Error> {
+    pub fn apply(&mut self, now: StoreTime, op: Op) -> Result<Outcome, R::Error> {
         let mut granted = Vec::new();
         let expired = self.expire(now, &mut granted)?;
         let reply = match op {
@@ -92,7 +93,7 @@ impl<R: Records> LockTable<R> {
         Ok(Vec::new())
     }
 
-    fn acquire(&mut self, now: Micros, request: Request) -> Result<Reply, R::Error> {
+    fn acquire(&mut self, now: StoreTime, request: Request) -> Result<Reply, R::Error> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(standing(now, &session));
         }
@@ -117,7 +118,7 @@ impl<R: Records> LockTable<R> {
         }
         let id = request.session;
         if blockers.is_empty() {
-            let expiry = request.terms.map(|terms| now.saturating_add(terms.ttl));
+            let expiry = request.terms.map(|terms| now + terms.ttl);
             let session = session_of(request, &standings, |_| Rank::LAST, now, expiry);
             let lease = session.terms.map(|terms| terms.ttl);
             return self.grant(now, id, session, expiry).map(|tokens| Reply::Granted { lease, tokens });
@@ -126,7 +127,7 @@ impl<R: Records> LockTable<R> {
             return Ok(Reply::Busy(blockers));
         }
         let seq = self.records.next_seq()?;
-        let expiry = request.terms.map(|terms| now.saturating_add(terms.heartbeat));
+        let expiry = request.terms.map(|terms| now + terms.heartbeat);
         let session = session_of(request, &standings, |standing| Rank::waiting(seq, standing.is_nested()), now, expiry);
         self.queue(id, session)?;
         Ok(Reply::Waiting)
@@ -159,10 +160,10 @@ impl<R: Records> LockTable<R> {
     /// trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree yet.
     fn grant(
         &mut self,
-        now: Micros,
+        now: StoreTime,
         id: SessionId,
         mut session: Session,
-        expiry: Option<Micros>,
+        expiry: Option<StoreTime>,
     ) -> Result<Vec<u64>, R::Error> {
         let mut fresh: HashMap<Resource, u64> = HashMap::new();
         for index in 0..session.claims.len() {
@@ -186,7 +187,7 @@ impl<R: Records> LockTable<R> {
             } else if let Some(token) = fresh.get(&name) {
                 *token
             } else {
-                state.last_token = now.max(state.last_token + 1);
+                state.last_token = now.as_micros().max(state.last_token + 1);
                 fresh.insert(name.clone(), state.last_token);
                 state.last_token
             };
@@ -201,17 +202,17 @@ impl<R: Records> LockTable<R> {
         Ok(tokens)
     }
 
-    fn renew(&mut self, now: Micros, id: SessionId) -> Result<Reply, R::Error> {
+    fn renew(&mut self, now: StoreTime, id: SessionId) -> Result<Reply, R::Error> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         let holds = session.is_holder();
         if let Some(terms) = session.terms {
-            session.expiry = Some(now.saturating_add(if holds { terms.ttl } else { terms.heartbeat }));
+            session.expiry = Some(now + if holds { terms.ttl } else { terms.heartbeat });
             self.records.put_session(id, session.clone())?;
         }
         Ok(standing(now, &session))
     }
 
-    fn expire(&mut self, now: Micros, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
+    fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
         let mut expired = Vec::new();
         let mut freed = Vec::new();
         // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
@@ -224,7 +225,12 @@ impl<R: Records> LockTable<R> {
         Ok(expired)
     }
 
-    fn take_away(&mut self, now: Micros, resource: &Resource, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
+    fn take_away(
+        &mut self,
+        now: StoreTime,
+        resource: &Resource,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
         let mut holders: Vec<SessionId> = match self.records.resource(resource)? {
             Some(state) => {
                 let entries = state.tree.entries(&self.records, resource)?;
@@ -238,14 +244,14 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Broken(holders))
     }
 
-    fn release(&mut self, now: Micros, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
+    fn release(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
         let Some(session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         self.leave(now, &[id], granted)?;
         Ok(Reply::Released(session.tokens()))
     }
 
     /// Removes sessions, then grants the waiters that they blocked.
-    fn leave(&mut self, now: Micros, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+    fn leave(&mut self, now: StoreTime, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let mut freed = Vec::new();
         for session in sessions {
             freed.extend(self.remove(*session)?);
@@ -307,7 +313,7 @@ impl<R: Records> LockTable<R> {
 
     fn shrink(
         &mut self,
-        now: Micros,
+        now: StoreTime,
         id: SessionId,
         resource: &Resource,
         span: Span,
@@ -339,7 +345,7 @@ impl<R: Records> LockTable<R> {
 
     fn downgrade(
         &mut self,
-        now: Micros,
+        now: StoreTime,
         id: SessionId,
         resource: &Resource,
         mode: Mode,
@@ -417,7 +423,7 @@ impl<R: Records> LockTable<R> {
         self.records.put_resource(&name, state)
     }
 
-    fn settle_all(&mut self, now: Micros, freed: &[Freed], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+    fn settle_all(&mut self, now: StoreTime, freed: &[Freed], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         freed.iter().try_for_each(|freed| self.settle(now, freed, granted))
     }
 
@@ -427,7 +433,7 @@ impl<R: Records> LockTable<R> {
     /// grantable, because nothing else has changed. If several claims are freed together, each
     /// claim has its own walk. A claim that covers the span, granted or still waiting, closes all
     /// modes that clash with its own for later waiters. The walk ends when all modes are closed.
-    fn settle(&mut self, now: Micros, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+    fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
         let Freed { resource, span, modes } = freed;
         // Modes in which no later ordinary waiter can be granted here. A nested waiter waits for no
         // other waiter, so the walk tries every nested waiter.
@@ -462,7 +468,7 @@ impl<R: Records> LockTable<R> {
     }
 
     /// Grants a waiter's request if no session blocks it.
-    fn try_grant(&mut self, now: Micros, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
+    fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
         // The session is already a holder if the walk reached another of its claims first.
         let Some(session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
             return Ok(Tried::Granted);
@@ -471,7 +477,7 @@ impl<R: Records> LockTable<R> {
             let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
             return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
         }
-        let expiry = session.terms.map(|terms| now.saturating_add(terms.claim));
+        let expiry = session.terms.map(|terms| now + terms.claim);
         self.grant(now, id, session, expiry)?;
         granted.push(id);
         Ok(Tried::Granted)
@@ -519,9 +525,9 @@ impl ResourceState {
 
 /// The reply that tells a session its state. A granted reply states what is left of the lease, and
 /// never more.
-fn standing(now: Micros, session: &Session) -> Reply {
+fn standing(now: StoreTime, session: &Session) -> Reply {
     if session.is_holder() {
-        let lease = session.expiry.map(|expiry| expiry.saturating_sub(now));
+        let lease = session.expiry.map(|expiry| expiry - now);
         Reply::Granted { lease, tokens: session.tokens() }
     } else {
         Reply::Waiting
@@ -532,8 +538,8 @@ fn session_of(
     request: Request,
     standings: &[Standing],
     rank: impl Fn(Standing) -> Rank,
-    since: Micros,
-    expiry: Option<Micros>,
+    since: StoreTime,
+    expiry: Option<StoreTime>,
 ) -> Session {
     let records = request.claims.into_iter().zip(standings);
     let claims = records.map(|(claim, standing)| ClaimRecord {

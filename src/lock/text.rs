@@ -1,6 +1,8 @@
-//! Characters that a terminal obeys or hides instead of showing them. Two names that differ only in
-//! such a character look the same to people. A text with such a character can appear as a different
-//! text.
+//! Finds the characters that a terminal obeys or hides instead of showing them, so that no name
+//! contains one.
+//!
+//! Two names that differ only in such a character look the same to people. A text with such a
+//! character can appear as a different text.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! The stores of the lock table: the operations that a store offers to the subcommands, and the
-//! choice of a store by its URL.
+//! Defines the operations that a store offers to the subcommands, and chooses a store by its URL.
 //!
 //! A store keeps a [`crate::lock::table::LockTable`] in a place that many processes reach. The
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
@@ -10,10 +9,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::clock::Boottime;
+use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::records::Session;
-use crate::lock::request::{Micros, Request, SessionId};
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -103,7 +103,7 @@ impl From<ResourceListing> for Obstruction {
 pub struct Inspection {
     /// The instant of the inspection on the store's clock. All other instants in here are on that
     /// clock.
-    pub now: Micros,
+    pub now: StoreTime,
     /// The holders and waiters of each resource.
     pub resources: Vec<ResourceListing>,
 }

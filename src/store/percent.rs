@@ -1,4 +1,4 @@
-//! Percent-encoding, which URLs and the keys on servers use.
+//! Percent-encodes and decodes text for URLs and for the keys on servers.
 
 use std::fmt::Write;
 

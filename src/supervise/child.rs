@@ -1,5 +1,5 @@
-//! The command as processes: starts the command and its guardian, sends signals, sees stops and
-//! ends, reaps.
+//! Starts the command and its guardian, sends signals to the command's processes, sees their stops
+//! and ends, and reaps them.
 //!
 //! This module makes no decisions. It guarantees that the command's process tree dies when rlock
 //! does, and that no process id is used after its process was reaped.

@@ -1,4 +1,4 @@
-//! The vocabulary between the loop and the machine: events go in, actions come out.
+//! Defines the vocabulary between the loop and the machine: events go in, actions come out.
 //!
 //! This module is plain data. [`super::machine`] decides which actions follow an event;
 //! [`super::run`] carries the actions out.

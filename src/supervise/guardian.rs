@@ -8,18 +8,18 @@
 //!
 //! rlock starts the guardian just before the command, and kills it when the command has ended.
 //! Where there is no terminal the guardian leads the command's process group, so that the command
-//! leads none and setsid(1) does not fork. If both are killed, PR_SET_PDEATHSIG still ends the
-//! command itself.
+//! leads none and setsid(1) does not fork. If rlock and the guardian are both killed,
+//! PR_SET_PDEATHSIG still ends the command itself.
 //!
-//! A guardian starts as a process that shares rlock's memory and descriptors, because copying them
-//! costs more than everything else that rlock adds to a command's start. While they are shared, the
+//! A guardian starts as a process that shares rlock's memory and descriptors. Copying them would
+//! cost more than everything else that rlock adds to a command's start. While they are shared, the
 //! guardian makes only system calls. When rlock has ended or after `SHARED_LIMIT`, the guardian
-//! executes rlock's program again, as [`program`]. It then has memory of its own, and the OOM
-//! killer, which ends all processes that share memory, can end rlock without its guardian.
+//! executes rlock's program again, as [`program`]. The guardian then has memory of its own. The OOM
+//! killer ends all processes that share memory, so it can now end rlock without its guardian.
 //!
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
-//! group misses it. It keeps the beacon of an embedded store open, so that the lock is not granted
-//! to another request before the tree is gone.
+//! group misses the guardian. It keeps the beacon of an embedded store open, so that the lock is
+//! not granted to another request before the tree is gone.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;

@@ -1,7 +1,7 @@
-//! The state machine that decides everything about a supervised command.
+//! Decides everything about a supervised command, as a state machine.
 //!
-//! Pure: no clock, no process, no descriptor. [`super::run`] tells it what happened and when, and
-//! does what it says.
+//! The machine is pure: it has no clock, no process and no descriptor. [`super::run`] reports what
+//! happened and when, and carries out the machine's actions.
 
 use std::time::Duration;
 

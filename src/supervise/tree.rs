@@ -123,7 +123,15 @@ mod tests {
 
     fn process(number: i32, parent: i32, session: i32) -> Stat {
         let process = Process { pid: pid(number), started: 1 };
-        Stat { process, parent: Pid::from_raw(parent), group: number, session, ending: false, ended: false }
+        Stat {
+            process,
+            parent: Pid::from_raw(parent),
+            group: number,
+            session,
+            stopped: false,
+            ending: false,
+            ended: false,
+        }
     }
 
     fn family() -> Family {

@@ -1,9 +1,12 @@
 //! One operation on the model and on the server, and whether both say the same and look the same
 //! then.
 
+use std::time::Duration;
+
+use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::{Records as _, Session};
-use rlock::lock::request::{Micros, SessionId};
+use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Call, ScriptReply};
@@ -27,7 +30,7 @@ impl Both {
     }
 
     /// Carries out an operation on both. `own` are the resources that whoever asks has claims on.
-    pub(crate) fn apply(&mut self, now: Micros, op: Op, own: &[Resource]) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
         // To look changes nothing, so what has expired is dropped before.
         if !self.all_named || matches!(op, Op::Inspect(_)) {
             self.compare(now, Op::Expire, &self.resources.clone())?;
@@ -36,7 +39,7 @@ impl Both {
         self.compare_tables(now)
     }
 
-    fn compare(&mut self, now: Micros, op: Op, own: &[Resource]) -> Result<(), String> {
+    fn compare(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
@@ -100,7 +103,7 @@ impl Both {
     }
 
     /// The place in the first queue, and when to look again.
-    fn check_waiting(&self, op: &Op, now: Micros, position: u32, next: Option<Micros>) -> Result<(), String> {
+    fn check_waiting(&self, op: &Op, now: StoreTime, position: u32, next: Option<Duration>) -> Result<(), String> {
         let (Op::Acquire(rlock::lock::request::Request { session, .. }) | Op::Renew(session)) = op else {
             return Ok(());
         };
@@ -118,7 +121,7 @@ impl Both {
         {
             return Err(format!("{op:?}\n  the server says it is in place {position}, not one of {places:?}"));
         }
-        if next.is_some_and(|next| next == 0 || next > 10_000_000) {
+        if next.is_some_and(|next| next.is_zero() || next > Duration::from_secs(10)) {
             return Err(format!("{op:?}\n  the server says to look again in {next:?}"));
         }
         let soonest = listings
@@ -130,7 +133,7 @@ impl Both {
             .filter_map(|id| self.table.records().session(id).ok().flatten().and_then(|session| session.expiry))
             .min();
         if self.all_named && soonest.map(|expiry| expiry - now) != next {
-            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now}, the server says in {next:?}"));
+            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now:?}, the server says in {next:?}"));
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl Both {
         ranks.len() > 1
     }
 
-    fn listings(&self, now: Micros) -> Vec<ResourceListing> {
+    fn listings(&self, now: StoreTime) -> Vec<ResourceListing> {
         // On a copy: what is due is dropped by the operation, not by looking.
         let mut table = LockTable::new(self.table.records().clone());
         let Ok(outcome) = table.apply(now, Op::Inspect(self.resources.clone()));
@@ -177,14 +180,14 @@ impl Both {
         sessions.collect()
     }
 
-    fn compare_tables(&mut self, now: Micros) -> Result<(), String> {
+    fn compare_tables(&mut self, now: StoreTime) -> Result<(), String> {
         let ours = self.listings(now);
         let answer = self.side.at(now, Call::inspect(self.resources.clone(), 0));
         let ScriptReply::Listing { now: theirs, resources, sessions } = answer else {
             return Err(format!("inspect answers {answer:?}"));
         };
         if theirs != now {
-            return Err(format!("the server's clock is {theirs}, not {now}"));
+            return Err(format!("the server's clock is {theirs:?}, not {now:?}"));
         }
         for (ours, theirs) in ours.iter().zip(&resources) {
             if !same_listings(std::slice::from_ref(ours), std::slice::from_ref(&theirs.listing)) {
@@ -217,7 +220,7 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
 fn plain(session: &Session) -> String {
     let Session { ancestors, claims, since, expiry, terms, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares)).collect();
-    format!("{ancestors:?} {claims:?} {since} {expiry:?} {terms:?} {process:?}")
+    format!("{ancestors:?} {claims:?} {since:?} {expiry:?} {terms:?} {process:?}")
 }
 
 /// Equal also in how the ends of spans are written, which the equality of spans leaves out.

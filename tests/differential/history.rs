@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
 use rlock::lock::records::Records as _;
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -24,7 +26,7 @@ const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
 
 /// When histories begin: an instant of today, in µs, as tokens are in their range too.
-const BEGIN: Micros = 1_795_000_000_000_000;
+const BEGIN: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 /// How often a history that fails is played again to make it shorter.
 const TRIES_MAX: u32 = 400;
 /// No session is above this many.
@@ -55,7 +57,7 @@ impl History {
         for step in &self.steps {
             let op = world.op(&mut Numbers::new(self.seed << 32 | u64::from(*step)));
             let own = world.own(&op);
-            let shown = format!("step {step}, {} µs: ", world.now - BEGIN);
+            let shown = format!("step {step}, {:?}: ", world.now - BEGIN);
             world.both.apply(world.now, op, &own).map_err(|difference| shown + &difference)?;
         }
         Ok(())
@@ -98,7 +100,7 @@ struct World {
     both: Both,
     resources: Vec<Resource>,
     modes: &'static [Mode],
-    now: Micros,
+    now: StoreTime,
     requests: BTreeMap<SessionId, Request>,
     /// In the order in which they asked.
     order: Vec<SessionId>,
@@ -176,12 +178,12 @@ impl World {
     }
 
     fn op(&mut self, numbers: &mut Numbers) -> Op {
-        self.now += match numbers.below(100) {
+        self.now += Duration::from_micros(match numbers.below(100) {
             0..20 => 0,
             20..90 => numbers.below(16),
             90..98 => numbers.below(100),
             _ => 500,
-        };
+        });
         self.let_the_clock_catch_up();
         let crowded = self.live().len() >= LIVE_MAX;
         let session = self.one(numbers);
@@ -221,7 +223,7 @@ impl World {
             let Ok(_) = after.apply(self.now, Op::Expire);
             let idle = |name: &Resource| matches!(after.records().resource(name), Ok(None));
             match tokens.iter().filter(|(name, _)| idle(name)).map(|(_, token)| *token).max() {
-                Some(top) if top >= self.now => self.now = top + 1,
+                Some(top) if top >= self.now.as_micros() => self.now = StoreTime::from_micros(top + 1),
                 _ => return,
             }
         }
@@ -274,7 +276,7 @@ impl World {
                 claims.push(claim);
             }
         }
-        let lease = |numbers: &mut Numbers| 40 + numbers.below(8) * 30;
+        let lease = |numbers: &mut Numbers| Duration::from_micros(40 + numbers.below(8) * 30);
         let terms = Terms { ttl: lease(numbers), claim: lease(numbers), heartbeat: lease(numbers) };
         let request = Request {
             session: SessionId((u128::from(numbers.next()) << 64 | u128::from(numbers.next())).to_be_bytes()),

@@ -1,8 +1,11 @@
 //! Sessions by number, each with its request, on one server: for tests that tell who does what.
 
+use std::time::Duration;
+
 use redis::ServerError;
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
@@ -11,9 +14,14 @@ use crate::side::Side;
 use crate::support::servers::Server;
 
 /// An instant of today.
-pub(crate) const NOW: Micros = 1_795_000_000_000_000;
+pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 
-pub(crate) const TERMS: Terms = Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 };
+pub(crate) const TERMS: Terms =
+    Terms { ttl: Duration::from_secs(30), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(15) };
+
+pub(crate) const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
 
 /// Sessions on one resource, `r`, at an instant that stands still until it is moved.
 pub(crate) struct Party {
@@ -49,11 +57,11 @@ impl Party {
         Self { side }
     }
 
-    pub(crate) fn now(&self) -> Micros {
+    pub(crate) fn now(&self) -> StoreTime {
         self.side.setting.now.expect("it was set")
     }
 
-    pub(crate) fn later(&mut self, by: Micros) {
+    pub(crate) fn later(&mut self, by: Duration) {
         self.side.setting.now = Some(self.now() + by);
     }
 

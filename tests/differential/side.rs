@@ -1,7 +1,7 @@
 //! The server's side: calls are sent, asked again where they need more, and their answers read.
 
 use redis::{Connection, ServerError, Value};
-use rlock::lock::request::Micros;
+use rlock::clock::StoreTime;
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
@@ -21,7 +21,7 @@ impl Side {
     }
 
     /// Carries out a call at an instant.
-    pub(crate) fn at(&mut self, now: Micros, call: Call) -> ScriptReply {
+    pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> ScriptReply {
         self.setting.now = Some(now);
         self.call(call)
     }

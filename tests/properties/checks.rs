@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::ResourceListing;
-use rlock::lock::request::{Micros, SessionId};
+use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 
@@ -18,7 +19,7 @@ pub(crate) struct Line {
     slots: Option<u32>,
     /// The fencing token of one that is held.
     token: Option<u64>,
-    pub(crate) expiry: Option<Micros>,
+    pub(crate) expiry: Option<StoreTime>,
 }
 
 /// All lines in order: a resource's holders, then its waiters.
@@ -158,7 +159,7 @@ pub(crate) fn nobody_was_overtaken(people: &People, before: &[Line], after: &[Li
 /// A fresh grant has a token above all before it on its resource; one covered by an ancestor's hold may have that hold's.
 pub(crate) fn tokens_rise(
     people: &People,
-    now: Micros,
+    now: StoreTime,
     before: &[Line],
     after: &[Line],
     tops: &mut BTreeMap<Resource, u64>,
@@ -166,7 +167,9 @@ pub(crate) fn tokens_rise(
     // Once everybody left the state is dropped, and the clock alone makes the tokens rise.
     let stayed =
         |line: &Line| after.iter().any(|other| other.resource == line.resource && other.session == line.session);
-    tops.retain(|resource, top| *top < now || before.iter().any(|line| line.resource == *resource && stayed(line)));
+    tops.retain(|resource, top| {
+        *top < now.as_micros() || before.iter().any(|line| line.resource == *resource && stayed(line))
+    });
     let mut fresh: Vec<(&Line, u64)> = Vec::new();
     for line in after {
         let Some(token) = line.token else { continue };

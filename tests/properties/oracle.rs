@@ -6,10 +6,12 @@
 //! what the documentation of the table says.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::request::{Claim, Micros, Request, SessionId};
+use rlock::lock::request::{Claim, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 
@@ -23,8 +25,8 @@ pub(crate) struct Member {
     nested: Vec<bool>,
     /// Claim by claim, once it holds.
     tokens: Option<Vec<u64>>,
-    since: Micros,
-    expiry: Option<Micros>,
+    since: StoreTime,
+    expiry: Option<StoreTime>,
 }
 
 impl Member {
@@ -32,11 +34,11 @@ impl Member {
         self.request.session
     }
 
-    pub(crate) fn is_due(&self, now: Micros) -> bool {
+    pub(crate) fn is_due(&self, now: StoreTime) -> bool {
         self.expiry.is_some_and(|expiry| expiry <= now)
     }
 
-    fn standing(&self, now: Micros) -> Reply {
+    fn standing(&self, now: StoreTime) -> Reply {
         let lease = self.expiry.map(|expiry| expiry - now);
         self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens })
     }
@@ -95,7 +97,7 @@ fn below(held: Mode, asked: Mode) -> u8 {
 }
 
 impl Oracle {
-    pub(crate) fn apply(&mut self, now: Micros, op: Op) -> Outcome {
+    pub(crate) fn apply(&mut self, now: StoreTime, op: Op) -> Outcome {
         let mut granted = Vec::new();
         let mut due: Vec<_> = self.members.iter().filter_map(|m| Some((m.expiry?, m.id()))).collect();
         due.retain(|(expiry, _)| *expiry <= now);
@@ -131,7 +133,7 @@ impl Oracle {
         self.members.iter().find(|member| member.id() == id)
     }
 
-    fn acquire(&mut self, now: Micros, request: Request) -> Reply {
+    fn acquire(&mut self, now: StoreTime, request: Request) -> Reply {
         if let Some(member) = self.member(request.session) {
             return member.standing(now);
         }
@@ -253,7 +255,7 @@ impl Oracle {
         Vec::new()
     }
 
-    fn grant(&mut self, now: Micros, id: SessionId, lease: Option<Micros>) -> Vec<u64> {
+    fn grant(&mut self, now: StoreTime, id: SessionId, lease: Option<Duration>) -> Vec<u64> {
         let request = self.member(id).expect("it waits or is new").request.clone();
         let mut fresh: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut tokens = Vec::new();
@@ -263,7 +265,7 @@ impl Oracle {
                 continue;
             }
             let last = self.last_tokens.get(&claim.resource).copied().unwrap_or(0);
-            let token = *fresh.entry(claim.resource.clone()).or_insert(now.max(last + 1));
+            let token = *fresh.entry(claim.resource.clone()).or_insert(now.as_micros().max(last + 1));
             self.last_tokens.insert(claim.resource.clone(), token);
             tokens.push(token);
         }
@@ -274,7 +276,7 @@ impl Oracle {
         tokens
     }
 
-    fn renew(&mut self, now: Micros, id: SessionId) -> Reply {
+    fn renew(&mut self, now: StoreTime, id: SessionId) -> Reply {
         let Some(member) = self.members.iter_mut().find(|member| member.id() == id) else { return Reply::Unknown };
         if let Some(terms) = member.request.terms {
             member.expiry = Some(now + if member.tokens.is_some() { terms.ttl } else { terms.heartbeat });
@@ -282,7 +284,7 @@ impl Oracle {
         member.standing(now)
     }
 
-    fn leave(&mut self, now: Micros, ids: &[SessionId], granted: &mut Vec<SessionId>) {
+    fn leave(&mut self, now: StoreTime, ids: &[SessionId], granted: &mut Vec<SessionId>) {
         let mut freed = Vec::new();
         for id in ids {
             let Some(at) = self.members.iter().position(|member| member.id() == *id) else { continue };
@@ -296,7 +298,7 @@ impl Oracle {
         self.settle(now, freed, granted);
     }
 
-    fn settle(&mut self, now: Micros, freed: Freed, granted: &mut Vec<SessionId>) {
+    fn settle(&mut self, now: StoreTime, freed: Freed, granted: &mut Vec<SessionId>) {
         for (was, left) in freed {
             // Each part lets in those in whose way it was, also where another part is given up with
             // it.
@@ -335,7 +337,7 @@ impl Oracle {
 
     fn shrink(
         &mut self,
-        now: Micros,
+        now: StoreTime,
         id: SessionId,
         resource: &Resource,
         span: Span,
@@ -367,7 +369,7 @@ impl Oracle {
 
     fn downgrade(
         &mut self,
-        now: Micros,
+        now: StoreTime,
         id: SessionId,
         resource: &Resource,
         mode: Mode,

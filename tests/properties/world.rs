@@ -1,11 +1,13 @@
 //! Random histories: steps that mean something whatever came before them, and the pair of tables they are played on.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::request::{Claim, Micros, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -70,7 +72,7 @@ pub(crate) struct World {
     pub(crate) table: LockTable,
     oracle: Oracle,
     taste: Taste,
-    now: Micros,
+    now: StoreTime,
     people: People,
     /// All that were ever granted, for commands outlive their lease now and then.
     granted: Vec<SessionId>,
@@ -84,7 +86,7 @@ impl World {
             table: LockTable::default(),
             oracle: Oracle::default(),
             taste,
-            now: 1_000,
+            now: StoreTime::from_micros(1_000),
             people: People::new(),
             granted: Vec::new(),
             tops: BTreeMap::new(),
@@ -93,10 +95,10 @@ impl World {
     }
 
     pub(crate) fn play(&mut self, step: &Step) {
-        self.now += Micros::from(step.later % 16);
+        self.now += Duration::from_micros(u64::from(step.later % 16));
         if step.later >= 128 {
             // Tokens run ahead of the clock where more is granted than time goes by; let it catch up half of the time.
-            self.now += 64;
+            self.now += Duration::from_micros(64);
         }
         let op = self.op(step);
         self.apply(op);
@@ -107,7 +109,7 @@ impl World {
     pub(crate) fn end(&mut self, order: u8) {
         while !self.oracle.members.is_empty() {
             let id = self.live(order.wrapping_mul(7)).expect("there is somebody");
-            self.now += 1;
+            self.now += Duration::from_micros(1);
             self.apply(Op::Release(id));
             self.check();
         }
@@ -233,8 +235,8 @@ impl World {
                 claims.push(claim);
             }
         }
-        let bit = |bit: u8| u64::from(step.flags >> bit & 1);
-        let terms = Terms { ttl: 20 + 90 * bit(1), claim: 5 + 30 * bit(2), heartbeat: 15 + 60 * bit(3) };
+        let length = |least, more, bit: u8| Duration::from_micros(least + more * u64::from(step.flags >> bit & 1));
+        let terms = Terms { ttl: length(20, 90, 1), claim: length(5, 30, 2), heartbeat: length(15, 60, 3) };
         Request {
             session: self.fresh_id(),
             ancestors,
@@ -286,7 +288,7 @@ impl World {
         let process = Process::default();
         let session = self.fresh_id();
         let request = Request { session, ancestors: Vec::new(), claims, wait: true, terms: None, process };
-        self.now += 1;
+        self.now += Duration::from_micros(1);
         self.apply(Op::Acquire(request));
     }
 }

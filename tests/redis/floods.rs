@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 
 use crate::support::servers::flood::{Flood, Water};
@@ -138,5 +139,33 @@ fn the_command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
                 scope.spawn(|| flooded(*water));
             }
         });
+    }
+}
+
+/// "has no room for another connection": the queue of a unix socket is full while the server is
+/// stopped. The client retries, and its request is granted when the server continues.
+#[test]
+fn request_retries_while_the_queue_of_the_unix_socket_is_full() {
+    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    let server = Server::with(Kind::Redis7, &["--tcp-backlog", "1"]);
+    let lab = Lab::at(server.unix_url());
+    server.stop();
+    let others: Vec<_> = std::iter::from_fn(|| {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None);
+        let socket = socket.expect("a socket can be made");
+        let address = SocketAddrUnix::new(server.socket()).expect("the path is short");
+        rustix::net::connect(&socket, &address).ok().map(|()| socket)
+    })
+    .collect();
+    let ran = lab.run(["exec", "--connect-timeout", "1s", "k", "--", "true"]);
+    assert!(ran.failed(69).contains("has no room for another connection"));
+    let mut waiting = lab.wait_by(["exec", "k"]);
+    drop(others);
+    assert!(waiting.runs());
+    server.cont();
+    waiting.expect_held();
+    waiting.end().silently(0);
+    for command in [vec!["inspect"], vec!["cleanup"]] {
+        assert_eq!(lab.run(command).code(), Some(0));
     }
 }

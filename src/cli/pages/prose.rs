@@ -1,4 +1,4 @@
-//! The markup of the texts in this directory, and how it becomes roff.
+//! Renders the texts in this directory as roff. Their markup:
 //!
 //! - `# TITLE` starts a section, an empty line a paragraph.
 //! - Lines indented by four spaces are shown as they are: examples, tables.

@@ -1,4 +1,4 @@
-//! The bytes of an exact number. Their memcmp order is numeric order, equal numbers have equal
+//! Encodes exact numbers as bytes whose memcmp order is numeric order. Equal numbers have equal
 //! bytes, and no key is a prefix of another.
 //!
 //! Stores keep these bytes and scripts search them, so the bytes are a format: a change here needs

@@ -1,5 +1,5 @@
-//! Exact finite numbers as text. The parser accepts decimals with exponents and fractions; the
-//! output is in lowest terms.
+//! Parses exact finite numbers and writes them in lowest terms. The parser accepts decimals with
+//! exponents and fractions.
 //!
 //! The parent module handles infinities, messages and the limit on the text. The module `key`
 //! handles the bytes in numeric order.

@@ -1,12 +1,14 @@
 //! Single situations with their exact replies. The tests of random histories are in
 //! tests/properties.
 
+use std::time::Duration;
+
 use super::super::op::ResourceListing;
 use super::super::request::Terms;
 use super::super::samples::{claim, id, name, request, span};
 use super::*;
 
-const NOW: Micros = 1_000;
+const NOW: StoreTime = StoreTime::from_micros(1_000);
 
 fn slot(slots: u32) -> Claim {
     Claim { slots: Some(slots), ..claim(Mode::Slot, "") }
@@ -214,7 +216,7 @@ fn a_share_is_granted_at_once_however_many_outlived_their_ancestor() {
 
 #[test]
 fn a_lease_without_end_is_none_that_ends_at_once() {
-    let terms = Terms { ttl: Micros::MAX, claim: Micros::MAX, heartbeat: Micros::MAX };
+    let terms = Terms { ttl: Duration::MAX, claim: Duration::MAX, heartbeat: Duration::MAX };
     let mut table = Table::default();
     for session in [1, 2] {
         table.apply(Op::Acquire(Request { terms: Some(terms), ..request(session, &[], &[claim(Mode::Write, "")]) }));

@@ -1,9 +1,12 @@
-//! The bytes of the table's records, format 1.
+//! Writes and reads the bytes of the table's records, format 1.
 //!
 //! Numbers are little-endian; a length precedes each text and each list. A record is read whole or
 //! not at all: input that is too short, too long or invalid is [`Damaged`].
 
+use std::time::Duration;
+
 use super::beacon::Identity;
+use crate::clock::{StoreTime, micros};
 use crate::lock::endpoint::Endpoint;
 use crate::lock::index::{Child, Entry, Node, Rank, Tree};
 use crate::lock::mode::{Mode, Modes};
@@ -58,6 +61,26 @@ macro_rules! number {
 }
 
 number!(u8, u32, u64);
+
+impl Record for StoreTime {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.as_micros().write(out);
+    }
+
+    fn read(input: &mut &[u8]) -> Result<Self, Damaged> {
+        u64::read(input).map(Self::from_micros)
+    }
+}
+
+impl Record for Duration {
+    fn write(&self, out: &mut Vec<u8>) {
+        micros(*self).write(out);
+    }
+
+    fn read(input: &mut &[u8]) -> Result<Self, Damaged> {
+        u64::read(input).map(Self::from_micros)
+    }
+}
 
 impl Record for bool {
     fn write(&self, out: &mut Vec<u8>) {
@@ -280,14 +303,15 @@ mod tests {
     use super::*;
 
     fn session() -> Session {
+        let us = Duration::from_micros;
         let span = Span::parse("[-1/3,2.50)").unwrap();
         let claim = Claim { resource: Resource::new("tree").unwrap(), mode: Mode::Prewrite, span, slots: None };
         Session {
             ancestors: vec![SessionId([7; 16])],
             claims: vec![ClaimRecord { claim, rank: Rank::waiting(5, true), token: 9, shares: true }],
-            since: 1,
-            expiry: Some(u64::MAX),
-            terms: Some(Terms { ttl: 1, claim: 2, heartbeat: 3 }),
+            since: StoreTime::from_micros(1),
+            expiry: Some(StoreTime::MAX),
+            terms: Some(Terms { ttl: us(1), claim: us(2), heartbeat: us(3) }),
             process: Process { host: "höst".into(), pid: 4, user: String::new(), command: vec!["a b".into()] },
         }
     }

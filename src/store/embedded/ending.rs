@@ -1,4 +1,4 @@
-//! The wait for the end of a killed holder's command.
+//! Waits until the command of a killed holder has ended.
 //!
 //! The guardian of a killed holder kills the command's process tree and keeps the beacon open until
 //! the tree is gone. If the guardian is killed too, or has not started yet, PR_SET_PDEATHSIG kills

@@ -1,11 +1,11 @@
-//! The last line of defence around LMDB: if a table changes under its map, rlock ends with a
-//! message and an exit code.
+//! Ends rlock with a message and an exit code if the table changes under LMDB's map: the last line
+//! of defence around LMDB.
 //!
 //! [`super::verify`] reads a suspicious table before LMDB does. But a file may still be cut short
 //! or overwritten in the middle of a transaction. LMDB then reads beyond the end of its map, or
 //! follows bytes that are not a page, and the kernel sends a signal. No grant can be released at
-//! that point. The kernel releases the grant with the end of the process, and the command of a
-//! holder is killed as it is when rlock is killed.
+//! that point. The kernel releases the grant with the end of the process. The command of a holder
+//! is killed as it is when rlock is killed.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! A request in the embedded store, from the moment at which it is made.
+//! Drives a request in the embedded store, from the moment at which it is made until its release.
 //!
 //! The process that holds the lock on the state may be stopped, so no call of the poll loop waits
 //! for that lock. As long as the lock is not free, a check returns the request's last known state.

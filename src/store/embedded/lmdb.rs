@@ -1,4 +1,4 @@
-//! The calls into LMDB that the table needs.
+//! Makes the calls into LMDB that the table needs.
 //!
 //! The crate heed resolves the path of a file before LMDB opens that file. So anybody who may
 //! rename files in the directory decides which file LMDB creates. Here, LMDB opens a descriptor

@@ -59,6 +59,7 @@ use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
 use self::transaction::{Fate, Work};
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
+use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
@@ -193,7 +194,7 @@ impl Store for Embedded {
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let resources = self.listings(Patience::Endless, resources)?.unwrap_or_default().listings;
-        Ok(Inspection { now: transaction::wall_clock(), resources })
+        Ok(Inspection { now: StoreTime::of_machine(), resources })
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {

@@ -1,4 +1,4 @@
-//! The table's records in one LMDB transaction.
+//! Reads and writes the table's records in one LMDB transaction.
 //!
 //! The file has one unnamed database, so that an ordinary operation writes one leaf page. The keys,
 //! in byte order:
@@ -16,15 +16,17 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 use std::{fmt, io};
 
 use super::TABLE_BYTES_MAX;
 use super::beacon::Identity;
 use super::codec::{Damaged, Record};
 use super::lmdb::Txn;
+use crate::clock::StoreTime;
 use crate::lock::index::Node;
 use crate::lock::records::{Records, ResourceState, Session};
-use crate::lock::request::{Micros, SessionId};
+use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 
 const CLOCK: &[u8] = b"c";
@@ -126,14 +128,14 @@ impl<'t> Transaction<'t> {
     /// Returns the instant of an operation: `wall`, or later if an earlier instant or token is not
     /// below `wall`. So the clock never goes back. A token is at least the instant of its grant, so
     /// tokens rise even on a resource whose state was dropped in between.
-    pub(super) fn advance_clock(&mut self, wall: Micros) -> Result<Micros, Error> {
-        let now = wall.max(self.clock()? + 1);
+    pub(super) fn advance_clock(&mut self, wall: StoreTime) -> Result<StoreTime, Error> {
+        let now = wall.max(self.clock()? + Duration::from_micros(1));
         self.put(CLOCK, &now)?;
         Ok(now)
     }
 
-    fn clock(&self) -> Result<Micros, Error> {
-        Ok(self.get(CLOCK)?.unwrap_or(0))
+    fn clock(&self) -> Result<StoreTime, Error> {
+        Ok(self.get(CLOCK)?.unwrap_or_default())
     }
 
     /// All sessions of the namespace.
@@ -227,8 +229,9 @@ impl Records for Transaction<'_> {
     }
 
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Error> {
-        if state.last_token > self.clock()? {
-            self.put(CLOCK, &state.last_token)?;
+        let token = StoreTime::from_micros(state.last_token);
+        if token > self.clock()? {
+            self.put(CLOCK, &token)?;
         }
         self.put(&self.resource_key(name), &state)
     }
@@ -269,7 +272,7 @@ impl Records for Transaction<'_> {
         Ok(seq)
     }
 
-    fn due(&self, _now: Micros) -> Result<Option<SessionId>, Error> {
+    fn due(&self, _now: StoreTime) -> Result<Option<SessionId>, Error> {
         // A grant of this store lives as long as its process; no lease ends.
         Ok(None)
     }

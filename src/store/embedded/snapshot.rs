@@ -1,4 +1,4 @@
-//! A copy of the records. An answer is built from the copy while other processes use the table.
+//! Builds an answer from a copy of the records while other processes use the table.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -7,6 +7,7 @@ use super::beacon::{self, Identity, Peer};
 use super::codec::Record;
 use super::directory::Directory;
 use super::records::{Error, Raw};
+use crate::clock::StoreTime;
 use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Memory, Records, ResourceState, Session};
@@ -48,7 +49,7 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
         let node = Node::from_bytes(bytes)?;
         memory.put_node(name, *number, node).unwrap_or_else(|never| match never {});
     }
-    let Ok(outcome) = LockTable::new(memory).apply(0, Op::Inspect(names.to_vec()));
+    let Ok(outcome) = LockTable::new(memory).apply(StoreTime::default(), Op::Inspect(names.to_vec()));
     let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
     let mut known: HashMap<SessionId, bool> = HashMap::new();
     let mut answer = Answer::default();

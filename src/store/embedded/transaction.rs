@@ -1,9 +1,8 @@
-//! One locked transaction on the table: it applies operations, reaps the dead sessions that it
+//! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::geteuid;
 
@@ -15,9 +14,10 @@ use super::gate::Patience;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, ending};
+use crate::clock::StoreTime;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Records, Session};
-use crate::lock::request::{Micros, Request, SessionId};
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
@@ -180,7 +180,7 @@ impl<'t> Work<'t> {
     }
 
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
-        let now = self.table.records_mut().advance_clock(wall_clock())?;
+        let now = self.table.records_mut().advance_clock(StoreTime::of_machine())?;
         let outcome = self.table.apply(now, op)?;
         self.changed |=
             !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
@@ -312,7 +312,7 @@ impl<'t> Work<'t> {
     }
 
     fn list(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
-        match self.table.apply(0, Op::Inspect(resources.to_vec()))?.reply {
+        match self.table.apply(StoreTime::default(), Op::Inspect(resources.to_vec()))?.reply {
             Reply::Listing(listings) => Ok(listings),
             reply => unreachable!("inspect answers with a listing, not {reply:?}"),
         }
@@ -347,10 +347,4 @@ impl<'t> Work<'t> {
         }
         Ok(())
     }
-}
-
-/// Microseconds since the Unix epoch, by the machine's clock.
-pub(super) fn wall_clock() -> Micros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
 }

@@ -1,4 +1,4 @@
-//! Blocking questions to a server.
+//! Asks a server a question and blocks until the answer arrives.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,11 +8,13 @@
 mod reply;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::keys::Keyspace;
 use super::scripts::{self, Script};
+use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
-use crate::lock::request::{Micros, Process, Request, SessionId, Terms};
+use crate::lock::request::{Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -30,7 +32,7 @@ pub(super) const LISTING_MAX: usize = 256 << 20;
 
 /// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
 /// numbers of Lua are exact.
-const TIME_MAX: Micros = 1 << 52;
+const TIME_MAX: u64 = 1 << 52;
 
 /// How a script wakes the sessions that it grants something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub struct Setting {
     /// How waiters are woken.
     pub wake: Wake,
     /// The time; `None` for the clock of the server.
-    pub now: Option<Micros>,
+    pub now: Option<StoreTime>,
 }
 
 /// A call of a script, which may be sent several times.
@@ -102,8 +104,7 @@ impl Call {
             claims.extend(span(&claim.span));
         }
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
-        let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or(Terms { ttl: 0, claim: 0, heartbeat: 0 });
-        let time = |length: Micros| decimal(length.min(TIME_MAX));
+        let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or_default();
         let own = [
             text(request.session).into(),
             ancestors.into_bytes().into(),
@@ -111,9 +112,9 @@ impl Call {
             flag(request.wait).into(),
             decimal(place).into(),
             flag(subscribed).into(),
-            time(ttl).into(),
-            time(claim).into(),
-            time(heartbeat).into(),
+            length(ttl).into(),
+            length(claim).into(),
+            length(heartbeat).into(),
             process(&request.process).into(),
         ];
         let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
@@ -126,8 +127,8 @@ impl Call {
     }
 
     /// Renews the lease on one resource alone, while its slot migrates.
-    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Micros) -> Self {
-        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), decimal(ttl.min(TIME_MAX))]);
+    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration) -> Self {
+        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), length(ttl)]);
         Self { form: Form::Expiries, ..call }
     }
 
@@ -204,7 +205,7 @@ impl Call {
     }
 
     fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
-        let now = setting.now.map(decimal).unwrap_or_default();
+        let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
         let mut arguments = vec![now];
         let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
         let keys = match self.form {
@@ -240,6 +241,11 @@ fn text(of: impl ToString) -> Vec<u8> {
 
 fn decimal(number: u64) -> Vec<u8> {
     text(number)
+}
+
+/// A length of time in microseconds.
+fn length(of: Duration) -> Vec<u8> {
+    decimal(micros(of).min(TIME_MAX))
 }
 
 fn flag(set: bool) -> Vec<u8> {
@@ -280,7 +286,7 @@ mod tests {
         Resource::new(text).unwrap()
     }
 
-    fn setting(wake: Wake, now: Option<Micros>) -> Setting {
+    fn setting(wake: Wake, now: Option<StoreTime>) -> Setting {
         Setting { keyspace: Keyspace::new("ns"), wake, now }
     }
 
@@ -295,6 +301,7 @@ mod tests {
             Claim { resource: name("b"), mode: Mode::Slot, span: Span::Whole, slots: Some(3) },
             Claim { resource: name("a"), mode: Mode::Prewrite, span: Span::parse("(-inf,inf]").unwrap(), slots: None },
         ];
+        let us = Duration::from_micros;
         let process =
             Process { host: "h\"".into(), pid: 7, user: "u".into(), command: vec!["a b".into(), "ü\n".into()] };
         let request = Request {
@@ -302,11 +309,11 @@ mod tests {
             ancestors: vec![SessionId([2; 16]), SessionId([3; 16])],
             claims,
             wait: true,
-            terms: Some(Terms { ttl: 30, claim: 3, heartbeat: u64::MAX }),
+            terms: Some(Terms { ttl: us(30), claim: us(3), heartbeat: Duration::MAX }),
             process,
         };
         let call = Call::acquire(&request, 9, false);
-        let sent = words(&call.evalsha(&setting(Wake::ShardPublish, Some(5))));
+        let sent = words(&call.evalsha(&setting(Wake::ShardPublish, Some(StoreTime::from_micros(5)))));
         let id = "1a".repeat(16);
         let expected: Vec<String> = [
             vec!["EVALSHA".to_owned(), sent[1].clone(), "10".to_owned()],
@@ -336,7 +343,7 @@ mod tests {
 
     #[test]
     fn renewal_of_one_resource_names_one_key() {
-        let call = Call::renew_alone(SessionId([1; 16]), name("a"), u64::MAX);
+        let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
         assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
     }

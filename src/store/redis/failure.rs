@@ -1,4 +1,4 @@
-//! The reasons why a server can't be used, and the messages about them.
+//! Classifies the reasons why a server can't be used, and writes the messages about them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -94,6 +94,9 @@ pub(super) enum ErrorKind {
     TooFewReplicas,
     /// The server has too many clients.
     TooManyClients,
+    /// The queue of connections that the server has not accepted is full. Only a unix socket
+    /// reports this.
+    QueueFull,
     /// The server accepts only clients of its own machine.
     Protected,
     /// The database does not exist.
@@ -176,6 +179,7 @@ impl ErrorKind {
                 | Self::CannotSave
                 | Self::TooFewReplicas
                 | Self::TooManyClients
+                | Self::QueueFull
                 | Self::NotTheMaster
         )
     }
@@ -262,6 +266,7 @@ impl ErrorKind {
                 "takes no writes because it has fewer replicas than min-replicas-to-write: bring them back"
             }
             Self::TooManyClients => "takes no more clients: raise its maxclients",
+            Self::QueueFull => "has no room for another connection: see whether it is stopped or overloaded",
             Self::Protected => {
                 "takes only clients of its own machine: set a password there, or turn protected-mode off"
             }

@@ -1,4 +1,4 @@
-//! A request at a server: drives its conversation in the poll loop of `exec`.
+//! Drives the conversation of a request at a server in the poll loop of `exec`.
 //!
 //! Only the release and the look at holders block, each with a limit.
 

@@ -1,4 +1,5 @@
-//! The interface between the two parts of this store: a [`Conversation`] decides, the transport acts.
+//! Defines the interface between the two parts of this store: a [`Conversation`] decides, the
+//! transport acts.
 //!
 //! A conversation has no clock and no socket. It takes in each [`Event`] with the instant at which
 //! the event arrived, and hands out an [`Action`] for everything that has to happen.

@@ -1,16 +1,18 @@
-//! The store for many machines: the lock table in a Redis or Valkey server, changed by scripts that
-//! follow [`crate::lock::table::LockTable`].
+//! Implements the store for many machines: the lock table is in a Redis or Valkey server, and
+//! scripts that follow [`crate::lock::table::LockTable`] change it.
 //!
-//! It has two parts, which meet in `interface`:
-//! - `transport` moves bytes: sockets, TLS, the wire protocol, finding the server. It knows no lock.
-//! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has no
-//!   clock and no socket.
+//! The store has two parts, which meet in `interface`:
+//! - `transport` moves bytes: sockets, TLS, the wire protocol, finding the server. It knows no
+//!   lock.
+//! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has
+//!   no clock and no socket.
 //!
-//! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be used.
-//! `keys`, `scripts` and `codec` translate between the lock model and the server.
+//! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be
+//! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
 //!
 //! The two parts are put together twice. `hold` runs a conversation in the poll loop of `exec`.
-//! `client` blocks until a question is answered, and `survey` asks about a whole server with it.
+//! `client` blocks until a question is answered, and `survey` uses `client` to ask about a whole
+//! server.
 
 mod client;
 pub mod codec;

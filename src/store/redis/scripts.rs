@@ -1,4 +1,5 @@
-//! The scripts that the build script assembles from lua/: most are the prelude and one operation.
+//! Holds the scripts that the build script assembles from lua/. Most scripts are the prelude and
+//! one operation.
 
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The password for a URL without one.
+//! Reads the password for a URL that has none: a password from the environment, or the first line
+//! of a file.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,6 +1,6 @@
 //! Lists the holders and waiters of a whole server, or of all masters of a Cluster.
 //!
-//! SCAN finds the keys in steps: no step takes the server long, however many foreign keys it has.
+//! SCAN finds the keys in steps. No step takes the server long, however many foreign keys it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use super::client::Client;
 use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
+use crate::clock::StoreTime;
 use crate::lock::op::ResourceListing;
 use crate::lock::records::Session;
-use crate::lock::request::{Micros, SessionId};
+use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 
 /// How many keys the server looks at in a step: a fraction of a millisecond.
@@ -24,7 +25,7 @@ const SCAN_COUNT: u32 = 1_000;
 #[derive(Default)]
 pub(super) struct Findings {
     /// The latest instant on the clock of a server.
-    pub(super) now: Micros,
+    pub(super) now: StoreTime,
     pub(super) resources: Vec<ResourceListing>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
 }

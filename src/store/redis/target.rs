@@ -1,4 +1,5 @@
-//! The meaning of a store's URL: which servers, how to connect to them, and as which user.
+//! Represents the meaning of a store's URL: which servers, how to connect to them, and as which
+//! user.
 //!
 //! Nothing here reads the network, the environment or a file. No message quotes a part of a URL
 //! that may belong to a password.

@@ -1,3 +1,5 @@
+//! Tests real commands and guardians, which the tests start, signal and kill.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

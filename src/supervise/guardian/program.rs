@@ -3,8 +3,8 @@
 //! The program waits for the end of rlock, kills the command and all that it started, and ends when
 //! none of it is left. After rlock's end its orphans belong to another process. The program finds
 //! the tree by the command's process group, by descent, and by the session id in the environment of
-//! processes. A daemon cannot be told any more from a process whose parent was killed with rlock,
-//! so both are ended.
+//! processes. A daemon looks like a process whose parent was killed with rlock, so the program ends
+//! both.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! From the grant to the exit: the command starts, runs, and ends or is ended.
+//! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
 
 use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
 use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};

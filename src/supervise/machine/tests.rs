@@ -1,3 +1,6 @@
+//! Tests the machine: its timers here, every pair of state and event in `table`, random histories
+//! in `life`.
+
 use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 

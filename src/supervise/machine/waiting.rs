@@ -1,4 +1,4 @@
-//! Before the grant: the request is made, queued, or given up.
+//! Answers events before the grant: the request is made, queued, or given up.
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
 use super::{NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};

@@ -1,3 +1,5 @@
+//! Tests the loop with real commands and signals, and a store that the tests play themselves.
+
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{NOW, Party, TERMS, id, is_granted, request, resource, tokens};
+use crate::party::{NOW, Party, TERMS, id, is_granted, request, resource, tokens, us};
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
@@ -21,20 +22,20 @@ on_each_server!(
 fn the_clock_never_goes_back(kind: Kind) {
     let server = Server::shared(kind);
     let mut party = Party::new(&server, "clock", Wake::Nobody);
-    assert_eq!(tokens(party.ask(1, Read, "")), [NOW]);
+    assert_eq!(tokens(party.ask(1, Read, "")), [NOW.as_micros()]);
     for step in [Party::release as fn(&mut Party, u32) -> ScriptReply, |party, number| party.renew(number, false)] {
-        party.later(1_000_000);
+        party.later(us(1_000_000));
         let now = party.now();
         party.ask(2, Read, "");
         party.renew(1, false);
-        party.side.setting.now = Some(NOW - 5_000_000);
+        party.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
         let reply = party.side.call(Call::inspect(vec![resource()], 0));
         let ScriptReply::Listing { now: theirs, resources, .. } = reply else { panic!("inspect answers {reply:?}") };
         assert_eq!(theirs, now);
         let expiries: BTreeSet<_> = resources[0].listing.holders.iter().map(|holder| holder.expiry).collect();
         assert_eq!(expiries, BTreeSet::from([Some(now + TERMS.ttl)]));
         let next = tokens(party.ask(3, Read, ""))[0];
-        assert!(next > now, "{next} is not after {now}");
+        assert!(next > now.as_micros(), "{next} is not after {now:?}");
         step(&mut party, 3);
         party.release(2);
         party.release(3);
@@ -42,8 +43,8 @@ fn the_clock_never_goes_back(kind: Kind) {
     }
     // Not even where nobody is left.
     party.release(1);
-    party.side.setting.now = Some(NOW - 5_000_000);
-    assert!(tokens(party.ask(4, Write, ""))[0] > NOW + 2_000_000);
+    party.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
+    assert!(tokens(party.ask(4, Write, ""))[0] > (NOW + us(2_000_000)).as_micros());
 }
 
 fn tokens_rise(kind: Kind) {
@@ -83,9 +84,9 @@ fn a_lease_that_ended_is_not_renewed_alone(kind: Kind) {
     let alone = |party: &mut Party| party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
     assert_eq!(alone(&mut party), ScriptReply::Unknown);
     party.ask(1, Write, "");
-    party.later(TERMS.ttl - 1);
+    party.later(TERMS.ttl - us(1));
     assert_eq!(alone(&mut party), ScriptReply::Renewed(TERMS.ttl));
-    party.later(TERMS.ttl - 1);
+    party.later(TERMS.ttl - us(1));
     assert!(is_granted(&party.renew(1, false)));
     party.later(TERMS.ttl);
     assert_eq!(alone(&mut party), ScriptReply::Unknown);

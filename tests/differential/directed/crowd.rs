@@ -8,7 +8,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource};
+use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -67,11 +67,11 @@ fn grant_past_a_crowd_states_what_is_left_of_its_lease(kind: Kind) {
         other => panic!("it is not granted but {other:?}"),
     };
     assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim));
-    party.later(1_000_000);
-    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim - 1_000_000));
+    party.later(us(1_000_000));
+    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.claim - us(1_000_000)));
     assert_eq!(lease(party.renew(MANY + 1, false)), Some(TERMS.ttl));
-    party.later(1_000_000);
-    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.ttl - 1_000_000));
+    party.later(us(1_000_000));
+    assert_eq!(lease(party.ask(MANY + 1, Write, "")), Some(TERMS.ttl - us(1_000_000)));
 }
 
 /// Lua hands over at most 8,000 values at once.

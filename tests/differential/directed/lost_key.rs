@@ -10,7 +10,7 @@ use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use super::passing_over::{heard, listener};
-use crate::party::{Party, id, is_granted, is_released, is_waiting, request, resource, tokens};
+use crate::party::{Party, id, is_granted, is_released, is_waiting, request, resource, tokens, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -92,7 +92,7 @@ fn lost_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
                 let mut ears = [1, 2, 3].map(|number| listener(&server, &party, id(number)));
                 let lost = party.side.keys(&resource())[key].clone();
                 assert_eq!(redis::cmd("DEL").arg(lost).query(&mut party.side.connection), Ok(1), "{what}");
-                party.later(1);
+                party.later(us(1));
                 take_turns(&mut party, &mut ears, first, token, &what);
             }
         }
@@ -111,14 +111,14 @@ fn replaced_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
             let first = FIRSTS[(key + turn) % 6];
             let what = format!("{mode} {first:?} with another {}", ["d", "e", "q", "l", "u"][key]);
             let mut foreign = Party::new(&server, &format!("foreign {what}"), Wake::Publish);
-            foreign.later(7);
+            foreign.later(us(7));
             set_up(&mut foreign, mode);
             let mut party = Party::new(&server, &what, Wake::Publish);
             let token = set_up(&mut party, mode);
             let from = foreign.side.keys(&resource())[key].clone();
             let to = party.side.keys(&resource())[key].clone();
             copy(&mut party, &from, &to);
-            party.later(8);
+            party.later(us(8));
             take_turns(&mut party, &mut [], first, token, &what);
 
             let what = format!("{mode} {first:?} with an earlier {}", ["d", "e", "q", "l", "u"][key]);
@@ -128,7 +128,7 @@ fn replaced_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
             copy(&mut party, &to, &kept);
             assert!(is_waiting(&party.ask(6, Write, "")));
             copy(&mut party, &kept, &to);
-            party.later(1);
+            party.later(us(1));
             take_turns(&mut party, &mut [], first, token, &what);
         }
     }

@@ -6,7 +6,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot};
+use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(what_is_had_is_kept_and_given_up, nothing_new_is_granted_or_queued);
@@ -31,7 +31,7 @@ fn what_is_had_is_kept_and_given_up(kind: Kind) {
         party.release(1);
         party.side.call(Call::expire(vec![resource()]));
         party.side.call(Call::break_grants(resource()));
-        party.side.call(Call::renew_alone(id(1), resource(), 1));
+        party.side.call(Call::renew_alone(id(1), resource(), us(1)));
 
         party.ask(1, Write, "[0,9]");
         for number in 2..8 {

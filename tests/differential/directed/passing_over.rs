@@ -9,7 +9,7 @@ use rlock::lock::request::{Request, SessionId};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource};
+use crate::party::{Party, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -91,11 +91,11 @@ fn who_asks_itself_is_not_asked_for(kind: Kind) {
     party.ask(1, Write, "");
     party.ask(2, Write, "");
     party.renew(2, true);
-    party.later(TERMS.heartbeat - 1);
+    party.later(TERMS.heartbeat - us(1));
     party.renew(2, true);
-    party.later(TERMS.heartbeat - 1);
+    party.later(TERMS.heartbeat - us(1));
     party.renew(2, true);
-    party.later(2);
+    party.later(us(2));
     assert!(is_granted(&party.renew(2, true)));
 }
 
@@ -142,7 +142,7 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
     let mut party = Party::new(&server, "other slots", Wake::Publish);
     assert!(is_granted(&party.side.call(slot_of(1, 2))));
     assert!(is_refused(&party.side.call(slot_of(2, 3)), 2), "a holder that has just begun is alive");
-    party.later(4_000_000);
+    party.later(us(4_000_000));
     let ear = listener(&server, &party, id(1));
     assert!(is_refused(&party.side.call(slot_of(2, 3)), 2), "a holder that listens is alive");
     drop(ear);
@@ -162,7 +162,7 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
     assert!(is_refused(&party.side.call(slot_of(3, 2)), 3), "whoever waits is alive");
     assert!(is_waiting(&party.side.call(slot_of(4, 3))));
     for _ in 0..2 {
-        party.later(TERMS.heartbeat - 2_000_000);
+        party.later(TERMS.heartbeat - us(2_000_000));
         for number in [2, 4] {
             party.renew(number, false);
         }

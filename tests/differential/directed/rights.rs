@@ -8,7 +8,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{Party, TERMS, id, request, resource, snapshot};
+use crate::party::{Party, TERMS, id, request, resource, snapshot, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -51,7 +51,7 @@ fn busy_table(server: &Server) -> Party {
     server.ask::<()>(&["FLUSHALL"]);
     let mut party = Party::new(server, "limited", Wake::Publish);
     party.ask(5, Read, "[10,11]");
-    party.later(TERMS.ttl - 1);
+    party.later(TERMS.ttl - us(1));
     party.ask(1, Read, "[0,5]");
     party.ask(2, Write, "[7,9]");
     party.ask(3, Write, "[0,6]");
@@ -81,7 +81,7 @@ fn the_commands_named_are_enough(kind: Kind) {
         for (name, call) in operations() {
             let mut party = busy_table(&server);
             log_in(&server, &mut party, &rights);
-            party.later(late);
+            party.later(us(late));
             let reply = party.side.try_call(call);
             assert!(reply.is_ok(), "{name}: {reply:?}");
             for number in 1..=6 {
@@ -121,7 +121,7 @@ fn a_right_that_is_missing_is_told_before_anything_is_changed(kind: Kind) {
                 }
                 let mut party = busy_table(&server);
                 log_in(&server, &mut party, &rights);
-                party.later(late);
+                party.later(us(late));
                 if missing == "time" {
                     party.side.setting.now = None;
                 }

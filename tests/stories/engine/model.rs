@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
+use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::Memory;
-use rlock::lock::request::{Micros, Process, Request, SessionId};
+use rlock::lock::request::{Process, Request, SessionId};
 use rlock::lock::table::LockTable;
 
 use super::dump::{self, Row, State, Tokens};
@@ -44,12 +45,12 @@ fn record(scene: &Scene) -> Vec<String> {
 }
 
 /// How long an operation takes: more microseconds than there can be grants in one.
-const TICK: Micros = 1000;
+const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 struct Model {
     table: LockTable<Memory>,
-    now: Micros,
+    now: StoreTime,
     /// Who asked so far, each with its own id first and its ancestors' after it.
     lines: BTreeMap<Label, Vec<SessionId>>,
     answer: String,

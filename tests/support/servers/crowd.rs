@@ -1,8 +1,9 @@
 //! More leases on one resource than a script removes in one call, all of which expire at the same
 //! instant.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
@@ -31,11 +32,11 @@ pub(crate) fn wait_for(server: &Server, namespace: &str, resources: &[&str]) {
 
 /// Adds a crowd of readers or waiters to a resource, and returns when all their leases are over.
 pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
-    let setting = Setting { keyspace: Keyspace::new(namespace), wake: Wake::Nobody, now: Some(micros(now)) };
+    let now = StoreTime::of_machine();
+    let setting = Setting { keyspace: Keyspace::new(namespace), wake: Wake::Nobody, now: Some(now) };
     let mut pipeline = redis::pipe();
     for number in 0..MANY {
-        let session = (u128::from(micros(now)) << 64 | number).to_be_bytes();
+        let session = (u128::from(now.as_micros()) << 64 | number).to_be_bytes();
         let call = Call::acquire(&request(session, vec![claim(resource, Mode::Read)]), 0, false);
         pipeline.add_command(if number == 0 { call.eval(&setting) } else { call.evalsha(&setting) });
     }
@@ -43,8 +44,8 @@ pub(crate) fn expire(server: &Server, namespace: &str, resource: &str) {
     // The replies do not matter: the server may tell some sessions to ask again.
     let _: Vec<redis::Value> = pipeline.query(&mut client).unwrap_or_else(|error| panic!("{error}"));
     wait_until("the leases of the crowd are over", || {
-        let (seconds, micros): (u64, u32) = super::ask(&mut client, &["TIME"]);
-        Duration::new(seconds, 1_000 * micros) > now + LEASE
+        let (seconds, micros): (u64, u64) = super::ask(&mut client, &["TIME"]);
+        StoreTime::from_micros(1_000_000 * seconds + micros) > now + LEASE
     });
 }
 
@@ -54,17 +55,12 @@ fn claim(resource: &str, mode: Mode) -> Claim {
 
 /// The request of a session that waits, with [`LEASE`] for all of its terms.
 fn request(session: [u8; 16], claims: Vec<Claim>) -> Request {
-    let lease = micros(LEASE);
     Request {
         session: SessionId(session),
         ancestors: Vec::new(),
         claims,
         wait: true,
-        terms: Some(Terms { ttl: lease, claim: lease, heartbeat: lease }),
+        terms: Some(Terms { ttl: LEASE, claim: LEASE, heartbeat: LEASE }),
         process: Process::default(),
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).expect("it is earlier than the year 500000")
 }

@@ -1,12 +1,15 @@
 //! Parses the replies of the scripts into the types of the model.
 
+use std::time::Duration;
+
 use redis::Value;
 
+use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, Refusal, ResourceListing, WaiterListing};
 use crate::lock::records::{ClaimRecord, Session};
-use crate::lock::request::{Claim, Micros, Process, SessionId, Terms};
+use crate::lock::request::{Claim, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::Obstruction;
@@ -17,7 +20,7 @@ pub enum ScriptReply {
     /// The session holds the lock.
     Granted {
         /// The rest of its lease; `None` for a session without terms.
-        lease: Option<Micros>,
+        lease: Option<Duration>,
         /// Its tokens, claim by claim.
         tokens: Vec<u64>,
     },
@@ -28,7 +31,7 @@ pub enum ScriptReply {
         /// Its position in the queue of its first resource; the first is 1.
         position: u32,
         /// How long until a lease on its resources ends.
-        next: Option<Micros>,
+        next: Option<Duration>,
     },
     /// The session would have to wait, and asked not to. Some of the sessions in the way, for each
     /// resource.
@@ -44,7 +47,7 @@ pub enum ScriptReply {
     /// 0 for a waiter.
     Released(Vec<u64>),
     /// The lease is renewed for this long.
-    Renewed(Micros),
+    Renewed(Duration),
     /// The session neither holds nor waits.
     Unknown,
     /// The sessions that were removed because their leases had ended.
@@ -54,7 +57,7 @@ pub enum ScriptReply {
     /// The holders and waiters.
     Listing {
         /// The instant on the clock of the server.
-        now: Micros,
+        now: StoreTime,
         /// One entry for each resource, in the order of the call.
         resources: Vec<Obstruction>,
         /// The listed sessions, in the order of their ids, with their claims on these resources.
@@ -68,26 +71,26 @@ impl ScriptReply {
         let (word, rest) = list(value)?.split_first()?;
         Some(match (text(word)?, rest) {
             ("granted", [lease, tokens @ ..]) => Self::Granted {
-                lease: Some(number(lease)?).filter(|lease| *lease > 0),
+                lease: Some(length(lease)?).filter(|lease| !lease.is_zero()),
                 tokens: tokens.iter().map(number).collect::<Option<_>>()?,
             },
             ("waiting", [seq, position, next]) => Self::Waiting {
                 seq: number(seq)?,
                 position: number(position)?.try_into().ok()?,
-                next: Some(number(next)?).filter(|next| *next > 0),
+                next: Some(length(next)?).filter(|next| !next.is_zero()),
             },
             ("busy", resources) => Self::Busy(obstructions(resources)?.0),
             ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
             ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),
             ("done", []) => Self::Done,
             ("released", tokens) => Self::Released(tokens.iter().map(number).collect::<Option<_>>()?),
-            ("renewed", [lease]) => Self::Renewed(number(lease)?),
+            ("renewed", [lease]) => Self::Renewed(length(lease)?),
             ("unknown", []) => Self::Unknown,
             ("expired", sessions) => Self::Expired(all(sessions)?),
             ("broken", sessions) => Self::Broken(all(sessions)?),
             ("listing", [now, resources @ ..]) => {
                 let (resources, sessions) = obstructions(resources)?;
-                Self::Listing { now: number(now)?, resources, sessions }
+                Self::Listing { now: instant(now)?, resources, sessions }
             }
             _ => return None,
         })
@@ -186,7 +189,7 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let (head, claims) = list(value)?.split_at_checked(10)?;
     let [id, expiry, held, seq, since, ttl, claim, heartbeat, ancestors, process] = head else { return None };
     let (held, seq) = (number(held)? == 1, number(seq)?);
-    let terms = Terms { ttl: number(ttl)?, claim: number(claim)?, heartbeat: number(heartbeat)? };
+    let terms = Terms { ttl: length(ttl)?, claim: length(claim)?, heartbeat: length(heartbeat)? };
     let ancestors = text(ancestors)?.as_bytes().chunks(32);
     let ancestors = ancestors.map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect::<Option<_>>()?;
     let mut lines = claims.iter().map(|claim| line(claim, held, seq)).collect::<Option<Vec<_>>>()?;
@@ -194,9 +197,9 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let session = Session {
         ancestors,
         claims: lines.iter().map(|line| line.record.clone()).collect(),
-        since: number(since)?,
-        expiry: Some(number(expiry)?).filter(|expiry| *expiry > 0),
-        terms: Some(terms).filter(|terms| terms.ttl > 0),
+        since: instant(since)?,
+        expiry: Some(instant(expiry)?).filter(|expiry| *expiry > StoreTime::default()),
+        terms: Some(terms).filter(|terms| !terms.ttl.is_zero()),
         process: self::process(process)?,
     };
     Some((text(id)?.parse().ok()?, session, lines))
@@ -244,6 +247,14 @@ fn number(value: &Value) -> Option<u64> {
         Value::Int(number) => (*number).try_into().ok(),
         _ => None,
     }
+}
+
+fn instant(value: &Value) -> Option<StoreTime> {
+    number(value).map(StoreTime::from_micros)
+}
+
+fn length(value: &Value) -> Option<Duration> {
+    number(value).map(Duration::from_micros)
 }
 
 fn name(value: &Value) -> Option<Resource> {

@@ -1,7 +1,9 @@
-//! One connection at a time to the server that has the resources, with what is in flight on it.
+//! Keeps one connection at a time to the server that has the resources, with what is in flight on
+//! it.
 //!
 //! The exchange resends a script whose source the server lacks and extends a script call that needs
-//! more resources. It remembers failures and redirects. Its owner decides whether to retry.
+//! more resources. The exchange remembers failures and redirects. Its owner decides whether to
+//! retry.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A request at a server, from the moment it is made until its release.
+//! Decides what happens with a request at a server, from the moment it is made until its release.
 //!
-//! Combines the [`Negotiation`] about the lock with the [`Exchange`] that carries it: decides what
-//! each reply and each failure means for both.
+//! The request combines the [`Negotiation`] about the lock with the [`Exchange`] that carries it.
+//! This module decides what each reply and each failure means for both.
 
 use std::time::Duration;
 

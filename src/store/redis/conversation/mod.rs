@@ -1,10 +1,13 @@
 //! Decides what is said to a server, and when: requests, retries, redirects, reconnects and the
 //! release.
 //!
-//! Pure: no clock and no I/O. `exchange` is one connection at a time with what is in flight on it;
-//! `verdict` and `retry` hold its rules. A `question` is one command or script call with its reply.
-//! `hold` keeps a request alive: `negotiation` knows what its server says about the lock, and
-//! `piecemeal` renews a lease whose slot migrates. `release` ends it.
+//! This module is pure: it has no clock and no I/O.
+//!
+//! - `exchange`: one connection at a time, with what is in flight on it. `verdict` and `retry`: its
+//!   rules.
+//! - `question`: one command or script call with its reply.
+//! - `hold`: keeps a request alive. `negotiation`: knows what the server says about the lock.
+//!   `piecemeal`: renews a lease whose slot migrates. `release`: ends the request.
 
 mod exchange;
 mod hold;

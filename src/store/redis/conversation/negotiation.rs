@@ -1,8 +1,8 @@
-//! What a session and its server say to each other about a lock, from the request to the end of the
-//! grant: which commands to send, when, and what the answers mean.
+//! Decides which commands a session sends about its lock, when, and what the answers mean, from the
+//! request to the end of the grant.
 //!
-//! Connections come and go, so every command may be sent twice. A request is known by its session,
-//! and an answer counts from the instant at which its command was sent.
+//! Connections come and go, so every command may be sent twice. The server knows a request by its
+//! session. An answer counts from the instant at which its command was sent.
 
 use std::time::Duration;
 
@@ -104,12 +104,11 @@ impl Negotiation {
     /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
     /// not answer.
     pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Boottime) -> Self {
-        let ttl = Duration::from_micros(terms.ttl);
         Self {
-            ttl,
-            lease: Lease::new(ttl),
+            ttl: terms.ttl,
+            lease: Lease::new(terms.ttl),
             claims,
-            heartbeat: Duration::from_micros(terms.heartbeat),
+            heartbeat: terms.heartbeat,
             replicas,
             state: State::Asking { until, in_doubt: false },
             subscribed: false,
@@ -242,16 +241,14 @@ impl Negotiation {
             }
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. })
-                if Duration::from_micros(lease) < self.ttl =>
-            {
+            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. }) if lease < self.ttl => {
                 vec![self.renew()]
             }
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Granted { lease: Some(lease), tokens }) => {
-                self.granted(Lease::new(Duration::from_micros(lease)), tokens, sent, now)
+                self.granted(Lease::new(lease), tokens, sent, now)
             }
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
-                self.queued(seq, position, next.map(Duration::from_micros), now)
+                self.queued(seq, position, next, now)
             }
             (Command::Acquire { .. }, ScriptReply::Busy(listings)) => self.end(State::Busy(listings)),
             (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),

@@ -1,11 +1,13 @@
-//! A renewal resource by resource, while a slot migrates and no script gets all keys together.
+//! Renews a lease resource by resource while a slot migrates, because no script then gets all keys
+//! together.
 //!
 //! The key that keeps the lease on one resource is on one of two nodes. The other node reports that
 //! nothing is held, which proves nothing. So the lease counts as renewed once each key was renewed,
 //! on whichever node, and from the instant at which the first renewal was sent.
 
+use std::time::Duration;
+
 use crate::clock::Boottime;
-use crate::lock::request::Micros;
 use crate::store::redis::interface::Redirect;
 
 /// The progress of such a renewal.
@@ -15,7 +17,7 @@ pub(super) struct Piecemeal {
     /// The resources that still have to be renewed, by their indices in the request.
     left: Vec<usize>,
     /// The shortest lease that a node stated.
-    lease: Micros,
+    lease: Duration,
     redirect: Option<Redirect>,
 }
 
@@ -27,7 +29,7 @@ pub(super) enum Next {
         /// When the first renewal was sent.
         since: Boottime,
         /// The shortest lease that a node stated.
-        lease: Micros,
+        lease: Duration,
     },
     /// The others may be on this node.
     Redirect(Redirect),
@@ -38,7 +40,7 @@ pub(super) enum Next {
 impl Piecemeal {
     /// Begins to renew so many resources; the first renewal is sent at `since`.
     pub(super) fn new(resources: usize, since: Boottime) -> Self {
-        Self { since, left: (0..resources).collect(), lease: Micros::MAX, redirect: None }
+        Self { since, left: (0..resources).collect(), lease: Duration::MAX, redirect: None }
     }
 
     /// The resources to ask for.
@@ -47,7 +49,7 @@ impl Piecemeal {
     }
 
     /// A node renewed a resource for as long as `lease`.
-    pub(super) fn renewed(&mut self, resource: usize, lease: Micros) {
+    pub(super) fn renewed(&mut self, resource: usize, lease: Duration) {
         self.lease = self.lease.min(lease);
         self.left.retain(|other| *other != resource);
     }
@@ -69,14 +71,12 @@ impl Piecemeal {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::store::redis::target::Node;
 
     const SINCE: Boottime = Boottime::since_boot(Duration::from_secs(7));
-    const LONG: Micros = 30_000_000;
-    const SHORT: Micros = 3_000_000;
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_secs(3);
 
     fn redirect() -> Redirect {
         Redirect { node: Node::Tcp { host: "h".to_owned(), port: 1 }, asking: false }

@@ -1,4 +1,4 @@
-//! One command or script call with its reply, over as many connections as it takes.
+//! Gets the reply to one command or script call, over as many connections as it takes.
 
 use std::time::Duration;
 

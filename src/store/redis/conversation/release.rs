@@ -1,4 +1,5 @@
-//! The release: how long it waits, over which connections, and what it found.
+//! Releases a request: decides how long the release waits, over which connections, and whether the
+//! grant was lost before.
 
 use std::time::Duration;
 

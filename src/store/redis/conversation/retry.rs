@@ -1,4 +1,4 @@
-//! Which failures are worth another try.
+//! Decides which failures are worth a retry.
 
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::target::Kind;
@@ -73,6 +73,7 @@ mod tests {
             (CannotSave, [true, true, true]),
             (TooFewReplicas, [true, true, true]),
             (TooManyClients, [true, true, true]),
+            (QueueFull, [true, true, true]),
             (NotTheMaster, [true, true, true]),
             (NotAllowed, [false, false, false]),
             (NoPassword, [false, false, false]),

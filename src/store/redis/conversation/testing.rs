@@ -42,7 +42,7 @@ pub(super) fn resource(name: &str) -> Resource {
 }
 
 pub(super) fn terms() -> Terms {
-    Terms { ttl: 30_000_000, claim: 3_000_000, heartbeat: 15_000_000 }
+    Terms { ttl: Duration::from_secs(30), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(15) }
 }
 
 /// A request for two resources.

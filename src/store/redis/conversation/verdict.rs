@@ -1,4 +1,4 @@
-//! What an error reply means for the exchange.
+//! Decides what an error reply means for the exchange.
 
 use redis::{ServerError, ServerErrorKind};
 

@@ -1,4 +1,4 @@
-//! Error replies as Redis 6.2, 7.0 and 8.2 and Valkey 9.1 send them, and their kinds.
+//! Tests that the error replies of Redis 6.2, 7.0 and 8.2 and Valkey 9.1 are classified.
 
 use redis::{ServerError, Value};
 

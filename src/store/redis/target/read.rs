@@ -1,4 +1,4 @@
-//! Parses a URL.
+//! Parses the URL of a store on servers.
 
 use std::ffi::OsString;
 use std::net::Ipv6Addr;

@@ -1,4 +1,5 @@
-//! Waits for what the rest of the transport leaves to a poll loop.
+//! Waits for the transport where no poll loop does: until a conversation is over, or until a link
+//! has a reply.
 
 use std::os::fd::BorrowedFd;
 

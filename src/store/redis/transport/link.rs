@@ -1,4 +1,4 @@
-//! One connection that speaks the wire protocol: commands go out, replies and pushes come in.
+//! Speaks the wire protocol over one connection: commands go out, replies and pushes come in.
 //! Nothing blocks; the poll loop waits.
 
 use std::collections::VecDeque;

@@ -1,8 +1,14 @@
-//! Moves commands and replies between this process and a server. Knows neither locks nor sessions.
+//! Moves commands and replies between this process and a server. This module knows neither locks
+//! nor sessions.
 //!
-//! From the bytes upwards: `stream` is a socket with or without TLS (`tls`), `link` adds the wire
-//! protocol and the login, `locate` finds the address of a server, and `route` joins these steps
-//! into one connection that a conversation directs. None of these blocks; `blocking` waits.
+//! From the bytes upwards:
+//!
+//! - `stream`: a socket with or without TLS (`tls`).
+//! - `link`: adds the wire protocol and the login.
+//! - `locate`: finds the address of a server.
+//! - `route`: joins these steps into one connection that a conversation directs.
+//!
+//! None of these blocks; `blocking` waits.
 
 pub(super) mod blocking;
 mod link;

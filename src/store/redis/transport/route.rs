@@ -1,7 +1,8 @@
-//! One connection to a server, from finding its address to its replies.
+//! Carries out the actions of a conversation on one connection to a server, from finding its
+//! address to its replies.
 //!
-//! Nothing here blocks, and nothing is sent twice: what was sent on a connection that broke is
-//! lost, and its [`Conversation`] decides what to send again.
+//! Nothing here blocks, and nothing is sent twice. What was sent on a connection that broke is
+//! lost, and the [`Conversation`] decides what to send again.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

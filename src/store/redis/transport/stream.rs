@@ -1,19 +1,17 @@
-//! A socket with or without TLS that never blocks.
+//! Reads and writes a socket, with or without TLS, and never blocks.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
     sockopt,
 };
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use rustls::ClientConnection;
 
 use super::tls::from_tls;
@@ -24,15 +22,10 @@ use crate::store::redis::target::Node;
 /// never stops sending then leaves the poll loop time for signals and timers.
 const READ_MAX: usize = 16 * 1024;
 
-/// The pause while the queue of a unix listener is full. The kernel reports no room in it.
-const QUEUE_IS_FULL: Duration = Duration::from_millis(10);
-
 pub(super) struct Stream {
     socket: OwnedFd,
     /// The addresses to try next, in reverse order.
     others: Vec<SocketAddr>,
-    /// The timer that runs while the queue of the listener is full, and the address.
-    full: Option<(OwnedFd, SocketAddrUnix)>,
     /// Whether bytes have passed, so that the other side has accepted the connection.
     is_connected: bool,
     tls: Option<Box<ClientConnection>>,
@@ -53,16 +46,16 @@ impl Stream {
     /// Begins to connect to the socket of a unix node, or to the first of `sockets` that accepts.
     pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, ErrorKind> {
         let mut others: Vec<_> = sockets.iter().rev().copied().collect();
-        let (socket, full) = match node {
+        let socket = match node {
             Node::Unix(path) => connect_unix(path)?,
-            Node::Tcp { .. } => (connect_next(&mut others)?, None),
+            Node::Tcp { .. } => connect_next(&mut others)?,
         };
         let tls = tls.map(|mut tls| {
             // No limit, as without TLS: its owner waits for replies before it sends more.
             tls.set_buffer_limit(None);
             Box::new(tls)
         });
-        Ok(Self { socket, others, full, is_connected: false, tls, outgoing: Vec::new(), sent: 0 })
+        Ok(Self { socket, others, is_connected: false, tls, outgoing: Vec::new(), sent: 0 })
     }
 
     /// How far the connection has come while the server has not answered.
@@ -76,9 +69,6 @@ impl Stream {
 
     /// The descriptor and the events to poll for.
     pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
-        if let Some((timer, _)) = &self.full {
-            return (timer.as_fd(), PollFlags::IN);
-        }
         let writes = !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         (self.socket.as_fd(), if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
     }
@@ -90,9 +80,6 @@ impl Stream {
 
     /// Sends as much as the kernel takes; tells whether it took anything.
     pub(super) fn write(&mut self) -> Result<bool, ErrorKind> {
-        if !self.has_begun()? {
-            return Ok(false);
-        }
         if let Some(tls) = &mut self.tls {
             // Its buffer has no limit, so it takes all bytes.
             let _ = tls.writer().write_all(&self.outgoing);
@@ -140,9 +127,6 @@ impl Stream {
     /// Appends what has arrived to `into`, but little more than [`READ_MAX`] bytes. The descriptor
     /// stays ready if the kernel has more.
     pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, ErrorKind> {
-        if self.full.is_some() {
-            return Ok(Received::Nothing);
-        }
         loop {
             let received = match &mut self.tls {
                 None => read_plain(self.socket.as_fd(), into),
@@ -180,51 +164,17 @@ impl Stream {
         self.socket = connect_next(&mut self.others)?;
         Ok(())
     }
-
-    /// Connects again after the queue of a listener was full.
-    fn has_begun(&mut self) -> Result<bool, ErrorKind> {
-        let Some((timer, address)) = &self.full else { return Ok(true) };
-        match rustix::io::read(timer, &mut [0; 8]) {
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(error) => return Err(ErrorKind::from_kernel(error, Stage::Connecting)),
-            Ok(_) => {}
-        }
-        match connect(&self.socket, address) {
-            Ok(()) => {
-                self.full = None;
-                Ok(true)
-            }
-            Err(Errno::AGAIN) => {
-                arm(timer).map(|()| false).map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
-            }
-            Err(error) => Err(ErrorKind::from_kernel(error, Stage::Connecting)),
-        }
-    }
 }
 
-fn connect_unix(path: &Path) -> Result<(OwnedFd, Option<(OwnedFd, SocketAddrUnix)>), ErrorKind> {
+fn connect_unix(path: &Path) -> Result<OwnedFd, ErrorKind> {
     let connected = || {
-        let address = SocketAddrUnix::new(path)?;
         let socket = socket(AddressFamily::UNIX)?;
-        match connect(&socket, &address) {
-            Ok(()) => Ok((socket, None)),
-            Err(Errno::AGAIN) => {
-                let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-                arm(&timer)?;
-                Ok((socket, Some((timer, address))))
-            }
-            Err(error) => Err(error),
-        }
+        connect(&socket, &SocketAddrUnix::new(path)?).map(|()| socket)
     };
-    connected().map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
-}
-
-fn arm(timer: &OwnedFd) -> Result<(), Errno> {
-    let once = Itimerspec {
-        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: Timespec { tv_sec: 0, tv_nsec: i64::from(QUEUE_IS_FULL.subsec_nanos()) },
-    };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map(drop)
+    connected().map_err(|error| match error {
+        Errno::AGAIN => ErrorKind::QueueFull,
+        error => ErrorKind::from_kernel(error, Stage::Connecting),
+    })
 }
 
 /// Begins to connect to the last address that works, and removes the addresses that it tried.

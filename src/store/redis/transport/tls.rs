@@ -1,4 +1,4 @@
-//! The TLS client: trusted authorities, the client certificate, and errors in words.
+//! Sets up the TLS client: trusted authorities, the client certificate, and errors in words.
 
 use std::io;
 use std::path::Path;
@@ -56,16 +56,14 @@ fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, ErrorKind> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| from_tls(&error))?
-        .dangerous()
-        .with_custom_certificate_verifier(
-            pinned::verifier(
-                trusted(files.ca.as_deref())?,
-                files.ca.as_deref().map_or_else(|| Ok(Vec::new()), certificates)?,
-                &provider,
-            )
-            .map_err(|error| from_tls(&error))?,
-        );
+        .map_err(|error| from_tls(&error))?;
+    let config = match files.ca.as_deref() {
+        None => config.with_root_certificates(trusted(None)?),
+        Some(ca) => {
+            let verifier = pinned::verifier(trusted(Some(ca))?, certificates(ca)?, &provider);
+            config.dangerous().with_custom_certificate_verifier(verifier.map_err(|error| from_tls(&error))?)
+        }
+    };
     let config = match &files.identity {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {

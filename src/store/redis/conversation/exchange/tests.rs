@@ -1,4 +1,4 @@
-//! The exchange in each of its states, event by event.
+//! Tests the exchange in each of its states, event by event.
 
 use super::super::testing::*;
 use super::*;

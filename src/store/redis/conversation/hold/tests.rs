@@ -1,4 +1,4 @@
-//! A request in each of its states, event by event.
+//! Tests a request in each of its states, event by event.
 
 use super::super::testing::*;
 use super::*;

@@ -12,12 +12,8 @@ const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap()
-}
-
 fn negotiation(replicas: u32) -> Negotiation {
-    let terms = Terms { ttl: micros(TTL), claim: 3_000_000, heartbeat: micros(HEARTBEAT) };
+    let terms = Terms { ttl: TTL, claim: Duration::from_secs(3), heartbeat: HEARTBEAT };
     Negotiation::new(terms, 1, replicas, START + secs(5))
 }
 
@@ -30,11 +26,11 @@ fn granted() -> ScriptReply {
 }
 
 fn granted_for(lease: Duration) -> ScriptReply {
-    ScriptReply::Granted { lease: Some(micros(lease)), tokens: vec![7] }
+    ScriptReply::Granted { lease: Some(lease), tokens: vec![7] }
 }
 
 fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
-    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next: next.map(micros) }
+    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next: next }
 }
 
 /// What is said after an answer that fits.
@@ -156,7 +152,7 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
     for tokens in [vec![], vec![7, 8]] {
         let mut negotiation = negotiation(0);
         negotiation.on_connect();
-        let answer = ScriptReply::Granted { lease: Some(micros(TTL)), tokens };
+        let answer = ScriptReply::Granted { lease: Some(TTL), tokens };
         assert_eq!(negotiation.on_reply(FIRST, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
         assert!(is_asking(&negotiation));
         assert_eq!(queued().on_reply(BEAT, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
@@ -206,9 +202,7 @@ fn waiters_look_for_an_expired_holder_in_turn() {
 
 #[test]
 fn hold_is_lost_when_the_server_does_not_know_it() {
-    for answer in
-        [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(micros(TTL)), tokens: vec![8] }]
-    {
+    for answer in [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] }] {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
         assert!(is_lost(&negotiation));
@@ -340,7 +334,7 @@ fn state_after_each_answer_to_a_renewal() {
         answered(&mut negotiation, FIRST, granted(), START, START);
         negotiation
     };
-    let anew = ScriptReply::Granted { lease: Some(micros(TTL)), tokens: vec![8] };
+    let anew = ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] };
     let rows: Vec<(Begin, [&str; 4])> = vec![
         (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
         (Box::new(queued), ["held", "held", "waiting", "waiting"]),

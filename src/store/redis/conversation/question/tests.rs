@@ -1,4 +1,4 @@
-//! A question in each of its states, event by event.
+//! Tests a question in each of its states, event by event.
 
 use super::super::testing::*;
 use super::*;

@@ -1,5 +1,5 @@
 //! Accepts a server that shows one of the certificates named by ?ca, such as a self-signed one. The
-//! library alone rejects the certificate of an authority as that of a server.
+//! TLS library by itself rejects a server whose certificate is that of an authority.
 
 use std::sync::Arc;
 
