@@ -8,7 +8,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, Reply, Setting, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
 
 use super::peers::Pair;
@@ -45,7 +45,7 @@ impl Client {
     pub(crate) fn pair(&mut self, client: &mut Connection, mode: Mode, span: Span) {
         let session = self.acquire(client, mode, [span]);
         let release = Call::release(session, vec![self.resource.clone()]);
-        assert!(matches!(self.ask(client, &release), Reply::Released(_)), "the lock was lost");
+        assert!(matches!(self.ask(client, &release), ScriptReply::Released(_)), "the lock was lost");
     }
 
     /// The commands whose time is its cost.
@@ -65,14 +65,14 @@ impl Client {
             process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()] },
         };
         let reply = self.ask(client, &Call::acquire(&request, 0, false));
-        assert!(matches!(reply, Reply::Granted { .. }), "somebody else has the lock");
+        assert!(matches!(reply, ScriptReply::Granted { .. }), "somebody else has the lock");
         session
     }
 
-    fn ask(&self, client: &mut Connection, call: &Call) -> Reply {
+    fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {
         let answer = call.evalsha(&self.setting).query::<Value>(client);
         let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
-        Reply::read(answer.expect("the server takes the script")).expect("it answers as it should")
+        ScriptReply::read(&answer.expect("the server takes the script")).expect("it answers as it should")
     }
 }
 

@@ -1,5 +1,4 @@
-//! One operation on the model and on the server, and whether both say the same and look the same
-//! then.
+//! Applies each operation to the model and to the server, and compares the replies and the tables.
 
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ pub(crate) struct Both {
     pub(crate) table: LockTable,
     side: Side,
     resources: Vec<Resource>,
-    /// Whether calls name all resources; else what is expired is dropped before, and a call names
-    /// its own, until it needs more.
+    /// Whether each call names all resources. If not, a separate call drops expired sessions first,
+    /// and each call names only its own resources, until the server asks for more.
     all_named: bool,
 }
 
@@ -29,9 +28,9 @@ impl Both {
         Self { table: LockTable::default(), side, resources, all_named }
     }
 
-    /// Carries out an operation on both. `own` are the resources that whoever asks has claims on.
+    /// Applies an operation to both tables. `own` are the resources that the session claims.
     pub(crate) fn apply(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
-        // To look changes nothing, so what has expired is dropped before.
+        // Inspect does not drop expired sessions, so a separate call drops them first.
         if !self.all_named || matches!(op, Op::Inspect(_)) {
             self.compare(now, Op::Expire, &self.resources.clone())?;
         }
@@ -61,68 +60,69 @@ impl Both {
         let Ok(outcome) = self.table.apply(now, op.clone());
         let answer = self.side.at(now, call);
         let same = match (&outcome.reply, &answer) {
-            (Reply::Granted { lease, tokens }, ScriptReply::Granted { lease: left, tokens: theirs }) => {
-                (lease, tokens) == (left, theirs)
+            (Reply::Granted { lease, tokens }, ScriptReply::Granted { lease: left, tokens: actual }) => {
+                (lease, tokens) == (left, actual)
             }
-            (Reply::Released(tokens), ScriptReply::Released(theirs)) => tokens == theirs,
+            (Reply::Released(tokens), ScriptReply::Released(actual)) => tokens == actual,
             (Reply::Waiting, ScriptReply::Waiting { position, next, .. }) => {
                 self.check_waiting(&op, now, *position, *next)?;
                 true
             }
-            (Reply::Busy(_), ScriptReply::Busy(told)) => {
+            (Reply::Busy(_), ScriptReply::Busy(listed)) => {
                 let listings = self.listings(now);
-                for told in told {
-                    let ours = listings.iter().find(|listing| listing.name == told.listing.name);
-                    is_part(&told.listing, ours.ok_or("a listing of no such resource")?)?;
+                for listed in listed {
+                    let expected = listings.iter().find(|listing| listing.name == listed.listing.name);
+                    check_listed(&listed.listing, expected.ok_or("the server lists an unknown resource")?)?;
                 }
-                told.iter().any(|told| !told.listing.holders.is_empty() || !told.listing.waiters.is_empty())
+                listed.iter().any(|listed| !listed.listing.holders.is_empty() || !listed.listing.waiters.is_empty())
             }
-            (Reply::Refused(refusal), ScriptReply::Refused(theirs)) => format!("{refusal:?}") == format!("{theirs:?}"),
+            (Reply::Refused(refusal), ScriptReply::Refused(actual)) => format!("{refusal:?}") == format!("{actual:?}"),
             (Reply::Done, ScriptReply::Done) | (Reply::Unknown, ScriptReply::Unknown) => true,
             (Reply::Done, ScriptReply::Expired(dropped)) => ids(dropped) == outcome.expired,
-            (Reply::Broken(held), ScriptReply::Broken(theirs)) => {
-                // What it was at the instant of the break isn't known where the same call dropped
-                // expired ones before.
-                let told = broken.is_empty() || !outcome.expired.is_empty() || {
-                    let plain: Vec<_> = theirs.iter().map(|(id, session)| (*id, plain(session))).collect();
+            (Reply::Broken(held), ScriptReply::Broken(actual)) => {
+                // If the same call dropped expired sessions first, the holders at the instant of
+                // the break are unknown.
+                let records_match = broken.is_empty() || !outcome.expired.is_empty() || {
+                    let plain: Vec<_> = actual.iter().map(|(id, session)| (*id, plain(session))).collect();
                     plain == broken
                 };
-                *held == ids(theirs) && told
+                *held == ids(actual) && records_match
             }
-            (Reply::Listing(ours), ScriptReply::Listing { resources, .. }) => {
-                let theirs: Vec<_> = resources.iter().map(|told| told.listing.clone()).collect();
-                same_listings(ours, &theirs)
+            (Reply::Listing(expected), ScriptReply::Listing { resources, .. }) => {
+                let actual: Vec<_> = resources.iter().map(|listed| listed.listing.clone()).collect();
+                same_listings(expected, &actual)
             }
             _ => false,
         };
         if same {
             Ok(())
         } else {
-            Err(format!("{op:?}\n  the model says  {:?}\n  the server says {answer:?}", outcome.reply))
+            Err(format!("{op:?}\n  the model replies  {:?}\n  the server replies {answer:?}", outcome.reply))
         }
     }
 
-    /// The place in the first queue, and when to look again.
+    /// Checks the position in the first queue, and the time of the next check.
     fn check_waiting(&self, op: &Op, now: StoreTime, position: u32, next: Option<Duration>) -> Result<(), String> {
         let (Op::Acquire(rlock::lock::request::Request { session, .. }) | Op::Renew(session)) = op else {
             return Ok(());
         };
         let Ok(Some(record)) = self.table.records().session(*session) else {
-            return Err(format!("{op:?}\n  it waits and is unknown"));
+            return Err(format!("{op:?}\n  the model does not know the waiting session"));
         };
         let first = &record.claims[0].claim;
         let listings = self.listings(now);
-        let listing = listings.iter().find(|listing| listing.name == first.resource).ok_or("it waits nowhere")?;
-        let places: Vec<_> = listing.waiters.iter().filter(|waiter| waiter.session == *session).collect();
-        // A session that waits with nested and with ordinary claims has two places, and is counted
-        // twice.
-        if !places.iter().any(|waiter| waiter.position == position)
+        let listing =
+            listings.iter().find(|listing| listing.name == first.resource).ok_or("the session waits in no queue")?;
+        let positions: Vec<_> = listing.waiters.iter().filter(|waiter| waiter.session == *session).collect();
+        // A session that waits with nested and with ordinary claims has two positions, and is
+        // counted twice.
+        if !positions.iter().any(|waiter| waiter.position == position)
             && listing.waiters.iter().all(|waiter| !self.waits_twice(waiter.session, &first.resource))
         {
-            return Err(format!("{op:?}\n  the server says it is in place {position}, not one of {places:?}"));
+            return Err(format!("{op:?}\n  the server states position {position}, not one of {positions:?}"));
         }
         if next.is_some_and(|next| next.is_zero() || next > Duration::from_secs(10)) {
-            return Err(format!("{op:?}\n  the server says to look again in {next:?}"));
+            return Err(format!("{op:?}\n  the server states {next:?} until the next check"));
         }
         let soonest = listings
             .iter()
@@ -133,12 +133,12 @@ impl Both {
             .filter_map(|id| self.table.records().session(id).ok().flatten().and_then(|session| session.expiry))
             .min();
         if self.all_named && soonest.map(|expiry| expiry - now) != next {
-            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now:?}, the server says in {next:?}"));
+            return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now:?}, the server states {next:?}"));
         }
         Ok(())
     }
 
-    /// The last token that each resource has given out, as the server remembers it.
+    /// The last token of each resource, as the server remembers it.
     pub(crate) fn last_tokens(&mut self) -> Vec<(Resource, u64)> {
         let mut pipeline = redis::pipe();
         for resource in &self.resources {
@@ -158,12 +158,12 @@ impl Both {
     }
 
     fn listings(&self, now: StoreTime) -> Vec<ResourceListing> {
-        // On a copy: what is due is dropped by the operation, not by looking.
+        // A copy, because `apply` drops expired sessions.
         let mut table = LockTable::new(self.table.records().clone());
         let Ok(outcome) = table.apply(now, Op::Inspect(self.resources.clone()));
         match outcome.reply {
             Reply::Listing(listings) => listings,
-            other => panic!("inspect answered {other:?}"),
+            other => panic!("inspect replied {other:?}"),
         }
     }
 
@@ -175,39 +175,44 @@ impl Both {
         ids.dedup();
         let sessions = ids.into_iter().map(|id| match self.table.records().session(id) {
             Ok(Some(session)) => (id, plain(&session)),
-            other => panic!("{id} holds something and is {other:?}"),
+            other => panic!("holder {id} has the record {other:?}"),
         });
         sessions.collect()
     }
 
     fn compare_tables(&mut self, now: StoreTime) -> Result<(), String> {
-        let ours = self.listings(now);
+        let expected = self.listings(now);
         let answer = self.side.at(now, Call::inspect(self.resources.clone(), 0));
-        let ScriptReply::Listing { now: theirs, resources, sessions } = answer else {
-            return Err(format!("inspect answers {answer:?}"));
+        let ScriptReply::Listing { now: actual, resources, sessions } = answer else {
+            return Err(format!("inspect replies {answer:?}"));
         };
-        if theirs != now {
-            return Err(format!("the server's clock is {theirs:?}, not {now:?}"));
+        if actual != now {
+            return Err(format!("the server's clock is {actual:?}, not {now:?}"));
         }
-        for (ours, theirs) in ours.iter().zip(&resources) {
-            if !same_listings(std::slice::from_ref(ours), std::slice::from_ref(&theirs.listing)) {
-                return Err(format!("the model lists  {ours:?}\n  the server lists {:?}", theirs.listing));
+        for (expected, actual) in expected.iter().zip(&resources) {
+            if !same_listings(std::slice::from_ref(expected), std::slice::from_ref(&actual.listing)) {
+                return Err(format!("the model lists  {expected:?}\n  the server lists {:?}", actual.listing));
             }
-            let mut waiting: Vec<_> = ours.waiters.iter().map(|waiter| waiter.session).collect();
+            let mut waiting: Vec<_> = expected.waiters.iter().map(|waiter| waiter.session).collect();
             waiting.sort_unstable();
             waiting.dedup();
-            if waiting.len() as u64 != theirs.waiting {
-                return Err(format!("{} wait for {}, the server counts {}", waiting.len(), ours.name, theirs.waiting));
+            if waiting.len() as u64 != actual.waiting {
+                return Err(format!(
+                    "{} sessions wait for {}, the server counts {}",
+                    waiting.len(),
+                    expected.name,
+                    actual.waiting
+                ));
             }
         }
         for (id, session) in &sessions {
-            let Ok(ours) = self.table.records().session(*id);
-            let ours = ours.as_ref().map(plain);
-            if ours != Some(plain(session)) {
-                return Err(format!("{id} is {ours:?} in the model\n  and {:?} on the server", plain(session)));
+            let Ok(expected) = self.table.records().session(*id);
+            let expected = expected.as_ref().map(plain);
+            if expected != Some(plain(session)) {
+                return Err(format!("{id} is {expected:?} in the model\n  and {:?} on the server", plain(session)));
             }
         }
-        raw::check(&mut self.side, &ours)
+        raw::check(&mut self.side, &expected)
     }
 }
 
@@ -215,22 +220,22 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
     sessions.iter().map(|(id, _)| *id).collect()
 }
 
-/// All that is known of a session but the numbers of the queue, of which the model has one count
-/// and the server one for each resource.
+/// The record of a session without its ranks. The model counts ranks over all resources, the server
+/// for each resource.
 fn plain(session: &Session) -> String {
     let Session { ancestors, claims, since, expiry, terms, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares)).collect();
     format!("{ancestors:?} {claims:?} {since:?} {expiry:?} {terms:?} {process:?}")
 }
 
-/// Equal also in how the ends of spans are written, which the equality of spans leaves out.
-fn same_listings(ours: &[ResourceListing], theirs: &[ResourceListing]) -> bool {
-    format!("{ours:?}") == format!("{theirs:?}")
+/// Compares listings including the text of the ends of spans, which the equality of spans ignores.
+fn same_listings(expected: &[ResourceListing], actual: &[ResourceListing]) -> bool {
+    format!("{expected:?}") == format!("{actual:?}")
 }
 
-/// Whether all that is told is so, with the right places.
-fn is_part(told: &ResourceListing, all: &ResourceListing) -> Result<(), String> {
-    let holds = told.holders.iter().all(|holder| all.holders.contains(holder));
-    let waits = told.waiters.iter().all(|waiter| all.waiters.contains(waiter));
-    if holds && waits { Ok(()) } else { Err(format!("busy tells {told:?}\n  of {all:?}")) }
+/// Checks that a listing in a busy reply contains only existing holders and waiters.
+fn check_listed(listed: &ResourceListing, all: &ResourceListing) -> Result<(), String> {
+    let holds = listed.holders.iter().all(|holder| all.holders.contains(holder));
+    let waits = listed.waiters.iter().all(|waiter| all.waiters.contains(waiter));
+    if holds && waits { Ok(()) } else { Err(format!("busy lists {listed:?}\n  of {all:?}")) }
 }

@@ -1,4 +1,4 @@
-//! What only a server can show, on each kind of server.
+//! Tests of behaviour that only a server has, on each kind of server.
 
 mod clock;
 mod cost;
@@ -10,7 +10,7 @@ mod memory;
 mod passing_over;
 mod rights;
 
-/// Makes a module of tests of each function, one test for each kind of server.
+/// Defines a module for each function, with one test for each kind of server.
 macro_rules! on_each_server {
     ($($name:ident),+ $(,)?) => {$(
         mod $name {

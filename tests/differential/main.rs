@@ -1,15 +1,16 @@
-//! The scripts against the model: random histories are played on a lock table in memory and on a real server, and must give equal
-//! replies and equal tables, step by step. Then what only a server can show.
+//! Compares the scripts with the model. Random histories run on a lock table in memory and on a
+//! real server, and must give equal replies and equal tables after each step. The module
+//! [`directed`] tests behaviour that only a server has.
 //!
-//! A history is a seed and the numbers of its steps. One that fails is made as short as possible, and told with the command that
-//! plays it again.
+//! A history is a seed and the numbers of its steps. The test shortens a failing history and prints
+//! the command that plays it again.
 
 mod both;
+mod clients;
 mod directed;
 mod history;
-mod numbers;
-mod party;
 mod raw;
+mod rng;
 mod side;
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,7 +20,7 @@ use std::sync::Once;
 use history::History;
 use support::servers::{Kind, Server, on_each_kind};
 
-/// How many histories each kind of server is given, and how long they are.
+/// The number of histories for each kind of server, and the number of steps of each.
 const HISTORIES: u64 = 30;
 const STEPS: u32 = 90;
 
@@ -27,12 +28,13 @@ on_each_kind!(agree);
 
 fn agree(kind: Kind) {
     let server = Server::shared(kind);
-    if let Some(history) = asked_for() {
+    if let Some(history) = history_from_environment() {
         history.play(&server).unwrap_or_else(|difference| panic!("{difference}"));
         return;
     }
-    // Other seeds for each server, and new ones with each day of the year would be no test that can be trusted: these are fixed.
-    let histories = variable("RLOCK_HISTORIES").map_or(HISTORIES, |histories| histories.parse().expect("a number"));
+    // Each kind of server has other seeds. The seeds are fixed, so that the test is reproducible.
+    let histories = variable("RLOCK_HISTORIES")
+        .map_or(HISTORIES, |histories| histories.parse().expect("RLOCK_HISTORIES is a number"));
     for number in 0..histories {
         let history = History::new(1000 * (kind as u64 + 1) + number, (0..STEPS).collect());
         if let Err(difference) = history.play(&server) {
@@ -52,11 +54,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// The history that the environment names.
-fn asked_for() -> Option<History> {
+fn history_from_environment() -> Option<History> {
     let seed = variable("RLOCK_SEED")?.parse().expect("RLOCK_SEED is a number");
-    let steps = variable("RLOCK_STEPS").expect("RLOCK_STEPS are the numbers of the steps, separated by commas");
-    let steps = steps.split(',').map(|step| step.parse().expect("RLOCK_STEPS are numbers")).collect();
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| println!("seed {seed}"));
+    let steps = variable("RLOCK_STEPS").expect("RLOCK_STEPS are the rng of the steps, separated by commas");
+    let steps = steps.split(',').map(|step| step.parse().expect("RLOCK_STEPS are rng")).collect();
+    static PRINT_SEED: Once = Once::new();
+    PRINT_SEED.call_once(|| println!("seed {seed}"));
     Some(History::new(seed, steps))
 }

@@ -1,4 +1,4 @@
-//! What lies under the keys of a resource, whatever the scripts say of it.
+//! Checks the keys of a resource directly, without the scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +6,16 @@ use rlock::lock::op::ResourceListing;
 
 use crate::side::Side;
 
-/// What is left of a resource that nobody holds or waits for.
-const LEFT: [&str; 3] = ["#seq", "#token", "#clock"];
+/// The fields that remain of a resource without holders and waiters.
+const IDLE_FIELDS: [&str; 3] = ["#seq", "#token", "#clock"];
 
-/// What is asked of each resource: the TTLs of its keys, the fields of d, the sessions in e, and
-/// how many are in q, l and u.
+/// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the sizes
+/// of q, l and u.
 type Answers = ((i64, i64, i64, i64, i64), BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
 
-/// Checks the keys of every resource against who holds and who waits.
+/// Checks the keys of every resource against its holders and waiters.
 pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(), String> {
-    // In one go, for this is done at every step.
+    // A single pipeline, because every step runs this check.
     let mut pipeline = redis::pipe();
     for listing in listings {
         let keys = side.keys(&listing.name);
@@ -29,7 +29,7 @@ pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(),
     listings.iter().zip(answers.chunks(6)).try_for_each(|(listing, answers)| {
         let answers =
             redis::from_redis_value(redis::Value::Array(answers.to_vec())).map_err(|error| error.to_string())?;
-        check_one(answers, listing).map_err(|what| format!("{}: {what}", listing.name))
+        check_one(answers, listing).map_err(|error| format!("{}: {error}", listing.name))
     })
 }
 
@@ -43,7 +43,7 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
     let mut sessions = BTreeMap::new();
     sessions.extend(listing.holders.iter().map(|holder| (holder.session.to_string(), holder.expiry.is_some())));
     let waiting: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session.to_string()).collect();
-    // Both sets have the epoch in them.
+    // The sets e and q also contain the epoch.
     let epochs: Vec<_> = expiries.extract_if(.., |member| member.len() != 32).collect();
     if epochs.len() != usize::from(claims > 0) {
         return Err(format!("the epochs among the expiries are {epochs:?}"));
@@ -65,6 +65,10 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
         return if ttls.iter().all(|ttl| *ttl < 0) { Ok(()) } else { Err(format!("live keys have TTLs: {ttls:?}")) };
     }
     let untouched = ttls == [-2; 5];
-    let idle = ttls[0] > 0 && ttls[1..] == [-2; 4] && fields.iter().all(|field| LEFT.contains(&field.as_str()));
-    if untouched || idle { Ok(()) } else { Err(format!("nobody is left, but {fields:?} and keys with TTLs {ttls:?}")) }
+    let idle = ttls[0] > 0 && ttls[1..] == [-2; 4] && fields.iter().all(|field| IDLE_FIELDS.contains(&field.as_str()));
+    if untouched || idle {
+        Ok(())
+    } else {
+        Err(format!("no session is left, but there are {fields:?} and keys with TTLs {ttls:?}"))
+    }
 }

@@ -1,4 +1,5 @@
-//! The server's side: calls are sent, asked again where they need more, and their answers read.
+//! The server's side of a comparison: sends a call, repeats it if the server needs more resources,
+//! and reads the reply.
 
 use redis::{Connection, ServerError, Value};
 use rlock::clock::StoreTime;
@@ -20,7 +21,7 @@ impl Side {
         Self { connection: server.client(), setting }
     }
 
-    /// Carries out a call at an instant.
+    /// Executes a call at an instant.
     pub(crate) fn at(&mut self, now: StoreTime, call: Call) -> ScriptReply {
         self.setting.now = Some(now);
         self.call(call)
@@ -30,23 +31,26 @@ impl Side {
         self.try_call(call).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Carries out a call as the store does: by name, by its text where the server doesn't know it,
-    /// and again where it needs more.
+    /// Executes a call as the store does. The call names its script by hash, and by text if the
+    /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
         for _ in 0..100 {
-            let reply = match self.sent(&call.evalsha(&self.setting)) {
-                Err(error) if error.code() == "NOSCRIPT" => self.sent(&call.eval(&self.setting)),
+            let reply = match self.send(&call.evalsha(&self.setting)) {
+                Err(error) if error.code() == "NOSCRIPT" => self.send(&call.eval(&self.setting)),
                 reply => reply,
             }?;
             let ScriptReply::Need(more) = reply else { return Ok(reply) };
             let known = call.resources().len();
             call.extend(more.iter().cloned());
-            assert!(more.is_empty() || call.resources().len() > known, "it needs {more:?}, which it was given");
+            assert!(
+                more.is_empty() || call.resources().len() > known,
+                "the script needs {more:?}, which the call has named already"
+            );
         }
-        panic!("it is asked again and again: {call:?}");
+        panic!("the script asks for more resources without end: {call:?}");
     }
 
-    fn sent(&mut self, command: &redis::Cmd) -> Result<ScriptReply, ServerError> {
+    fn send(&mut self, command: &redis::Cmd) -> Result<ScriptReply, ServerError> {
         use redis::ConnectionLike as _;
 
         let value = self.connection.req_packed_command(&command.get_packed_command());

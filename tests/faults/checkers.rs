@@ -1,7 +1,8 @@
-//! What must be true of every log, each in a file of its own: pure functions from runs to violations.
+//! The checkers, each in a file of its own: pure functions from the runs of a log to violations.
 //!
-//! All of them are sound, however loaded the machine: what they compare are instants at which something certainly was so already
-//! (a command had started, a request was queued) or certainly still was (a command ran, a request had not been made).
+//! The checkers report no false violations on a loaded machine, because they compare only certain
+//! facts. At one instant a fact held already: a command had started, or a request was queued. At
+//! the other instant a fact still held: a command ran, or a request had not been made.
 
 #[path = "checkers/counter.rs"]
 mod counter;
@@ -23,92 +24,93 @@ use std::time::Duration;
 use super::command::GRACE;
 use super::log::{History, Run};
 
-/// The code that says that the lease was lost.
+/// The exit code for a lost lease.
 const LOST: i32 = 76;
 
-/// A machine that lets processes wait for longer may keep an rlock from renewing its lease, and from ending its command in time: the
-/// promise holds for those that get their turn within a grace.
-const TOO_SLUGGISH: Duration = GRACE;
+/// The longest scheduling delay under which the promise counts as covered. A slower machine may
+/// keep an rlock from renewing its lease, or from ending its command in time.
+const MAX_SCHEDULING_DELAY: Duration = GRACE;
 
-/// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// A sentence.
-    pub(crate) what: String,
-    /// The runs whose lines show it.
+    pub(crate) message: String,
+    /// The runs whose lines show the violation.
     pub(crate) runs: Vec<String>,
 }
 
 impl Violation {
-    fn new(what: impl Into<String>, runs: &[&Run]) -> Self {
-        Self { what: what.into(), runs: runs.iter().map(|run| run.id.clone()).collect() }
+    fn new(message: impl Into<String>, runs: &[&Run]) -> Self {
+        Self { message: message.into(), runs: runs.iter().map(|run| run.id.clone()).collect() }
     }
 }
 
-/// What a scenario may be held to.
+/// The rules that a scenario must obey.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The promise covers all that is broken: nothing that conflicts overlaps. Else whoever overlaps has to be told that he lost.
+    /// Whether the promise covers all faults, so that conflicting commands never overlap. If not,
+    /// an overlap requires that one of the runs reported its loss.
     pub(crate) covered: bool,
-    /// Waiters stay in reach of the store, so nobody is passed over but those who are stopped.
+    /// Whether waiters keep their connections to the store, so that only stopped waiters may be
+    /// passed over.
     pub(crate) fifo: bool,
-    /// Exit codes of rlock's own, beside being busy, that whoever was let alone may have.
+    /// The exit codes of rlock, besides 0 and busy, that a run without a fault may have.
     pub(crate) codes: &'static [i32],
-    /// How long a grant of the dead lasts.
+    /// How long the grant of a dead holder lasts.
     pub(crate) lease: Duration,
-    /// How long nobody may run while somebody waits, but for what the dead and the stopped cost; none where it can't be said.
+    /// How long no command may run while a run waits, not counting the leases of dead and stopped
+    /// runs. None if the time has no limit.
     pub(crate) idle: Option<Duration>,
 }
 
-/// What was found in a log.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<Violation>,
-    /// The longest time for which nobody ran although somebody waited.
+    /// The longest time for which a run waited while no command ran.
     pub(crate) longest_wait: Duration,
 }
 
 pub(crate) fn check(history: &History, rules: &Rules) -> Findings {
     let runs = history.runs.as_slice();
-    let sluggishness = history.sluggishness();
-    let covered = rules.covered && sluggishness < TOO_SLUGGISH;
+    let scheduling_delay = history.scheduling_delay();
+    let covered = rules.covered && scheduling_delay < MAX_SCHEDULING_DELAY;
     let mut violations = exclusion::check(runs, covered);
     violations.extend(counter::check(runs, covered));
     violations.extend(register::check(runs));
     violations.extend(tokens::check(runs));
-    violations.extend(outcomes::check(runs, rules.codes, sluggishness));
+    violations.extend(outcomes::check(runs, rules.codes, scheduling_delay));
     if rules.fifo {
         violations.extend(fifo::check(runs));
     }
-    let waits = waits::idle_stretches(runs, rules.lease);
+    let waits = waits::idle_periods(runs, rules.lease);
     if let Some(idle) = rules.idle {
-        // Several processes start and end between two commands, each of them as slowly as the machine is.
-        violations.extend(waits::check(&waits, idle + 10 * sluggishness, rules.lease));
+        // Several processes start and end between two commands, and each may be delayed.
+        violations.extend(waits::check(&waits, idle + 10 * scheduling_delay, rules.lease));
     }
-    let longest_wait = waits.iter().map(waits::Stretch::length).max().unwrap_or_default();
+    let longest_wait = waits.iter().map(waits::IdlePeriod::length).max().unwrap_or_default();
     Findings { violations, longest_wait }
 }
 
-/// Logs for the tests of the checkers.
+/// Helpers for the tests of the checkers.
 #[cfg(test)]
 mod logs {
     use super::Violation;
     use crate::log::{History, Run};
 
-    /// The runs of a log whose lines are written as `INSTANT RUN WHAT`, in any order.
+    /// The runs of a log with these lines, `INSTANT RUN EVENT`, in any order.
     pub(super) fn runs(lines: &[&str]) -> Vec<Run> {
-        History::read(&lines.join("\n")).runs
+        History::parse(&lines.join("\n")).runs
     }
 
-    /// A run from its start to its end, all told.
+    /// The lines of a run that starts, ends and exits with 0.
     pub(super) fn run(id: &str, claims: &str, asked: u64, token: u64, life: std::ops::Range<u64>) -> String {
         let (start, end) = (life.start, life.end);
         let left = end + 1;
-        format!("{asked} {id} asked {claims} -\n{start} {id} start s{id} {token} 1\n{end} {id} end\n{left} {id} left 0")
+        format!("{asked} {id} asked {claims} -\n{start} {id} start s{id} {token} 1\n{end} {id} end\n{left} {id} exit 0")
     }
 
-    /// The runs that the violations name.
-    pub(super) fn named(violations: &[Violation]) -> Vec<Vec<&str>> {
+    /// The ids of the runs of each violation.
+    pub(super) fn run_ids(violations: &[Violation]) -> Vec<Vec<&str>> {
         violations.iter().map(|violation| violation.runs.iter().map(String::as_str).collect()).collect()
     }
 }

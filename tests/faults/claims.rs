@@ -1,5 +1,5 @@
-//! What a run claims, in the words of the log, and what clashes with what: docs/design.md#conflicts
-//! once more, by an oracle that shares nothing with the program. Ends are whole numbers.
+//! The claims of a run, and a second implementation of docs/design.md#conflicts that shares no code
+//! with the program. The ends of intervals are whole numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,18 +24,18 @@ impl Mode {
         }
     }
 
-    /// Two slots clash only when none is left, which two claims alone don't tell.
+    /// Two slots clash only when no slot is left, which two claims alone do not show.
     fn clashes_with(self, other: Self) -> bool {
         use Mode::{Prewrite, Write};
         matches!((self, other), (Write, _) | (_, Write) | (Prewrite, Prewrite))
     }
 }
 
-/// The whole, or an interval as it is written: `[1,3)`.
+/// The whole resource, or an interval with its text: `[1,3)`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     text: Option<String>,
-    /// Twice the end, and one more where the end itself is on the far side.
+    /// Each cut is twice the end, plus one if the cut lies just after the end.
     lower: i64,
     upper: i64,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Claim {
     pub(crate) resource: String,
     pub(crate) mode: Mode,
     pub(crate) span: Span,
-    /// Of how many slots, in mode slot.
+    /// The number of slots of the resource, in mode slot.
     pub(crate) slots: Option<u32>,
 }
 
@@ -93,9 +93,9 @@ impl Claim {
     }
 }
 
-/// Whether one of these conflicts with one of those.
-pub(crate) fn conflict(these: &[Claim], those: &[Claim]) -> bool {
-    these.iter().any(|this| those.iter().any(|that| this.conflicts_with(that)))
+/// Whether a claim of one request conflicts with a claim of the other.
+pub(crate) fn conflict(one: &[Claim], other: &[Claim]) -> bool {
+    one.iter().any(|claim| other.iter().any(|other| claim.conflicts_with(other)))
 }
 
 impl fmt::Display for Claim {
@@ -109,30 +109,30 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Panics on what [`Display`](fmt::Display) does not write: only tests write logs.
+/// Panics on text that [`Display`](fmt::Display) does not write: only these tests write logs.
 impl FromStr for Claim {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut words = text.splitn(3, ':');
-        let resource = words.next().expect("a resource");
+        let resource = words.next().expect("a claim has a resource");
         let mode = words.next().and_then(|name| Mode::ALL.into_iter().find(|mode| mode.name() == name));
         let mode = mode.unwrap_or_else(|| panic!("'{text}' has no mode"));
         Ok(match words.next() {
-            Some(slots) if mode == Mode::Slot => Self::slot(resource, slots.parse().expect("a number of slots")),
+            Some(slots) if mode == Mode::Slot => Self::slot(resource, slots.parse().expect("the slots are a number")),
             Some(interval) => Self::part(resource, mode, interval),
             None => Self::whole(resource, mode),
         })
     }
 }
 
-/// Claims in one word.
-pub(crate) fn written(claims: &[Claim]) -> String {
+/// Formats claims as a single word.
+pub(crate) fn to_text(claims: &[Claim]) -> String {
     claims.iter().map(Claim::to_string).collect::<Vec<_>>().join("+")
 }
 
-/// The claims of such a word.
-pub(crate) fn read(text: &str) -> Vec<Claim> {
+/// Parses the claims of such a word.
+pub(crate) fn parse(text: &str) -> Vec<Claim> {
     text.split('+').map(|claim| claim.parse().unwrap_or_else(|never| match never {})).collect()
 }
 
@@ -141,11 +141,11 @@ mod tests {
     use super::*;
 
     fn conflicting(one: &str, other: &str) -> bool {
-        conflict(&read(one), &read(other)) && conflict(&read(other), &read(one))
+        conflict(&parse(one), &parse(other)) && conflict(&parse(other), &parse(one))
     }
 
     #[test]
-    fn claims_clash_as_the_design_says() {
+    fn modes_clash_as_in_the_table_of_the_design() {
         for (one, row) in Mode::ALL.into_iter().zip(["..x.", ".xx.", "xxxx", "..x."]) {
             for (other, cell) in Mode::ALL.into_iter().zip(row.chars()) {
                 let (one, other) = (Claim::whole("k", one), Claim::whole("k", other));
@@ -167,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back() {
+    fn claims_survive_a_round_trip_through_text() {
         let claims =
             [Claim::whole("k", Mode::Prewrite), Claim::slot("s", 3), Claim::part("axis", Mode::Read, "(-1,4]")];
-        assert_eq!(written(&claims), "k:prewrite+s:slot:3+axis:read:(-1,4]");
-        assert_eq!(read(&written(&claims)), claims);
+        assert_eq!(to_text(&claims), "k:prewrite+s:slot:3+axis:read:(-1,4]");
+        assert_eq!(parse(&to_text(&claims)), claims);
     }
 }

@@ -1,8 +1,7 @@
-//! The command that every rlock of a scenario runs: this test program itself, told by its
-//! environment what to do.
+//! The command that every rlock of a scenario runs. The command is this test program itself, and
+//! takes its plan from its environment.
 //!
-//! It writes down what it does in the log of the scenario, and every few milliseconds that it still
-//! runs.
+//! The command logs each of its steps, and a heartbeat every few milliseconds.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -21,44 +20,44 @@ const LOG: &str = "FAULTS_LOG";
 const PLAN: &str = "FAULTS_PLAN";
 const RUN: &str = "FAULTS_RUN";
 
-/// The name of the test that is the command.
-const TEST: &str = "command::the_command_of_a_run";
+/// The name of the test function that acts as the command.
+const TEST: &str = "command::command_of_a_run";
 
-/// The times at which a command shows that it runs.
+/// The time between two heartbeats of a command.
 const BEAT: Duration = Duration::from_millis(10);
 
-/// The program that some commands are run by: timeout(1).
+/// The program that wraps some commands: timeout(1).
 pub(crate) const WRAPPER: &str = "timeout";
 
-/// A lease, and what is left of it for the command to end by itself once it is lost.
+/// The ttl and the grace of every rlock of a scenario.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const GRACE: Duration = Duration::from_millis(300);
 
-/// Gives an rlock the words of a plan's outermost level, and to its command what it needs.
-pub(crate) fn assign<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: &Log) -> &'a mut Command {
+/// Sets the arguments and the environment of an rlock for the outermost level of a plan.
+pub(crate) fn configure<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: &Log) -> &'a mut Command {
     let program = env::current_exe().expect("a test program has a path");
     rlock.args(plan.levels[0].words());
     rlock.args(["-v", &format!("--ttl={}ms", TTL.as_millis()), &format!("--grace={}ms", GRACE.as_millis())]);
     rlock.arg("--");
-    // A program that puts the command into another process group, from which a lost lock and the
-    // end of rlock have to reach it too.
+    // timeout(1) puts the command into another process group. A loss or the death of rlock must
+    // end the command there, too.
     if id.ends_with(['1', '3', '5', '7', '9']) {
         rlock.args([WRAPPER, "1000"]);
     }
     rlock.arg(program).args([TEST, "--exact", "--test-threads=1", "--nocapture"]);
-    rlock.env(LOG, log.path()).env(PLAN, plan.written()).env(RUN, id);
+    rlock.env(LOG, log.path()).env(PLAN, plan.to_text()).env(RUN, id);
     rlock.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped())
 }
 
-/// Writes down that an rlock is asked for, before it is started.
-pub(crate) fn announce(log: &Log, id: &str, level: &Level) {
-    let patience = level.patience.map_or("-".to_owned(), |patience| patience.as_millis().to_string());
-    log.add(id, &format!("asked {} {patience}", claims::written(&level.claims)));
+/// Logs the request of an rlock before the rlock starts.
+pub(crate) fn log_request(log: &Log, id: &str, level: &Level) {
+    let wait_limit = level.wait_limit.map_or("-".to_owned(), |wait_limit| wait_limit.as_millis().to_string());
+    log.add(id, &format!("asked {} {wait_limit}", claims::to_text(&level.claims)));
 }
 
-/// Follows what an rlock says, up to its end: writes down that it waits once it says so, and gives
-/// all else.
-pub(crate) fn follow(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
+/// Reads the messages of an rlock until it ends. Logs that the rlock waits or is late, and returns
+/// its other messages.
+pub(crate) fn read_messages(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
     let lines = BufReader::new(stderr).lines().map_while(Result::ok);
     lines
         .filter(|line| {
@@ -74,27 +73,27 @@ pub(crate) fn follow(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
         .collect()
 }
 
-/// Writes down how an rlock ended.
-pub(crate) fn conclude(log: &Log, id: &str, status: process::ExitStatus) {
-    log.add(id, &format!("left {}", status.code().map_or("signal".to_owned(), |code| code.to_string())));
+/// Logs the exit of an rlock.
+pub(crate) fn log_exit(log: &Log, id: &str, status: process::ExitStatus) {
+    log.add(id, &format!("exit {}", status.code().map_or("signal".to_owned(), |code| code.to_string())));
 }
 
-/// No test of its own: what an rlock that was given words by [`assign`] runs.
+/// This is not a test: it is the command of every rlock that [`configure`] has prepared.
 #[test]
-fn the_command_of_a_run() {
+fn command_of_a_run() {
     let (Some(log), Ok(plan), Ok(id)) = (env::var_os(LOG), env::var(PLAN), env::var(RUN)) else { return };
-    let command = TheCommand { log: Log::open(&PathBuf::from(log)), plan: Plan::read(&plan), id };
+    let command = RunningCommand { log: Log::open(&PathBuf::from(log)), plan: Plan::parse(&plan), id };
     command.run();
     process::exit(0);
 }
 
-struct TheCommand {
+struct RunningCommand {
     log: Log,
     plan: Plan,
     id: String,
 }
 
-impl TheCommand {
+impl RunningCommand {
     fn run(&self) {
         let (session, token) = (variable("RLOCK_SESSION"), variable("RLOCK_TOKEN"));
         self.log.add(&self.id, &format!("start {session} {token} {}", process::id()));
@@ -130,27 +129,27 @@ impl TheCommand {
         let path = self.file("count", name);
         let number = fs::read_to_string(&path).ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) + 1;
         work(millis);
-        // A write of a few bytes is done or not done, whenever the process is killed.
-        let mut file = File::options().create(true).write(true).truncate(false).open(path).expect("it can be opened");
-        file.write_all(number.to_string().as_bytes()).expect("it can be written");
+        // A kill cannot split a write of a few bytes.
+        let mut file = File::options().create(true).write(true).truncate(false).open(path).expect("the file opens");
+        file.write_all(number.to_string().as_bytes()).expect("the file is written");
         self.log.add(&self.id, &format!("counted {name} {number}"));
     }
 
-    /// What a system would do that is reached from many machines: it keeps the highest token that
-    /// it has seen, and one who comes with a lower one is too late.
+    /// Writes to a fenced register, which stores the highest token that it has seen and refuses
+    /// lower ones.
     fn write_register(&self, name: &str, token: &str) {
         let mut options = File::options();
         options.create(true).read(true).write(true).truncate(false);
-        let mut file = options.open(self.file("register", name)).expect("it can be opened");
-        file.lock().expect("it can be locked");
+        let mut file = options.open(self.file("register", name)).expect("the register opens");
+        file.lock().expect("the register can be locked");
         let mut highest = String::new();
-        file.read_to_string(&mut highest).expect("it can be read");
+        file.read_to_string(&mut highest).expect("the register is read");
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
         let accepted = number(token) >= number(&highest);
         if accepted {
-            file.rewind().and_then(|()| file.write_all(token.as_bytes())).expect("it can be written");
+            file.rewind().and_then(|()| file.write_all(token.as_bytes())).expect("the register is written");
         }
-        // Before the register takes from the next, so that the log has its order.
+        // The register is still locked, so the log has the order of the writes.
         self.log.add(&self.id, &format!("wrote {name} {}", if accepted { "accepted" } else { "refused" }));
     }
 
@@ -164,23 +163,23 @@ impl TheCommand {
         self.keep(kept, &["downgrade", mode.name()]);
     }
 
-    /// From now on this command works on less, whether the others hear of it or not.
+    /// From now on the command uses only this claim, whether or not the store learns of it.
     fn keep(&self, claim: Claim, words: &[&str]) {
-        self.log.add(&self.id, &format!("kept {}", claims::written(&[claim])));
-        // Where the store can't be reached or the hold is lost there is nothing more to be done
-        // about it here.
+        self.log.add(&self.id, &format!("kept {}", claims::to_text(&[claim])));
+        // The call fails if the store is unreachable or the hold is lost. The command goes on
+        // either way.
         let _ = Command::new(RLOCK).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
     }
 
     fn nest(&self) {
-        let plan = self.plan.inner().expect("the plan has a level more");
+        let plan = self.plan.inner().expect("the plan has another level");
         let id = format!("{}.1", self.id);
-        announce(&self.log, &id, &plan.levels[0]);
+        log_request(&self.log, &id, &plan.levels[0]);
         let mut rlock = Command::new(RLOCK);
-        let mut child = assign(&mut rlock, &plan, &id, &self.log).spawn().expect("rlock can be started");
-        let said = follow(&self.log, &id, child.stderr.take().expect("it has a pipe"));
-        conclude(&self.log, &id, child.wait().expect("it is a child"));
-        said.iter().for_each(|line| eprintln!("{line}"));
+        let mut child = configure(&mut rlock, &plan, &id, &self.log).spawn().expect("rlock starts");
+        let messages = read_messages(&self.log, &id, child.stderr.take().expect("rlock has a pipe"));
+        log_exit(&self.log, &id, child.wait().expect("rlock is a child"));
+        messages.iter().for_each(|line| eprintln!("{line}"));
     }
 }
 
@@ -188,7 +187,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("rlock has not set {name}"))
 }
 
-/// A command that works for a time; no condition is waited for.
+/// Stands for the work of a command. The sleep does not wait for a condition.
 fn work(millis: u64) {
     thread::sleep(Duration::from_millis(millis));
 }

@@ -1,9 +1,9 @@
-//! The embedded store: nothing that happens to processes makes commands overlap, and nobody waits
-//! for the dead.
+//! The scenarios of the embedded store. No fault of a process makes commands overlap, and no waiter
+//! waits for a dead session.
 
 use std::time::Duration;
 
-use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_AT_HOME};
+use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_EMBEDDED};
 use super::scenario::Scenario;
 use super::site::Site;
 use super::workloads::Workload::{self, Many, Mutex};
@@ -19,7 +19,7 @@ const EMBEDDED: Scenario = Scenario {
     pace: Duration::from_millis(60),
     fifo: true,
     codes: &[],
-    // No lease at all, but who is stopped is waited for.
+    // The embedded store has no leases, but waiters wait for a stopped holder.
     lease: Duration::from_secs(1),
     idle: Some(Duration::from_secs(2)),
 };
@@ -31,7 +31,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         pace: Duration::from_millis(20),
         ..EMBEDDED
     },
-    Scenario { name: "embedded_stops", faults: &[STOP_RLOCK_AT_HOME, STOP_COMMAND, KILL_RLOCK], runs: 16, ..EMBEDDED },
+    Scenario {
+        name: "embedded_rlocks_and_commands_stopped",
+        faults: &[STOP_RLOCK_EMBEDDED, STOP_COMMAND, KILL_RLOCK],
+        runs: 16,
+        ..EMBEDDED
+    },
     Scenario {
         name: "embedded_full_disk",
         site: Site::on_disk,

@@ -1,24 +1,26 @@
-//! The log of a scenario: one line for each thing that happened, appended in one write by whoever saw it. It is all that the checkers
-//! read. Who is killed in the middle of a write at the end of a page leaves a part of a line, which [`whole_lines`] leaves out.
+//! The log of a scenario, which is the only input of the checkers. Each event is one line, and each
+//! line is appended in a single write. A kill in the middle of a write at the end of a page leaves
+//! a truncated line, which [`complete_lines`] skips.
 //!
-//! A line is `INSTANT RUN WHAT …`: nanoseconds of CLOCK_BOOTTIME, which all processes share; the run (`7` was started by the scenario,
-//! `7.1` by the command of `7`); and what:
+//! A line is `INSTANT RUN EVENT …`. The instant is in nanoseconds of CLOCK_BOOTTIME, which all
+//! processes share. The scenario started run `7`, and the command of `7` started run `7.1`. The
+//! events:
 //!
-//! | what | written by | when |
+//! | event | written by | when |
 //! | --- | --- | --- |
-//! | `asked CLAIMS WAIT_MS` | who starts an rlock | before it is started; WAIT_MS `-` without limit |
-//! | `queued` | the same | rlock has said that it waits |
-//! | `late` | the same | rlock has said that the lease left too little time to open the command |
-//! | `start SESSION TOKEN PID` | the command | first of all |
-//! | `beat` | the command | every few milliseconds: it still runs |
-//! | `kept CLAIMS` | the command | before it gives up all but these |
-//! | `counted NAME N` | the command | it wrote N, one more than it had read, to a file |
-//! | `wrote NAME accepted`, `wrote NAME refused` | the command | so said a register that knows the highest token |
-//! | `end` | the command | last of all |
-//! | `touched FAULT` | who breaks things | before the run's rlock or command is killed or stopped |
-//! | `left CODE`, `left signal` | who started the rlock | it has ended |
+//! | `asked CLAIMS WAIT_MS` | the parent of the rlock | before rlock starts; WAIT_MS may be `-` |
+//! | `queued` | the parent of the rlock | after rlock printed that it waits |
+//! | `late` | the parent of the rlock | after rlock printed that it gave up the start |
+//! | `start SESSION TOKEN PID` | the command | at its start |
+//! | `beat` | the command | every few milliseconds while it runs |
+//! | `kept CLAIMS` | the command | before it gives up all other claims |
+//! | `counted NAME N` | the command | after it wrote N to a file, one more than it had read |
+//! | `wrote NAME accepted`, `wrote NAME refused` | the command | after a fenced write |
+//! | `end` | the command | at its end |
+//! | `faulted FAULT` | the nemesis | before it kills or stops the run's rlock or command |
+//! | `exit CODE`, `exit signal` | the parent of the rlock | after rlock has ended |
 //!
-//! A line without a run, `INSTANT - fault NAME`, counts what was broken.
+//! A line without a run, `INSTANT - fault NAME`, counts an injected fault.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -38,7 +40,7 @@ pub(crate) fn now() -> Instant {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The end of a log, where lines are added.
+/// An open log, to which lines are appended.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
@@ -47,7 +49,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn open(path: &Path) -> Self {
-        let file = File::options().create(true).append(true).open(path).expect("the log can be opened");
+        let file = File::options().create(true).append(true).open(path).expect("the log opens");
         Self { file, path: path.to_owned() }
     }
 
@@ -55,153 +57,155 @@ impl Log {
         &self.path
     }
 
-    pub(crate) fn add(&self, run: &str, what: &str) {
-        // A part that was left is kept apart by what comes before, and known by the lack of what comes after.
-        let line = format!("\n{} {run} {what}{WHOLE}", now());
-        (&self.file).write_all(line.as_bytes()).expect("the log can be written");
+    pub(crate) fn add(&self, run: &str, event: &str) {
+        // The leading line break separates the line from a truncated one. The mark at the end shows
+        // that the line is complete.
+        let line = format!("\n{} {run} {event}{COMPLETE}", now());
+        (&self.file).write_all(line.as_bytes()).expect("the log is written");
     }
 }
 
-/// The end of a line that was written to its end.
-const WHOLE: &str = " .";
+/// The mark at the end of a complete line.
+const COMPLETE: &str = " .";
 
-/// The lines of a log's file that were written to their ends.
-pub(crate) fn whole_lines(file: &str) -> String {
-    let whole = file.lines().filter_map(|line| line.strip_suffix(WHOLE));
-    whole.map(|line| format!("{line}\n")).collect()
+/// The complete lines of a log file, without their marks.
+pub(crate) fn complete_lines(file: &str) -> String {
+    let complete = file.lines().filter_map(|line| line.strip_suffix(COMPLETE));
+    complete.map(|line| format!("{line}\n")).collect()
 }
 
-/// One rlock and its command, as the log tells of them.
+/// One rlock and its command, as the log shows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// The numbers of the runs around it and its own.
+    /// The number of the run, after the ids of the runs that enclose it: `7.1`.
     pub(crate) id: String,
     pub(crate) claims: Vec<Claim>,
     pub(crate) asked: Instant,
-    /// The longest time that it was to wait; none without limit.
-    pub(crate) patience: Option<Duration>,
-    /// It was in the queue by then at the latest.
+    /// The `--wait` of the request; none without a limit.
+    pub(crate) wait_limit: Option<Duration>,
+    /// The latest instant at which the request entered the queue.
     pub(crate) queued: Option<Instant>,
     /// The lease left too little time to open the command.
     pub(crate) late: bool,
     pub(crate) start: Option<Instant>,
     pub(crate) session: String,
     pub(crate) token: u64,
-    /// What it kept, each from an instant on.
+    /// The claims that were left after each shrink or downgrade, with the instant.
     pub(crate) kept: Vec<(Instant, Vec<Claim>)>,
     pub(crate) counted: Vec<(Instant, String, u64)>,
     pub(crate) wrote: Vec<(Instant, String, bool)>,
-    /// The command certainly ran until then.
-    pub(crate) last: Instant,
-    /// The longest time between two signs of its life.
+    /// The last instant at which the command certainly ran.
+    pub(crate) last_seen: Instant,
+    /// The longest time from one line of the command to its next heartbeat.
     pub(crate) gap: Duration,
-    /// Whether that was its end, and not only the last sign of its life.
+    /// Whether the command came to its end, so that `last_seen` is more than its last heartbeat.
     pub(crate) ended: bool,
-    /// It, or the rlock of it, was killed or stopped.
-    pub(crate) touched: bool,
-    pub(crate) left: Option<Left>,
+    /// Whether the nemesis killed or stopped the command or its rlock.
+    pub(crate) faulted: bool,
+    pub(crate) exit: Option<Exit>,
 }
 
 /// How an rlock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct Exit {
     pub(crate) at: Instant,
-    /// None where a signal ended it.
+    /// None if a signal ended the rlock.
     pub(crate) code: Option<i32>,
 }
 
 impl Run {
-    /// The run whose command started it.
+    /// The run whose command started this run.
     pub(crate) fn parent(&self) -> Option<&str> {
         self.id.rsplit_once('.').map(|(parent, _)| parent)
     }
 
-    /// The run that the scenario started, if this is below that one.
+    /// The outermost run around this run, or this run itself.
     pub(crate) fn root(&self) -> &str {
         self.id.split('.').next().unwrap_or(&self.id)
     }
 
-    /// Whether one is below the other: what they hold does not conflict.
+    /// Whether one run is an ancestor of the other, so that their claims do not conflict.
     pub(crate) fn is_related_to(&self, other: &Self) -> bool {
         let below = |id: &str, above: &str| id.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'));
         self.id == other.id || below(&self.id, &other.id) || below(&other.id, &self.id)
     }
 
     pub(crate) fn code(&self) -> Option<i32> {
-        self.left.and_then(|left| left.code)
+        self.exit.and_then(|exit| exit.code)
     }
 
-    fn take_in(&mut self, at: Instant, what: &str, words: &[&str]) {
-        match what {
+    fn apply(&mut self, at: Instant, event: &str, words: &[&str]) {
+        match event {
             "asked" => {
-                (self.asked, self.claims) = (at, claims::read(words[0]));
-                self.patience = words[1].parse().ok().map(Duration::from_millis);
+                (self.asked, self.claims) = (at, claims::parse(words[0]));
+                self.wait_limit = words[1].parse().ok().map(Duration::from_millis);
                 return;
             }
             "queued" => self.queued = Some(at),
             "late" => self.late = true,
-            "touched" => self.touched = true,
-            "left" => self.left = Some(Left { at, code: words[0].parse().ok() }),
+            "faulted" => self.faulted = true,
+            "exit" => self.exit = Some(Exit { at, code: words[0].parse().ok() }),
             "start" => {
                 self.start = Some(at);
-                (self.session, self.token) = (words[0].to_owned(), words[1].parse().expect("a token"));
+                (self.session, self.token) = (words[0].to_owned(), words[1].parse().expect("the token is a number"));
             }
-            "kept" => self.kept.push((at, claims::read(words[0]))),
-            "counted" => self.counted.push((at, words[0].to_owned(), words[1].parse().expect("a number"))),
+            "kept" => self.kept.push((at, claims::parse(words[0]))),
+            "counted" => self.counted.push((at, words[0].to_owned(), words[1].parse().expect("the count is a number"))),
             "wrote" => self.wrote.push((at, words[0].to_owned(), words[1] == "accepted")),
             "end" => self.ended = true,
             "beat" => {}
-            _ => panic!("a log has no line '{what}'"),
+            _ => panic!("the log has an unknown event '{event}'"),
         }
-        if !matches!(what, "queued" | "late" | "touched" | "left") {
-            if what == "beat" {
-                self.gap = self.gap.max(Duration::from_nanos(at.saturating_sub(self.last)));
+        if !matches!(event, "queued" | "late" | "faulted" | "exit") {
+            if event == "beat" {
+                self.gap = self.gap.max(Duration::from_nanos(at.saturating_sub(self.last_seen)));
             }
-            self.last = self.last.max(at);
+            self.last_seen = self.last_seen.max(at);
         }
     }
 }
 
-/// What a log tells.
+/// The contents of a log.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// In the order in which they were asked for.
+    /// The runs in the order of their requests.
     pub(crate) runs: Vec<Run>,
-    /// How often each fault was injected.
+    /// The number of injections of each fault.
     pub(crate) faults: BTreeMap<String, usize>,
 }
 
 impl History {
-    pub(crate) fn read(log: &str) -> Self {
+    pub(crate) fn parse(log: &str) -> Self {
         let mut runs: BTreeMap<&str, Run> = BTreeMap::new();
         let mut faults = BTreeMap::new();
         for line in log.lines() {
             let words: Vec<_> = line.split(' ').collect();
-            let [at, id, what, rest @ ..] = words.as_slice() else { panic!("'{line}' is no line of a log") };
+            let [at, id, event, rest @ ..] = words.as_slice() else { panic!("'{line}' is not a line of a log") };
             if *id == "-" {
                 *faults.entry(rest.join(" ")).or_default() += 1;
                 continue;
             }
             let run = runs.entry(*id).or_insert_with(|| Run { id: (*id).to_owned(), ..Run::default() });
-            run.take_in(at.parse().expect("an instant"), what, rest);
+            run.apply(at.parse().expect("the instant is a number"), event, rest);
         }
         let mut runs: Vec<_> = runs.into_values().collect();
         runs.sort_by_key(|run| run.asked);
         Self { runs, faults }
     }
 
-    /// How long the machine has let a command wait that had something to do every few milliseconds, and that nobody stopped.
-    pub(crate) fn sluggishness(&self) -> Duration {
-        self.runs.iter().filter(|run| !run.touched).map(|run| run.gap).max().unwrap_or_default()
+    /// The longest delay of a heartbeat of a command without a fault, which measures the load of
+    /// the machine.
+    pub(crate) fn scheduling_delay(&self) -> Duration {
+        self.runs.iter().filter(|run| !run.faulted).map(|run| run.gap).max().unwrap_or_default()
     }
 
-    /// How many commands ran.
+    /// The number of commands that started.
     pub(crate) fn commands(&self) -> usize {
         self.runs.iter().filter(|run| run.start.is_some()).count()
     }
 }
 
-/// The lines about these runs, but for the beats in between.
+/// The lines of these runs, with only the last of consecutive heartbeats.
 pub(crate) fn excerpt(log: &str, runs: &[String]) -> String {
     let is_theirs = |line: &&str| {
         let mut words = line.split(' ').skip(1);
@@ -226,49 +230,52 @@ mod tests {
         131 1.1 beat\n\
         133 1.1 beat\n\
         135 - fault server stopped\n\
-        136 1 touched kill\n\
+        136 1 faulted kill\n\
         140 1 kept k:read\n\
         150 1 counted n 4\n\
         155 1 wrote k refused\n\
         160 1 end\n\
-        170 1 left 76\n\
+        170 1 exit 76\n\
         175 10 asked k:slot:2 -\n\
-        180 10 left signal\n";
+        180 10 exit signal\n";
 
     #[test]
-    fn what_is_written_is_read() {
-        let history = History::read(LOG);
+    fn log_is_parsed_into_runs() {
+        let history = History::parse(LOG);
         let [run, nested, other] = history.runs.as_slice() else { panic!("{history:?}") };
-        assert_eq!((run.id.as_str(), run.asked, run.patience), ("1", 100, Some(Duration::from_millis(2500))));
-        assert_eq!((run.queued, run.start, run.last, run.ended, run.touched), (Some(110), Some(120), 160, true, true));
+        assert_eq!((run.id.as_str(), run.asked, run.wait_limit), ("1", 100, Some(Duration::from_millis(2500))));
+        assert_eq!(
+            (run.queued, run.start, run.last_seen, run.ended, run.faulted),
+            (Some(110), Some(120), 160, true, true)
+        );
         assert_eq!((run.token, run.session.as_str(), run.code()), (77, "abc", Some(76)));
-        assert_eq!(run.kept, [(140, claims::read("k:read"))]);
+        assert_eq!(run.kept, [(140, claims::parse("k:read"))]);
         assert_eq!(run.counted, [(150, "n".to_owned(), 4)]);
         assert_eq!(run.wrote, [(155, "k".to_owned(), false)]);
-        assert_eq!((nested.parent(), nested.root(), nested.last, nested.ended), (Some("1"), "1", 133, false));
-        assert_eq!((nested.gap.as_nanos(), history.sluggishness()), (2, nested.gap));
-        assert_eq!((nested.patience, nested.left), (None, None));
-        assert_eq!(other.left, Some(Left { at: 180, code: None }));
+        assert_eq!((nested.parent(), nested.root(), nested.last_seen, nested.ended), (Some("1"), "1", 133, false));
+        assert_eq!((nested.gap.as_nanos(), history.scheduling_delay()), (2, nested.gap));
+        assert_eq!((nested.wait_limit, nested.exit), (None, None));
+        assert_eq!(other.exit, Some(Exit { at: 180, code: None }));
         assert!(run.is_related_to(nested) && nested.is_related_to(run) && !run.is_related_to(other));
         assert_eq!((history.commands(), history.faults["server stopped"]), (2, 1));
     }
 
     #[test]
-    fn an_excerpt_shows_the_last_of_many_beats() {
+    fn excerpt_shows_only_the_last_of_consecutive_heartbeats() {
         let lines = excerpt(LOG, &["1.1".to_owned()]);
         let numbers: Vec<_> = lines.lines().map(|line| line.trim().split(' ').next().unwrap()).collect();
         assert_eq!(numbers, ["125", "130", "133"]);
     }
 
     #[test]
-    fn what_is_added_is_read_but_for_what_was_cut_off() {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+    fn truncated_line_is_skipped() {
+        let folder = tempfile::tempdir().expect("the folder is made");
         let path = folder.path().join("log");
         let before = now();
         Log::open(&path).add("1", "asked k:read -");
-        Log::open(&path).file.write_all(b"\n123 1 counted n 1").expect("it can be written");
+        Log::open(&path).file.write_all(b"\n123 1 counted n 1").expect("the log is written");
         Log::open(&path).add("-", "fault x");
-        let history = History::read(&whole_lines(&std::fs::read_to_string(path).expect("it is there")));
+        let history = History::parse(&complete_lines(&std::fs::read_to_string(path).expect("the log exists")));
         assert!(history.runs[0].asked >= before && history.runs[0].asked <= now());
         assert_eq!((history.faults.len(), history.runs[0].counted.len()), (1, 0));
     }

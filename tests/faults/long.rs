@@ -1,4 +1,4 @@
-//! The long run: all scenarios in turn for as long as is asked for, and a table of what came of them.
+//! The long run plays all scenarios in turn for RLOCK_MINUTES and prints a table of the results.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use super::scenario::{Report, Scenario};
 use super::support::random::Random;
 
-/// A scenario is played for so long at a time, with another seed each time.
+/// The longest time for which a scenario is played at a time. Each time has another seed.
 const SLICE: Duration = Duration::from_secs(60);
 
-/// What came of a scenario in all the times that it was played.
+/// The sum of all reports of a scenario.
 #[derive(Default)]
 struct Row {
     faults: BTreeMap<String, usize>,
     commands: usize,
     longest_wait: Duration,
-    /// With the seeds that led to them.
+    /// Each violation with its seed.
     violations: Vec<String>,
 }
 
@@ -42,22 +42,22 @@ impl Row {
 }
 
 #[test]
-#[ignore = "it lasts as long as it is told to: tests/faults-long --minutes 30 --seed 7"]
+#[ignore = "it takes RLOCK_MINUTES: tests/faults-long --minutes 30 --seed 7"]
 fn long_run() {
     let minutes = std::env::var("RLOCK_MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0);
     let time = Duration::from_secs_f64(60.0 * minutes);
     let seed = Random::seed();
     let only = std::env::var("RLOCK_SCENARIO").ok();
-    let wanted = |scenario: &&Scenario| only.as_ref().is_none_or(|only| scenario.name == only);
-    let scenarios: Vec<_> = super::all().filter(wanted).collect();
-    assert!(!scenarios.is_empty(), "there is no scenario {only:?}: there are {:?}", super::NAMES);
+    let is_selected = |scenario: &&Scenario| only.as_ref().is_none_or(|only| scenario.name == only);
+    let scenarios: Vec<_> = super::all().filter(is_selected).collect();
+    assert!(!scenarios.is_empty(), "unknown scenario {only:?}; the scenarios are {:?}", super::NAMES);
     let rows = play_all(&scenarios, time, seed);
     print(&scenarios, &rows, seed);
     let violations: Vec<_> = rows.iter().flat_map(|row| &row.violations).map(String::as_str).collect();
     assert!(violations.is_empty(), "{} violations", violations.len());
 }
 
-/// Plays as many at a time as there are processors, each at least once.
+/// Plays each scenario at least once, as many at a time as there are processors.
 fn play_all(scenarios: &[&Scenario], time: Duration, seed: u64) -> Vec<Row> {
     let workers = thread::available_parallelism().map_or(2, usize::from).min(scenarios.len());
     let slice = (time * workers as u32 / scenarios.len() as u32).min(SLICE);
@@ -74,17 +74,17 @@ fn play_all(scenarios: &[&Scenario], time: Duration, seed: u64) -> Vec<Row> {
                     let (index, seed) = (turn % scenarios.len(), seed.wrapping_add(turn as u64));
                     let outcome = catch_unwind(AssertUnwindSafe(|| scenarios[index].play(seed, slice)));
                     let outcome = outcome.map_err(|panic| message(panic.as_ref()));
-                    rows[index].lock().expect("nobody panics with it").add(seed, outcome);
+                    rows[index].lock().expect("no thread panics with the lock").add(seed, outcome);
                 }
             });
         }
     });
-    rows.into_iter().map(|row| row.into_inner().expect("nobody panics with it")).collect()
+    rows.into_iter().map(|row| row.into_inner().expect("no thread panics with the lock")).collect()
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }
 
 fn print(scenarios: &[&Scenario], rows: &[Row], seed: u64) {

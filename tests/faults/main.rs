@@ -1,15 +1,15 @@
-//! Faults: real rlocks work while processes, servers, disks and connections break under them, and
-//! checkers read what came of it.
+//! Fault injection: real rlocks run while processes, servers, disks and connections fail. Checkers
+//! then judge the log of the run.
 //!
-//! Each command writes down in a log that it starts, still runs and ends ([`log`], [`command`]).
-//! Workloads make the runs, a nemesis breaks things, and then the checkers look for what must never
-//! be: two at a time that conflict, a number lost, a token that does not rise, somebody overtaken,
-//! somebody who waits for nobody, anything left behind.
+//! Each command logs its start, its heartbeats and its end ([`log`], [`command`]). Workloads make
+//! the runs, and a nemesis injects faults. The checkers look for commands that overlap although
+//! they conflict, lost increments, tokens that do not rise, overtaken waiters, and waiters that no
+//! session blocks. After each scenario the store must be idle.
 //!
-//! A scenario lasts a few seconds here; `tests/faults-long --minutes 30 --seed 7` plays all of them
-//! for longer and prints a table. RLOCK_SEED repeats the chances of a scenario (though not its
-//! time), RLOCK_SECONDS says how long each is to last, and RLOCK_LOGS names a folder to keep the
-//! logs in.
+//! Here a scenario lasts a few seconds. `tests/faults-long --minutes 30 --seed 7` plays all
+//! scenarios for longer and prints a table. RLOCK_SEED repeats the random choices of a scenario,
+//! but not its timing. RLOCK_SECONDS sets the length of a scenario, and RLOCK_LOGS names a folder
+//! for the logs.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -34,10 +34,10 @@ use std::time::Duration;
 use scenario::Scenario;
 use support::random::Random;
 
-/// How long a scenario lasts where nobody says otherwise.
+/// The length of a scenario if RLOCK_SECONDS does not set it.
 const SECONDS: u64 = 8;
 
-/// Makes a test of each scenario, by its name.
+/// Defines a test for each scenario, under the name of the scenario.
 macro_rules! scenarios {
     ($($name:ident)*) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];
@@ -51,19 +51,19 @@ macro_rules! scenarios {
 
 scenarios! {
     embedded_kill_storm
-    embedded_stops
+    embedded_rlocks_and_commands_stopped
     embedded_full_disk
-    undisturbed
+    no_faults
     rlocks_killed
-    rlocks_stopped_for_a_moment
+    rlocks_stopped_shorter_than_the_grace
     rlocks_stopped_beyond_their_leases
     server_stopped
-    server_killed_with_all_on_disk
-    server_killed_with_most_on_disk
-    server_killed_with_nothing_on_disk
+    server_killed_with_fsync_always
+    server_killed_with_fsync_everysec
+    server_killed_without_persistence
     network_lossy
     network_slow_or_silent
-    network_forgetful_or_flooded
+    connections_silent_or_flooded
     clients_killed_and_paused
     server_flushed
     crowds_expired_on_a_lossy_network
@@ -85,16 +85,16 @@ fn every_scenario_is_a_test() {
 
 #[track_caller]
 fn play(name: &str) {
-    let scenario = all().find(|scenario| scenario.name == name).expect("it is listed");
+    let scenario = all().find(|scenario| scenario.name == name).expect("the scenario is listed");
     let seconds = std::env::var("RLOCK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
     let seed = Random::seed();
     let Some(report) = scenario.play(seed, Duration::from_secs(seconds)) else { return };
     eprintln!("RLOCK_SEED={seed} {report}");
     assert!(
         report.violations.is_empty(),
-        "{report}\nrlock said, among other things:\n{}\n\n{}\n\nagain, as far as chance goes: \
+        "{report}\nsome messages of rlock:\n{}\n\n{}\n\nrepeat the random choices with: \
          RLOCK_SEED={seed} RLOCK_SECONDS={seconds} cargo test --test faults {name}",
-        report.said.join("\n"),
+        report.messages.join("\n"),
         report.violations.iter().take(10).map(String::as_str).collect::<Vec<_>>().join("\n"),
     );
 }

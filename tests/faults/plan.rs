@@ -1,10 +1,11 @@
-//! What a run does: how rlock is asked, and the steps of the command that it then runs. A plan goes to that command in words.
+//! The plan of a run: the request of rlock and the steps of its command. The command gets the plan
+//! as text.
 
 use std::time::Duration;
 
 use super::claims::{self, Claim, Mode, Span};
 
-/// One run, and those that its command starts inside it, outermost first.
+/// A run and the nested runs that its command starts, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) levels: Vec<Level>,
@@ -13,38 +14,38 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) claims: Vec<Claim>,
-    /// How long to wait at most; none for as long as it takes.
-    pub(crate) patience: Option<Duration>,
+    /// The `--wait` of the request; none without a limit.
+    pub(crate) wait_limit: Option<Duration>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// What a command does. Whatever it works on is named after a resource.
+/// A step of a command. Files and registers have the name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// So many milliseconds.
+    /// Works for this many milliseconds.
     Work(u64),
-    /// Reads the number in a file, works for so many milliseconds, and writes one more.
+    /// Increments the number in a file, and works for this many milliseconds between read and
+    /// write.
     Count(String, u64),
-    /// Writes to a register that checks the token.
+    /// Writes to a register that refuses a token below the highest one.
     Register(String),
-    /// Gives up the part of the interval outside this one.
+    /// Shrinks the held interval to this one.
     Shrink(String),
-    /// Lowers the mode.
     Downgrade(Mode),
-    /// Runs the next level inside this one.
+    /// Runs the next level as a nested rlock.
     Nest,
 }
 
 impl Level {
     pub(crate) fn new(claims: impl Into<Vec<Claim>>, steps: impl Into<Vec<Step>>) -> Self {
-        Self { claims: claims.into(), patience: None, steps: steps.into() }
+        Self { claims: claims.into(), wait_limit: None, steps: steps.into() }
     }
 
-    /// The words of rlock up to the command's.
+    /// The arguments of rlock before its command.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = match self.claims.as_slice() {
             [Claim { resource, mode, span, .. }] if *span != Span::WHOLE => {
-                let interval = span.text().expect("what is not the whole is an interval");
+                let interval = span.text().expect("a span other than the whole is an interval");
                 vec![format!("range-{}", mode.name()), resource.clone(), interval.to_owned()]
             }
             claims => {
@@ -56,37 +57,37 @@ impl Level {
                 ["exec".to_owned()].into_iter().chain(options).collect()
             }
         };
-        words.extend(self.patience.map(|patience| format!("--wait={}ms", patience.as_millis())));
+        words.extend(self.wait_limit.map(|wait_limit| format!("--wait={}ms", wait_limit.as_millis())));
         words
     }
 }
 
 impl Plan {
-    pub(crate) fn alone(level: Level) -> Self {
+    pub(crate) fn single(level: Level) -> Self {
         Self { levels: vec![level] }
     }
 
-    /// What is left for the command of the outermost level to run inside.
+    /// The plan of the nested run, if there is one.
     pub(crate) fn inner(&self) -> Option<Self> {
         (self.levels.len() > 1).then(|| Self { levels: self.levels[1..].to_vec() })
     }
 
-    pub(crate) fn written(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let line = |level: &Level| {
-            let patience = level.patience.map_or("-".to_owned(), |patience| patience.as_millis().to_string());
-            let steps: Vec<_> = level.steps.iter().map(Step::written).collect();
-            format!("{} {patience} {}", claims::written(&level.claims), steps.join(" "))
+            let wait_limit = level.wait_limit.map_or("-".to_owned(), |wait_limit| wait_limit.as_millis().to_string());
+            let steps: Vec<_> = level.steps.iter().map(Step::to_text).collect();
+            format!("{} {wait_limit} {}", claims::to_text(&level.claims), steps.join(" "))
         };
         self.levels.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    pub(crate) fn read(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let level = |line: &str| {
             let mut words = line.split_whitespace();
             Level {
-                claims: claims::read(words.next().expect("claims")),
-                patience: words.next().and_then(|patience| patience.parse().ok()).map(Duration::from_millis),
-                steps: words.map(Step::read).collect(),
+                claims: claims::parse(words.next().expect("a level has claims")),
+                wait_limit: words.next().and_then(|wait_limit| wait_limit.parse().ok()).map(Duration::from_millis),
+                steps: words.map(Step::parse).collect(),
             }
         };
         Self { levels: text.lines().map(level).collect() }
@@ -94,7 +95,7 @@ impl Plan {
 }
 
 impl Step {
-    fn written(&self) -> String {
+    fn to_text(&self) -> String {
         match self {
             Self::Work(millis) => format!("work={millis}"),
             Self::Count(name, millis) => format!("count={name}={millis}"),
@@ -105,17 +106,17 @@ impl Step {
         }
     }
 
-    fn read(word: &str) -> Self {
+    fn parse(word: &str) -> Self {
         match *word.split('=').collect::<Vec<_>>().as_slice() {
-            ["work", millis] => Self::Work(millis.parse().expect("a number")),
-            ["count", name, millis] => Self::Count(name.to_owned(), millis.parse().expect("a number")),
+            ["work", millis] => Self::Work(millis.parse().expect("the time is a number")),
+            ["count", name, millis] => Self::Count(name.to_owned(), millis.parse().expect("the time is a number")),
             ["register", name] => Self::Register(name.to_owned()),
             ["shrink", interval] => Self::Shrink(interval.to_owned()),
             ["downgrade", name] => {
-                Self::Downgrade(Mode::ALL.into_iter().find(|mode| mode.name() == name).expect("a mode"))
+                Self::Downgrade(Mode::ALL.into_iter().find(|mode| mode.name() == name).expect("the mode exists"))
             }
             ["nest"] => Self::Nest,
-            _ => panic!("there is no step '{word}'"),
+            _ => panic!("unknown step '{word}'"),
         }
     }
 }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back() {
+    fn plan_survives_a_round_trip_through_text() {
         let steps = [
             Step::Work(3),
             Step::Count("k".into(), 4),
@@ -135,10 +136,10 @@ mod tests {
             Step::Nest,
         ];
         let mut outer = Level::new([Claim::part("axis", Mode::Prewrite, "[0,9]")], steps);
-        outer.patience = Some(Duration::from_millis(250));
+        outer.wait_limit = Some(Duration::from_millis(250));
         let inner = Level::new([Claim::whole("a", Mode::Write), Claim::slot("s", 2)], []);
         let plan = Plan { levels: vec![outer, inner] };
-        assert_eq!(Plan::read(&plan.written()), plan);
+        assert_eq!(Plan::parse(&plan.to_text()), plan);
         assert_eq!(plan.inner().map(|inner| inner.levels.len()), Some(1));
         assert_eq!(plan.levels[0].words(), ["range-prewrite", "axis", "[0,9]", "--wait=250ms"]);
         assert_eq!(plan.levels[1].words(), ["exec", "--write", "a", "--slot", "s=2"]);

@@ -1,4 +1,4 @@
-//! Plays a scenario and judges what its log tells.
+//! Plays a scenario and judges its log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,48 +14,49 @@ use super::support::DEADLINE;
 use super::support::random::Random;
 use super::workloads::Workload;
 
-/// Who works where, and what goes wrong meanwhile.
+/// A store, the workloads that use it, and the faults that are injected meanwhile.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// None if this machine lacks what it needs.
+    /// Sets up the store, or returns none if this machine lacks a program or a privilege for it.
     pub(crate) site: fn() -> Option<Site>,
-    /// Of these, [`MIXED`] are mixed by chance.
+    /// The workloads to choose from: each play uses [`WORKLOADS_PER_STORE`] of them at random.
     pub(crate) workloads: &'static [Workload],
-    /// Whether some runs outlast a lease as well.
+    /// Whether [`Workload::Long`] is added, whose commands outlast a lease.
     pub(crate) long: bool,
-    /// Stands in the names of all resources.
+    /// A part of the names of all resources, see [`Workload::plan`].
     pub(crate) tag: &'static str,
-    /// How many runs there are at a time, dealt out among the workloads.
+    /// The number of runs at a time, distributed over the workloads.
     pub(crate) runs: usize,
     pub(crate) faults: &'static [Fault],
     /// The longest pause between two faults.
     pub(crate) pace: Duration,
+    /// For this and the following fields see [`Rules`].
     pub(crate) fifo: bool,
     pub(crate) codes: &'static [i32],
-    /// See [`Rules::lease`] and [`Rules::idle`].
     pub(crate) lease: Duration,
     pub(crate) idle: Option<Duration>,
 }
 
-/// How many workloads share a store, so that enough runs are left to each to be in the way of each other.
-const MIXED: usize = 2;
+/// The number of workloads that share a store. It is low, so that the runs of a workload conflict
+/// often.
+const WORKLOADS_PER_STORE: usize = 2;
 
-/// What came of it.
+/// The result of a scenario.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) name: &'static str,
     workloads: Vec<Workload>,
     pub(crate) faults: BTreeMap<String, usize>,
     pub(crate) commands: usize,
-    /// Each with the lines of the log that show it.
+    /// Each violation with the lines of the log that show it.
     pub(crate) violations: Vec<String>,
     pub(crate) longest_wait: Duration,
-    /// What else rlocks had to say.
-    pub(crate) said: Vec<String>,
+    /// Some messages of the rlocks.
+    pub(crate) messages: Vec<String>,
 }
 
 impl Scenario {
-    /// Whether the promise covers all that is broken.
+    /// Whether the promise covers all faults of the scenario.
     pub(crate) fn is_covered(&self) -> bool {
         self.faults.iter().all(|fault| fault.covered)
     }
@@ -64,7 +65,7 @@ impl Scenario {
         Rules { covered: self.is_covered(), fifo: self.fifo, codes: self.codes, lease: self.lease, idle: self.idle }
     }
 
-    /// Plays it, if this machine has what it needs.
+    /// Plays the scenario, or returns none if this machine lacks a program or a privilege for it.
     pub(crate) fn play(&self, seed: u64, time: Duration) -> Option<Report> {
         let stage = Stage::new((self.site)()?);
         let mut random = Random::seeded(seed);
@@ -75,25 +76,25 @@ impl Scenario {
                 let stage = &stage;
                 scope.spawn(move || {
                     while !stage.is_over() {
-                        stage.perform(&workload.plan(self.tag, &mut random));
+                        stage.execute(&workload.plan(self.tag, &mut random));
                     }
                 });
             }
             let (stage, mut random) = (&stage, random.branch());
-            let nemesis = scope.spawn(move || nemesis::haunt(stage, self.faults, self.pace, &mut random));
+            let nemesis = scope.spawn(move || nemesis::run(stage, self.faults, self.pace, &mut random));
             thread::sleep(time);
-            stage.end();
-            let mended = nemesis.join();
-            stage.close(DEADLINE);
-            mended.expect("what is broken can be mended");
+            stage.stop();
+            let repaired = nemesis.join();
+            stage.finish(DEADLINE);
+            repaired.expect("every fault is repaired");
         });
-        stage.site.assert_quiet();
+        stage.site.assert_idle();
         Some(self.judge(&stage, workloads))
     }
 
     fn mix(&self, random: &mut Random) -> Vec<Workload> {
         let mut workloads = self.workloads.to_vec();
-        while workloads.len() > MIXED {
+        while workloads.len() > WORKLOADS_PER_STORE {
             workloads.remove(random.below(workloads.len() as u64) as usize);
         }
         workloads.extend(self.long.then_some(Workload::Long));
@@ -106,18 +107,19 @@ impl Scenario {
             let path = Path::new(&folder).join(self.name);
             fs::write(&path, &text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         }
-        let history = History::read(&text);
+        let history = History::parse(&text);
         let findings = checkers::check(&history, &self.rules());
-        let shown =
-            |violation: &checkers::Violation| format!("{}\n{}", violation.what, log::excerpt(&text, &violation.runs));
+        let describe = |violation: &checkers::Violation| {
+            format!("{}\n{}", violation.message, log::excerpt(&text, &violation.runs))
+        };
         Report {
             name: self.name,
             workloads,
             commands: history.commands(),
-            violations: findings.violations.iter().map(shown).collect(),
+            violations: findings.violations.iter().map(describe).collect(),
             longest_wait: findings.longest_wait,
             faults: history.faults,
-            said: stage.said(),
+            messages: stage.messages(),
         }
     }
 }

@@ -1,51 +1,52 @@
-//! What goes wrong with servers, and on the way to them.
+//! The faults of servers and of the network.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use rlock::store::redis::keys::Keyspace;
 
-use super::nemesis::{Fault, last};
+use super::nemesis::{Fault, sleep_between};
 use super::site::NODES;
 use super::stage::Stage;
 use super::support::random::Random;
 use super::support::servers::crowd;
 
-/// The tag of all names in a Cluster, so that they lie in the one slot that moves.
+/// The tag of all names in a Cluster. With it all names are in the slot that [`MIGRATE`] moves.
 pub(crate) const TAG: &str = "{faults}";
 
-/// The server does nothing for up to nearly two leases.
+/// Stops the server for up to nearly two leases.
 pub(crate) const STOP_SERVER: Fault = Fault {
     name: "server stopped",
     covered: true,
     inject: |stage, random| {
         stage.site.server().stop();
-        last(random, 50, 3500);
+        sleep_between(random, 50, 3500);
         stage.site.server().cont();
         true
     },
 };
 
-/// kill -9 of a server that has everything on its disk.
+/// Kills a server that syncs every write to its disk.
 pub(crate) const KILL_SERVER: Fault = Fault { name: "server killed", covered: true, inject: restart };
 
-/// The same where the last second may be lost.
-pub(crate) const KILL_FORGETFUL_SERVER: Fault =
+/// Kills a server that syncs once a second, so that the writes of the last second may be lost.
+pub(crate) const KILL_SERVER_FSYNC_EVERYSEC: Fault =
     Fault { name: "server killed, data of a second lost", covered: false, inject: restart };
 
-/// The same where all is lost.
-pub(crate) const KILL_BLANK_SERVER: Fault = Fault { name: "server killed, data lost", covered: false, inject: restart };
+/// Kills a server without persistence, so that all data is lost.
+pub(crate) const KILL_SERVER_WITHOUT_PERSISTENCE: Fault =
+    Fault { name: "server killed, data lost", covered: false, inject: restart };
 
 fn restart(stage: &Stage, random: &mut Random) -> bool {
     let mut server = stage.site.server();
     server.kill();
-    last(random, 0, 1000);
+    sleep_between(random, 0, 1000);
     server.restart();
     true
 }
 
-/// More leases on a resource end at once than a script drops.
-pub(crate) const CROWD: Fault = Fault {
+/// Lets more leases on a resource expire at once than one script call drops.
+pub(crate) const EXPIRE_MANY: Fault = Fault {
     name: "crowd expired",
     covered: true,
     inject: |stage, random| {
@@ -56,7 +57,7 @@ pub(crate) const CROWD: Fault = Fault {
     },
 };
 
-/// The hash of some resource that was used, and the namespace.
+/// The namespace and the hash key of a random resource that was used.
 fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
     let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:d"]);
     let key = (!keys.is_empty()).then(|| random.pick(&keys).clone())?;
@@ -64,9 +65,9 @@ fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
     Some((namespace, key))
 }
 
-/// One of the five keys of a resource is gone, as by an eviction.
+/// Deletes one of the five keys of a resource, as an eviction would.
 pub(crate) const LOSE_KEY: Fault = Fault {
-    name: "a key deleted",
+    name: "key deleted",
     covered: false,
     inject: |stage, random| {
         let Some((_, key)) = live_key(stage, random) else { return false };
@@ -114,14 +115,14 @@ pub(crate) const PAUSE_CLIENTS: Fault = Fault {
     },
 };
 
-/// A server at its maxmemory takes nobody in, but whoever holds or waits goes on.
+/// Sets maxmemory so low that the server refuses new requests. Holders and waiters are unaffected.
 pub(crate) const FILL_MEMORY: Fault = Fault {
     name: "maxmemory",
     covered: true,
     inject: |stage, random| {
         let set = |limit| stage.site.server().ask::<()>(&["CONFIG", "SET", "maxmemory", limit]);
         set("1");
-        last(random, 50, 3000);
+        sleep_between(random, 50, 3000);
         set("0");
         true
     },
@@ -132,7 +133,7 @@ pub(crate) const DELAY: Fault = Fault {
     covered: true,
     inject: |stage, random| {
         stage.site.proxy().delay(Duration::from_millis(random.below(1500)));
-        last(random, 100, 2000);
+        sleep_between(random, 100, 2000);
         stage.site.proxy().delay(Duration::ZERO);
         true
     },
@@ -147,14 +148,14 @@ pub(crate) const CUT: Fault = Fault {
     },
 };
 
-/// Nothing passes for up to nearly two leases, and nobody is told; then it does, or the connections
-/// are cut.
+/// Holds back all traffic for up to nearly two leases without an error. Then the traffic passes, or
+/// the connections are cut.
 pub(crate) const BLACK_HOLE: Fault = Fault {
     name: "black hole",
     covered: true,
     inject: |stage, random| {
         stage.site.proxy().hold();
-        last(random, 50, 3500);
+        sleep_between(random, 50, 3500);
         if random.once_in(2) {
             stage.site.proxy().cut();
         }
@@ -171,37 +172,37 @@ pub(crate) const REFUSE: Fault = Fault {
         if random.once_in(2) {
             stage.site.proxy().cut();
         }
-        // Most of the time shorter than a lease, for nobody works meanwhile.
+        // No command can start meanwhile, so most times are shorter than a lease.
         let most = if random.once_in(4) { 2500 } else { 400 };
-        last(random, 50, most);
+        sleep_between(random, 50, most);
         stage.site.proxy().pass();
         true
     },
 };
 
-/// The connections that there are lead nowhere any more, and nobody is told; new ones work.
-pub(crate) const FORGET: Fault = Fault {
-    name: "connections forgotten",
+/// Makes all open connections silent, without an error. New connections work.
+pub(crate) const SILENCE: Fault = Fault {
+    name: "connections silent",
     covered: true,
     inject: |stage, random| {
         stage.site.proxy().forget();
-        last(random, 50, 3000);
+        sleep_between(random, 50, 3000);
         true
     },
 };
 
-/// The same, and the other end never stops sending.
+/// Makes all open connections send messages without end. New connections work.
 pub(crate) const FLOOD: Fault = Fault {
     name: "messages without end",
     covered: true,
     inject: |stage, random| {
         stage.site.proxy().flood();
-        last(random, 50, 3000);
+        sleep_between(random, 50, 3000);
         true
     },
 };
 
-/// The replies to the next few requests are lost, after the server carried them out.
+/// Drops the replies to the next few requests, after the server has executed them.
 pub(crate) const LOSE_REPLIES: Fault = Fault {
     name: "replies lost",
     covered: true,
@@ -222,7 +223,8 @@ pub(crate) const LOSE_REQUESTS: Fault = Fault {
     },
 };
 
-/// The master dies while its replica lags: what it granted last is not known to the next one.
+/// Kills the primary while its replica lags, so that the new primary does not have the latest
+/// grants.
 pub(crate) const FAIL_OVER: Fault = Fault {
     name: "failover to a replica that lags",
     covered: false,
@@ -233,21 +235,21 @@ pub(crate) const FAIL_OVER: Fault = Fault {
         }
         sentinels.replica().stop();
         sentinels.master().ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);
-        last(random, 200, 700);
+        sleep_between(random, 200, 700);
         sentinels.master().kill();
         sentinels.replica().cont();
         sentinels.promote();
-        last(random, 0, 1000);
+        sleep_between(random, 0, 1000);
         let master = sentinels.master().port().to_string();
         sentinels.replica().restart();
-        // The Sentinels would do so, in their time.
+        // The Sentinels would send this command as well, but later.
         sentinels.replica().ask::<()>(&["REPLICAOF", "127.0.0.1", &master]);
         sentinels.replica().until_replicated();
         true
     },
 };
 
-/// The slot of all names moves to another node, key by key.
+/// Migrates the slot of all names to another node, key by key.
 pub(crate) const MIGRATE: Fault = Fault {
     name: "slot migrated",
     covered: true,
@@ -257,25 +259,24 @@ pub(crate) const MIGRATE: Fault = Fault {
         let from = cluster.owner(slot);
         let to = (from + 1 + random.below(NODES as u64 - 1) as usize) % NODES;
         let migration = cluster.migrate(slot, from, to);
-        last(random, 0, 300);
+        sleep_between(random, 0, 300);
         for key in migration.keys() {
             migration.move_key(&key);
-            last(random, 0, 20);
+            sleep_between(random, 0, 20);
         }
-        last(random, 0, 300);
+        sleep_between(random, 0, 300);
         migration.finish();
         true
     },
 };
 
-/// The server's clock is a minute ahead or behind from one instant to the next, and right again
-/// later.
+/// Steps the server's clock a minute ahead or back, and back to the right time later.
 pub(crate) const STEP_CLOCK: Fault = Fault {
     name: "clock stepped by a minute",
     covered: false,
     inject: |stage, random| {
         stage.site.set_clock(*random.pick(&[-60, 60]));
-        last(random, 500, 3000);
+        sleep_between(random, 500, 3000);
         stage.site.set_clock(0);
         true
     },

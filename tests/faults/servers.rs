@@ -1,4 +1,4 @@
-//! The scenarios with servers: leases of 2 s, so that some seconds hold several.
+//! The scenarios with servers. Leases last 2 s, so that several of them fit into a scenario.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use super::command::TTL;
 use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK};
 use super::scenario::Scenario;
 use super::server_faults::{
-    BLACK_HOLE, CROWD, CUT, DELAY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, FORGET, KILL_BLANK_SERVER,
-    KILL_CLIENTS, KILL_FORGETFUL_SERVER, KILL_SERVER, LOSE_KEY, LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, PAUSE_CLIENTS,
-    REFUSE, STEP_CLOCK, STOP_SERVER, TAG,
+    BLACK_HOLE, CUT, DELAY, EXPIRE_MANY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, KILL_CLIENTS,
+    KILL_SERVER, KILL_SERVER_FSYNC_EVERYSEC, KILL_SERVER_WITHOUT_PERSISTENCE, LOSE_KEY, LOSE_REPLIES, LOSE_REQUESTS,
+    MIGRATE, PAUSE_CLIENTS, REFUSE, SILENCE, STEP_CLOCK, STOP_SERVER, TAG,
 };
 use super::site::Site;
 use super::support::servers::{Kind, Setup};
@@ -26,23 +26,22 @@ const ON_SERVER: Scenario = Scenario {
     fifo: false,
     codes: &[],
     lease: TTL,
-    // A claim lease, which is no longer than the lease, a second, and what starting processes
-    // takes.
+    // A claim lease of at most a lease, a second, and 2 s for the start of processes.
     idle: Some(Duration::from_secs(2 + 1 + 2)),
 };
 
-/// How long the longest fault lasts, and then at most until everybody has noticed: a waiter shows
-/// itself every 5 s.
-const OUTAGE: Option<Duration> = Some(Duration::from_secs(4 + 5 + 2 + 1 + 2));
+/// The longest fault, then the heartbeat interval of a waiter, after which every waiter has noticed
+/// the end of the fault, and then [`ON_SERVER`]'s limit.
+const MAX_RECOVERY: Option<Duration> = Some(Duration::from_secs(4 + 5 + 2 + 1 + 2));
 
 /// The store cannot be reached, or the lease was lost.
-const UNREACHED_OR_LOST: &[i32] = &[69, 76];
+const UNAVAILABLE_OR_LOST: &[i32] = &[69, 76];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
-        // A hand-over that is not told of takes until somebody looks by himself, which is seconds
-        // later.
-        name: "undisturbed",
+        // A hand-over whose message is missing takes longer: until the next heartbeat of the
+        // waiter.
+        name: "no_faults",
         fifo: true,
         idle: Some(Duration::from_millis(1500)),
         ..ON_SERVER
@@ -55,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..ON_SERVER
     },
     Scenario {
-        name: "rlocks_stopped_for_a_moment",
+        name: "rlocks_stopped_shorter_than_the_grace",
         site: || Site::on_server(Setup::new(Kind::Redis6).tcp()),
         faults: &[PAUSE_RLOCK, STOP_COMMAND],
         fifo: true,
@@ -67,38 +66,38 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::on_server(Setup::new(Kind::Valkey9)),
         faults: &[STOP_RLOCK],
         fifo: true,
-        idle: OUTAGE,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
         name: "server_stopped",
         site: || Site::on_server(Setup::new(Kind::Redis8)),
         faults: &[STOP_SERVER],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
-        name: "server_killed_with_all_on_disk",
+        name: "server_killed_with_fsync_always",
         site: || persistent(Kind::Valkey9, "always"),
         faults: &[KILL_SERVER],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
-        name: "server_killed_with_most_on_disk",
+        name: "server_killed_with_fsync_everysec",
         site: || persistent(Kind::Redis7, "everysec"),
-        faults: &[KILL_FORGETFUL_SERVER],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        faults: &[KILL_SERVER_FSYNC_EVERYSEC],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
-        name: "server_killed_with_nothing_on_disk",
-        faults: &[KILL_BLANK_SERVER],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        name: "server_killed_without_persistence",
+        faults: &[KILL_SERVER_WITHOUT_PERSISTENCE],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
@@ -106,24 +105,24 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         site: || Site::behind_proxy(Kind::Redis7),
         faults: &[CUT, LOSE_REPLIES, LOSE_REPLIES, LOSE_REQUESTS, REFUSE],
         pace: Duration::from_millis(100),
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
         name: "network_slow_or_silent",
         site: || Site::behind_proxy(Kind::Redis8),
         faults: &[DELAY, BLACK_HOLE],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
-        name: "network_forgetful_or_flooded",
+        name: "connections_silent_or_flooded",
         site: || Site::behind_proxy(Kind::Valkey9),
-        faults: &[FORGET, FLOOD],
-        codes: UNREACHED_OR_LOST,
-        // The next fault may hit the connection that a waiter opened because of the last one.
+        faults: &[SILENCE, FLOOD],
+        codes: UNAVAILABLE_OR_LOST,
+        // The next fault may hit the connection that a waiter opened because of the previous one.
         idle: Some(Duration::from_secs(2 * 14)),
         ..ON_SERVER
     },
@@ -131,24 +130,24 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "clients_killed_and_paused",
         site: || Site::on_server(Setup::new(Kind::Redis6).tcp()),
         faults: &[KILL_CLIENTS, KILL_CLIENTS, PAUSE_CLIENTS, FLUSH_SCRIPTS],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
         name: "server_flushed",
         site: || Site::on_server(Setup::new(Kind::Redis8)),
         faults: &[FLUSH, FLUSH_SCRIPTS],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
         name: "crowds_expired_on_a_lossy_network",
         site: || Site::behind_proxy(Kind::Valkey9),
-        faults: &[CROWD, LOSE_REPLIES, BLACK_HOLE],
-        codes: UNREACHED_OR_LOST,
-        idle: OUTAGE,
+        faults: &[EXPIRE_MANY, LOSE_REPLIES, BLACK_HOLE],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
@@ -156,7 +155,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[LOSE_KEY],
         pace: Duration::from_millis(300),
         codes: &[76],
-        idle: OUTAGE,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario { name: "server_out_of_memory", faults: &[FILL_MEMORY], codes: &[69], fifo: true, ..ON_SERVER },
@@ -164,8 +163,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "failover_to_a_replica_that_lags",
         site: || Site::on_sentinels(Kind::Redis7),
         faults: &[FAIL_OVER],
-        codes: UNREACHED_OR_LOST,
-        // On a busy machine a Sentinel may do nothing for half a minute.
+        codes: UNAVAILABLE_OR_LOST,
+        // On a busy machine a failover by the Sentinels may take half a minute.
         idle: None,
         ..ON_SERVER
     },
@@ -175,14 +174,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         tag: TAG,
         faults: &[MIGRATE],
         codes: &[69],
-        idle: OUTAGE,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {
         name: "clock_stepped",
         site: || Site::with_clock(Kind::Valkey9),
         faults: &[STEP_CLOCK],
-        codes: UNREACHED_OR_LOST,
+        codes: UNAVAILABLE_OR_LOST,
         idle: None,
         ..ON_SERVER
     },

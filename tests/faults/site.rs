@@ -1,4 +1,4 @@
-//! The store of a scenario, and how it must look when nobody is there any more.
+//! The store of a scenario, and the check that the store is idle at the end.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,13 @@ use super::support::small_disk::SmallDisk;
 use super::support::{Lab, needs, wait_until};
 
 pub(crate) struct Site {
-    /// Goes before the folder of the lab does, where its disk is.
-    place: Place,
+    /// The first field, because a disk must be unmounted before the lab removes its folder.
+    backend: Backend,
     lab: Lab,
     url: String,
 }
 
-enum Place {
+enum Backend {
     Embedded,
     Disk(SmallDisk),
     Server(Mutex<Server>, Option<Proxy>),
@@ -30,33 +30,34 @@ enum Place {
     Cluster(Cluster),
 }
 
-/// How many nodes a Cluster has.
+/// The number of nodes of a Cluster.
 pub(crate) const NODES: usize = 3;
 
 impl Site {
     pub(crate) fn embedded() -> Option<Self> {
         let lab = Lab::new();
-        Some(Self { url: lab.url(), lab, place: Place::Embedded })
+        Some(Self { url: lab.url(), lab, backend: Backend::Embedded })
     }
 
-    /// On a disk that is soon full, if this machine lets the tests mount one.
+    /// On a disk of 2 MB, if this machine allows the tests to mount one.
     pub(crate) fn on_disk() -> Option<Self> {
         let lab = Lab::new();
         let disk = SmallDisk::mount(lab.folder(), "2m")?;
-        Some(Self { url: format!("file://{}/store", disk.place().display()), lab, place: Place::Disk(disk) })
+        Some(Self { url: format!("file://{}/store", disk.place().display()), lab, backend: Backend::Disk(disk) })
     }
 
-    /// On a server of its own; none if this machine lacks the server, as in the functions below.
+    /// On a server of its own. Returns none if this machine lacks the server, as the functions
+    /// below.
     pub(crate) fn on_server(setup: Setup) -> Option<Self> {
         let server = setup.start_if_present()?;
-        Some(Self { lab: Lab::new(), url: server.url(), place: Place::Server(Mutex::new(server), None) })
+        Some(Self { lab: Lab::new(), url: server.url(), backend: Backend::Server(Mutex::new(server), None) })
     }
 
-    /// On a server that is reached by a proxy.
+    /// On a server behind a proxy.
     pub(crate) fn behind_proxy(kind: Kind) -> Option<Self> {
         let server = Setup::new(kind).start_if_present()?;
         let proxy = Proxy::new(&server);
-        Some(Self { lab: Lab::new(), url: proxy.url(), place: Place::Server(Mutex::new(server), Some(proxy)) })
+        Some(Self { lab: Lab::new(), url: proxy.url(), backend: Backend::Server(Mutex::new(server), Some(proxy)) })
     }
 
     /// On a server whose clock [`Site::set_clock`] sets.
@@ -66,28 +67,28 @@ impl Site {
         }
         let lab = Lab::new();
         let clock = lab.folder().join(CLOCK);
-        fs::write(&clock, "+0").expect("a file can be made");
+        fs::write(&clock, "+0").expect("the file is written");
         let setup = Setup::new(kind)
-            // The loader knows what $LIB is on this machine.
+            // The dynamic loader expands $LIB.
             .environment("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1")
             .environment("FAKETIME_TIMESTAMP_FILE", &clock)
             .environment("FAKETIME_NO_CACHE", "1")
             .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         let server = setup.start_if_present()?;
-        Some(Self { url: server.url(), lab, place: Place::Server(Mutex::new(server), None) })
+        Some(Self { url: server.url(), lab, backend: Backend::Server(Mutex::new(server), None) })
     }
 
     pub(crate) fn on_sentinels(kind: Kind) -> Option<Self> {
         let sentinels = kind.is_present().then(|| Sentinels::start(kind))?;
-        Some(Self { lab: Lab::new(), url: sentinels.url(), place: Place::Sentinels(Mutex::new(sentinels)) })
+        Some(Self { lab: Lab::new(), url: sentinels.url(), backend: Backend::Sentinels(Mutex::new(sentinels)) })
     }
 
     pub(crate) fn on_cluster(kind: Kind) -> Option<Self> {
         let cluster = kind.is_present().then(|| Cluster::start(kind, NODES))?;
-        Some(Self { lab: Lab::new(), url: cluster.url(), place: Place::Cluster(cluster) })
+        Some(Self { lab: Lab::new(), url: cluster.url(), backend: Backend::Cluster(cluster) })
     }
 
-    /// For the log and for what the commands work on.
+    /// The folder for the log and for the files of the commands.
     pub(crate) fn folder(&self) -> &Path {
         self.lab.folder()
     }
@@ -99,68 +100,69 @@ impl Site {
     }
 
     pub(crate) fn disk(&self) -> Option<&SmallDisk> {
-        if let Place::Disk(disk) = &self.place { Some(disk) } else { None }
+        if let Backend::Disk(disk) = &self.backend { Some(disk) } else { None }
     }
 
     pub(crate) fn server(&self) -> MutexGuard<'_, Server> {
-        match &self.place {
-            Place::Server(server, _) => server.lock().expect("only one thread breaks servers"),
+        match &self.backend {
+            Backend::Server(server, _) => server.lock().expect("no thread panics with the lock"),
             _ => panic!("the scenario has no single server"),
         }
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
-        match &self.place {
-            Place::Server(_, Some(proxy)) => proxy,
+        match &self.backend {
+            Backend::Server(_, Some(proxy)) => proxy,
             _ => panic!("the scenario has no proxy"),
         }
     }
 
     pub(crate) fn sentinels(&self) -> MutexGuard<'_, Sentinels> {
-        match &self.place {
-            Place::Sentinels(sentinels) => sentinels.lock().expect("only one thread breaks servers"),
+        match &self.backend {
+            Backend::Sentinels(sentinels) => sentinels.lock().expect("no thread panics with the lock"),
             _ => panic!("the scenario has no Sentinels"),
         }
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
-        match &self.place {
-            Place::Cluster(cluster) => cluster,
+        match &self.backend {
+            Backend::Cluster(cluster) => cluster,
             _ => panic!("the scenario has no Cluster"),
         }
     }
 
-    /// Sets how far the server's clock is off, in seconds.
+    /// Sets the offset of the server's clock in seconds.
     pub(crate) fn set_clock(&self, seconds: i64) {
-        // Whole in any instant in which the server reads it.
+        // A rename is atomic, so the server never reads a partial file.
         let (clock, new) = (self.folder().join(CLOCK), self.folder().join("new-clock"));
-        fs::write(&new, format!("{seconds:+}")).and_then(|()| fs::rename(new, clock)).expect("a file can be made");
+        fs::write(&new, format!("{seconds:+}")).and_then(|()| fs::rename(new, clock)).expect("the file is written");
         wait_until("libfaketime, of the package faketime, steps the server's clock", || {
-            let (told, _): (i64, i64) = self.server().ask(&["TIME"]);
+            let (there, _): (i64, i64) = self.server().ask(&["TIME"]);
             let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-            (told - here - seconds).abs() < 10
+            (there - here - seconds).abs() < 10
         });
     }
 
-    /// Waits until nobody is left, and fails if anybody has left anything.
-    pub(crate) fn assert_quiet(&self) {
-        wait_until("the last process of the scenario ends", || !self.is_peopled());
-        wait_until("nobody holds or waits", || {
-            // A server may have a replica to make a master of.
+    /// Waits until all processes of the scenario have ended, and asserts that the store is idle.
+    pub(crate) fn assert_idle(&self) {
+        wait_until("the last process of the scenario ends", || !self.has_processes());
+        wait_until("no session holds or waits", || {
+            // The call fails while a failover is under way.
             self.rlock().arg("cleanup").output().is_ok_and(|ran| ran.status.success()) && self.listing() == json!([])
         });
-        match &self.place {
-            Place::Embedded | Place::Disk(_) => {}
-            Place::Server(server, _) => assert_server_quiet(&server.lock().expect("nobody breaks it now")),
-            Place::Sentinels(sentinels) => {
-                assert_server_quiet(sentinels.lock().expect("nobody breaks them now").master())
+        match &self.backend {
+            Backend::Embedded | Backend::Disk(_) => {}
+            Backend::Server(server, _) => assert_server_idle(&server.lock().expect("no thread panics with the lock")),
+            Backend::Sentinels(sentinels) => {
+                assert_server_idle(sentinels.lock().expect("no thread panics with the lock").master())
             }
-            Place::Cluster(cluster) => (0..NODES).for_each(|node| assert_server_quiet(cluster.node(node))),
+            Backend::Cluster(cluster) => (0..NODES).for_each(|node| assert_server_idle(cluster.node(node))),
         }
     }
 
-    /// Whether any process has the log of the scenario in its environment, as all that it started do.
-    fn is_peopled(&self) -> bool {
+    /// Whether a process has the path of this log in its environment, as all processes of the
+    /// scenario do.
+    fn has_processes(&self) -> bool {
         let mark = self.folder().join("log").display().to_string().into_bytes();
         let processes = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
         let environments = processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
@@ -168,29 +170,30 @@ impl Site {
     }
 
     fn listing(&self) -> serde_json::Value {
-        let ran = self.rlock().args(["inspect", "--json"]).output().expect("rlock can be started");
+        let ran = self.rlock().args(["inspect", "--json"]).output().expect("rlock starts");
         let listing: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
         listing["resources"].clone()
     }
 }
 
-/// The file that says how far the clock is off.
+/// The file with the offset of the server's clock.
 const CLOCK: &str = "clock";
 
-/// Fails if a server has more than idle resources, which go by themselves, or anybody else is connected or subscribed.
-fn assert_server_quiet(server: &Server) {
+/// Asserts that a server has only the hashes of idle resources, which expire, and that no rlock is
+/// connected or subscribed.
+fn assert_server_idle(server: &Server) {
     let keys: Vec<String> = server.ask(&["KEYS", "*"]);
     for key in keys {
         let left: i64 = server.ask(&["PTTL", &key]);
-        assert!(key.ends_with(":d") && left != -1, "'{key}' was left behind, to live for {left} ms");
+        assert!(key.ends_with(":d") && left != -1, "'{key}' was left behind with a PTTL of {left} ms");
     }
-    wait_until("nobody is connected any more", || {
+    wait_until("no rlock is connected", || {
         let clients: String = server.ask(&["CLIENT", "LIST"]);
-        // Beside this test there may be replicas and Sentinels.
+        // The connections of this test, of replicas and of Sentinels do not count.
         let others = |line: &&str| !line.contains(" cmd=client") && !line.contains(" name=sentinel-");
         let is_replica = |line: &&str| ["replconf", "psync"].iter().any(|name| line.contains(&format!(" cmd={name}")));
         clients.lines().filter(|line| others(line) && !is_replica(line)).count() == 0
     });
     let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS", "*:w:*"]);
-    assert!(channels.is_empty(), "somebody is subscribed to {channels:?}");
+    assert!(channels.is_empty(), "a client is subscribed to {channels:?}");
 }

@@ -1,4 +1,4 @@
-//! Where a scenario is played: a store, a log, and the rlocks that live at the moment.
+//! The stage of a scenario: a store, a log, and the rlocks that currently run.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,20 +19,20 @@ use super::support::random::Random;
 pub(crate) struct Stage {
     pub(crate) site: Site,
     log: Log,
-    /// The runs that the scenario has started, with the process of each rlock; none of them has
-    /// been waited for.
-    living: Mutex<Vec<(String, Pid)>>,
-    one_left: Condvar,
+    /// The runs that the scenario has started, with the process of each rlock. None of these
+    /// processes is reaped yet.
+    live_runs: Mutex<Vec<(String, Pid)>>,
+    run_ended: Condvar,
     runs: AtomicU64,
     over: AtomicBool,
     abandoned: AtomicBool,
-    /// The processes that were killed.
+    /// The processes that the nemesis has killed.
     killed: Mutex<HashSet<Pid>>,
-    /// Some of what rlocks said that were not simply waiting or busy.
-    said: Mutex<Vec<String>>,
+    /// Some messages of the rlocks, without the common ones about waiting and being busy.
+    messages: Mutex<Vec<String>>,
 }
 
-/// How many lines of what was said are kept.
+/// The largest number of messages that are kept.
 const LINES: usize = 40;
 
 impl Stage {
@@ -41,153 +41,155 @@ impl Stage {
         Self {
             site,
             log,
-            living: Mutex::default(),
-            one_left: Condvar::new(),
+            live_runs: Mutex::default(),
+            run_ended: Condvar::new(),
             runs: AtomicU64::new(0),
             over: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            said: Mutex::default(),
+            messages: Mutex::default(),
             killed: Mutex::default(),
         }
     }
 
-    /// All that was logged.
+    /// The complete lines of the log.
     pub(crate) fn text(&self) -> String {
-        log::whole_lines(&fs::read_to_string(self.log.path()).expect("the log can be read"))
+        log::complete_lines(&fs::read_to_string(self.log.path()).expect("the log is read"))
     }
 
-    /// What the rlocks had to say, each line with its run.
-    pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().expect("nobody panics with it").clone()
+    /// Some messages of the rlocks, each with its run.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.messages.lock().expect("no thread panics with the lock").clone()
     }
 
-    /// Counts a fault.
-    pub(crate) fn note(&self, fault: &str) {
+    /// Logs an injected fault.
+    pub(crate) fn log_fault(&self, fault: &str) {
         self.log.add("-", &format!("fault {fault}"));
     }
 
-    /// Whether no more runs are to be started.
+    /// Whether no more runs may start.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Lets no more runs be started.
-    pub(crate) fn end(&self) {
+    /// Prevents the start of more runs.
+    pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the runs that live come to their end, and kills those that don't.
-    pub(crate) fn close(&self, deadline: Duration) {
+    /// Waits for the current runs, and kills the runs that have not ended by the deadline.
+    pub(crate) fn finish(&self, deadline: Duration) {
         let deadline = Instant::now() + deadline;
-        let mut living = self.living();
-        while !living.is_empty() {
+        let mut live_runs = self.live_runs();
+        while !live_runs.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                // They have no end in the log.
+                // The killed runs get no exit line, which the checkers report as a violation.
                 self.abandoned.store(true, Ordering::Relaxed);
-                for (_, pid) in living.iter() {
+                for (_, pid) in live_runs.iter() {
                     let _ = rustix::process::kill_process(*pid, Signal::KILL);
                 }
                 return;
             }
-            living = self.one_left.wait_timeout(living, left).expect("nobody panics with it").0;
+            live_runs = self.run_ended.wait_timeout(live_runs, left).expect("no thread panics with the lock").0;
         }
     }
 
-    /// One run from beginning to end.
-    pub(crate) fn perform(&self, plan: &Plan) {
+    /// Executes a run from its request to its exit.
+    pub(crate) fn execute(&self, plan: &Plan) {
         let id = (self.runs.fetch_add(1, Ordering::Relaxed) + 1).to_string();
-        command::announce(&self.log, &id, &plan.levels[0]);
+        command::log_request(&self.log, &id, &plan.levels[0]);
         let mut rlock: Command = self.site.rlock();
-        let mut child = command::assign(&mut rlock, plan, &id, &self.log).spawn().expect("rlock can be started");
-        self.living().push((id.clone(), Pid::from_child(&child)));
-        let said = command::follow(&self.log, &id, child.stderr.take().expect("it has a pipe"));
-        // From here on its process id may go to another.
-        self.living().retain(|(other, _)| *other != id);
-        let status = child.wait().expect("it is a child");
+        let mut child = command::configure(&mut rlock, plan, &id, &self.log).spawn().expect("rlock starts");
+        self.live_runs().push((id.clone(), Pid::from_child(&child)));
+        let messages = command::read_messages(&self.log, &id, child.stderr.take().expect("rlock has a pipe"));
+        // From here on the rlock may be reaped and its process id reused.
+        self.live_runs().retain(|(other, _)| *other != id);
+        let status = child.wait().expect("rlock is a child");
         if !self.abandoned.load(Ordering::Relaxed) {
-            command::conclude(&self.log, &id, status);
+            command::log_exit(&self.log, &id, status);
         }
-        self.one_left.notify_all();
-        let mut lines = self.said.lock().expect("nobody panics with it");
-        let worth = said.into_iter().filter(|line| !line.starts_with("rlock: busy: "));
+        self.run_ended.notify_all();
+        let mut lines = self.messages.lock().expect("no thread panics with the lock");
+        let kept = messages.into_iter().filter(|line| !line.starts_with("rlock: busy: "));
         let room = LINES.saturating_sub(lines.len());
-        lines.extend(worth.map(|line| format!("{id}: {line}")).take(room));
+        lines.extend(kept.map(|line| format!("{id}: {line}")).take(room));
     }
 
-    /// A process of some run: an rlock, or else a command; none if nobody lives, or only those that
-    /// are about to go.
-    pub(crate) fn victim(&self, wanted: Wanted, random: &mut Random) -> Option<Victim> {
-        let living = self.living();
-        if living.is_empty() {
+    /// A random process of this kind. Returns none if no such process runs, or if the process is
+    /// about to end.
+    pub(crate) fn victim(&self, target: Target, random: &mut Random) -> Option<Victim> {
+        let live_runs = self.live_runs();
+        if live_runs.is_empty() {
             return None;
         }
-        let (id, rlock) = random.pick(&living).clone();
-        // The rlock that the scenario started, its command, the rlock inside that, ….
-        let mut line = vec![rlock];
-        while let Some(child) = child_of(line[line.len() - 1]) {
-            line.push(child);
+        let (id, rlock) = random.pick(&live_runs).clone();
+        // The rlock that the scenario started, its command, the nested rlock of that command, and
+        // so on.
+        let mut chain = vec![rlock];
+        while let Some(child) = child_of(chain[chain.len() - 1]) {
+            chain.push(child);
         }
-        let first = usize::from(wanted == Wanted::Command);
-        let found: Vec<usize> = (first..line.len()).step_by(2).collect();
+        let first = usize::from(target == Target::Command);
+        let found: Vec<usize> = (first..chain.len()).step_by(2).collect();
         let depth = *found.get(random.below(found.len().max(1) as u64) as usize)?;
         let run = id + &".1".repeat(depth / 2);
-        let guardian = guardian_of(line[depth]);
-        let runs_command = line.len() > depth + 1;
-        if wanted != Wanted::Command && runs_command && !self.are_unharmed(&[Some(line[depth]), guardian]) {
+        let guardian = guardian_of(chain[depth]);
+        let runs_command = chain.len() > depth + 1;
+        if target != Target::Command && runs_command && !self.are_unharmed(&[Some(chain[depth]), guardian]) {
             return None;
         }
-        if wanted == Wanted::Guardian {
+        if target == Target::Guardian {
             let pid = guardian?;
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-            return (guardian_of(line[depth]) == guardian).then_some(Victim { run, pid, pidfd });
+            return (guardian_of(chain[depth]) == guardian).then_some(Victim { run, pid, pidfd });
         }
-        let pidfd = pidfd_open(line[depth], PidfdFlags::empty()).ok()?;
-        // The parent has not waited for it, or it would not be there any more: the descriptor is
-        // for the one that was meant.
-        if depth > 0 && child_of(line[depth - 1]) != Some(line[depth]) {
+        let pidfd = pidfd_open(chain[depth], PidfdFlags::empty()).ok()?;
+        // The process is still a child of its parent, so its id was not reused and the pidfd refers
+        // to the chosen process.
+        if depth > 0 && child_of(chain[depth - 1]) != Some(chain[depth]) {
             return None;
         }
-        Some(Victim { run, pid: line[depth], pidfd })
+        Some(Victim { run, pid: chain[depth], pidfd })
     }
 
-    /// Whether these processes exist and none was killed here. The promise does not cover an rlock
-    /// and its guardian that are killed at once.
+    /// Whether these processes exist and the nemesis killed none of them. The promise does not
+    /// cover an rlock and a guardian that are killed at once.
     fn are_unharmed(&self, processes: &[Option<Pid>]) -> bool {
-        let killed = self.killed.lock().expect("no thread panics with it");
+        let killed = self.killed.lock().expect("no thread panics with the lock");
         processes.iter().all(|process| process.is_some_and(|pid| !killed.contains(&pid)))
     }
 
     /// Sends a signal to a victim.
     pub(crate) fn signal(&self, victim: &Victim, signal: Signal, fault: &str) {
-        self.log.add(&victim.run, &format!("touched {}", fault.replace(' ', "-")));
+        self.log.add(&victim.run, &format!("faulted {}", fault.replace(' ', "-")));
         if signal == Signal::KILL {
-            self.killed.lock().expect("no thread panics with it").insert(victim.pid);
+            self.killed.lock().expect("no thread panics with the lock").insert(victim.pid);
         }
-        // It may have ended by now.
+        // The process may have ended by now.
         let _ = pidfd_send_signal(&victim.pidfd, signal);
     }
 
-    fn living(&self) -> MutexGuard<'_, Vec<(String, Pid)>> {
-        self.living.lock().expect("nobody panics with it")
+    fn live_runs(&self) -> MutexGuard<'_, Vec<(String, Pid)>> {
+        self.live_runs.lock().expect("no thread panics with the lock")
     }
 }
 
+/// The kind of process that a fault concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Target {
     Rlock,
     Command,
     Guardian,
 }
 
-/// A process that something is done to.
+/// The process that a fault kills or stops.
 pub(crate) struct Victim {
     run: String,
     pid: Pid,
     pidfd: OwnedFd,
 }
 
-/// The command that an rlock runs, or the rlock that a command runs. Neither has more than one that
+/// The command of an rlock, or the nested rlock of a command. Each has at most one such child that
 /// lasts.
 fn child_of(process: Pid) -> Option<Pid> {
     let child = children_of(process).find(|child| !GUARDIAN.contains(&name_of(*child).as_str()))?;
@@ -199,8 +201,8 @@ fn guardian_of(rlock: Pid) -> Option<Pid> {
     children_of(rlock).find(|child| GUARDIAN.contains(&name_of(*child).as_str()))
 }
 
-/// The names of a guardian; the second one is that of the file /proc/self/exe, which the guardian has just
-/// executed.
+/// The names of a guardian. Right after its exec, a guardian has the name of the file that it
+/// executed: /proc/self/exe.
 const GUARDIAN: [&str; 2] = ["rlock-guardian", "exe"];
 
 fn children_of(process: Pid) -> impl Iterator<Item = Pid> {

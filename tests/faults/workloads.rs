@@ -1,6 +1,6 @@
-//! What the runs of a scenario do, by chance.
+//! The workloads: random plans for the runs of a scenario.
 //!
-//! The names of their resources begin with the workload's own, so several workloads can share a store and a log.
+//! Each workload has resources of its own, so several workloads can share a store and a log.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use super::support::random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Writers of one resource, who count and write to a register.
+    /// Writers of one resource, which increment a number and write to a register.
     Mutex,
     /// Writers among many readers.
     Readers,
-    /// Prewriters who upgrade in the middle, beside readers.
+    /// Prewriters that upgrade, beside readers.
     Upgrade,
-    /// Intervals that overlap, and shrink on the way.
+    /// Intervals that overlap, some of which shrink.
     Intervals,
-    /// Two slots, and now and then somebody who wants it all.
+    /// Holders of two slots, and some writers.
     Slots,
-    /// Two resources of three, in any order.
+    /// Requests for two of three resources, in any order.
     Several,
-    /// Commands that take again what is held around them, and lower it.
+    /// Nested claims of a resource that an ancestor holds, and downgrades.
     Nesting,
-    /// Short times to wait for what is held for long.
+    /// Requests with a short `--wait` for a resource with long holds.
     Waits,
-    /// So many claims at once that the store needs room for them.
+    /// Requests with many claims, which need room in the store.
     Many,
     /// Commands that outlast a lease.
     Long,
 }
 
 impl Workload {
-    /// Those of everyday life.
+    /// The workloads of most scenarios.
     pub(crate) const ALL: [Self; 8] = [
         Self::Mutex,
         Self::Readers,
@@ -46,23 +46,24 @@ impl Workload {
         Self::Waits,
     ];
 
-    /// What the next run does. `tag` stands in each name, so that in a Cluster all lie together or apart.
+    /// A random plan for the next run. Each name contains `tag`, which in a Cluster decides the
+    /// slot of the name.
     pub(crate) fn plan(self, tag: &str, random: &mut Random) -> Plan {
         let mut plan = match self {
-            Self::Mutex => Plan::alone(mutex(&format!("mutex{tag}"), random)),
-            Self::Readers => Plan::alone(readers(&format!("readers{tag}"), random)),
+            Self::Mutex => Plan::single(mutex(&format!("mutex{tag}"), random)),
+            Self::Readers => Plan::single(readers(&format!("readers{tag}"), random)),
             Self::Upgrade => upgrade(&format!("upgrade{tag}"), random),
-            Self::Intervals => Plan::alone(intervals(&format!("axis{tag}"), random)),
-            Self::Slots => Plan::alone(slots(&format!("slots{tag}"), random)),
-            Self::Several => Plan::alone(several(["a", "b", "c"].map(|name| format!("{name}{tag}")), random)),
+            Self::Intervals => Plan::single(intervals(&format!("axis{tag}"), random)),
+            Self::Slots => Plan::single(slots(&format!("slots{tag}"), random)),
+            Self::Several => Plan::single(several(["a", "b", "c"].map(|name| format!("{name}{tag}")), random)),
             Self::Nesting => nesting(&format!("nest{tag}"), random),
-            Self::Waits => Plan::alone(waits(&format!("waits{tag}"), random)),
-            Self::Many => Plan::alone(many(&format!("many{tag}"), random)),
-            Self::Long => Plan::alone(long(&format!("long{tag}"), random)),
+            Self::Waits => Plan::single(waits(&format!("waits{tag}"), random)),
+            Self::Many => Plan::single(many(&format!("many{tag}"), random)),
+            Self::Long => Plan::single(long(&format!("long{tag}"), random)),
         };
         let outermost = &mut plan.levels[0];
         if self == Self::Waits || random.once_in(5) {
-            outermost.patience = Some(Duration::from_millis(random.below(400)));
+            outermost.wait_limit = Some(Duration::from_millis(random.below(400)));
         }
         plan
     }
@@ -72,7 +73,7 @@ fn mutex(name: &str, random: &mut Random) -> Level {
     writer(name, Claim::whole(name, Mode::Write), random)
 }
 
-/// A command that is alone with its claim, and would notice if it were not.
+/// A command that holds its claim alone. Its steps show the checkers any overlap.
 fn writer(name: &str, claim: Claim, random: &mut Random) -> Level {
     let register = || Step::Register(name.to_owned());
     Level::new([claim], [register(), Step::Count(name.to_owned(), random.below(25)), register()])
@@ -88,7 +89,7 @@ fn readers(name: &str, random: &mut Random) -> Level {
 
 fn upgrade(name: &str, random: &mut Random) -> Plan {
     if random.once_in(2) {
-        return Plan::alone(reader(Claim::whole(name, Mode::Read), random));
+        return Plan::single(reader(Claim::whole(name, Mode::Read), random));
     }
     let steps = [Step::Work(random.below(20)), Step::Nest, Step::Work(random.below(20))];
     Plan { levels: vec![Level::new([Claim::whole(name, Mode::Prewrite)], steps), mutex(name, random)] }

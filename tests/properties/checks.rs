@@ -1,4 +1,5 @@
-//! What must hold of any lock table, told from its listings alone and from what a test knows of the sessions: no model takes part.
+//! The invariants of a lock table, checked by its listings and by the requests of the sessions,
+//! without a model.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,12 @@ pub(crate) struct Line {
     pub(crate) mode: Mode,
     pub(crate) span: Span,
     slots: Option<u32>,
-    /// The fencing token of one that is held.
+    /// The fencing token of a holder.
     token: Option<u64>,
     pub(crate) expiry: Option<StoreTime>,
 }
 
-/// All lines in order: a resource's holders, then its waiters.
+/// All lines of a listing in order: for each resource its holders, then its waiters.
 pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
     let mut lines = Vec::new();
     for resource in listing {
@@ -58,116 +59,122 @@ impl Line {
     }
 }
 
-/// What a test remembers of a session beside the listing.
+/// The facts about a session that its listing does not show.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct SessionInfo {
     pub(crate) ancestors: Vec<SessionId>,
-    /// The parts of which an ancestor held some when it asked; they wait for holders only, and may have that hold's token.
+    /// The claims that overlapped a hold of an ancestor at the request. They wait only for holders,
+    /// and may have the token of that hold.
     pub(crate) nested: Vec<(Resource, Span)>,
-    /// The resources of which an ancestor held a slot when it asked.
+    /// The resources of which an ancestor held a slot at the request.
     pub(crate) shares: Vec<Resource>,
 }
 
-/// The sessions of a test.
-pub(crate) type People = BTreeMap<SessionId, Known>;
+/// All sessions of a history.
+pub(crate) type Sessions = BTreeMap<SessionId, SessionInfo>;
 
-fn related(people: &People, a: SessionId, b: SessionId) -> bool {
-    a == b || people[&a].ancestors.contains(&b) || people[&b].ancestors.contains(&a)
+fn related(sessions: &Sessions, a: SessionId, b: SessionId) -> bool {
+    a == b || sessions[&a].ancestors.contains(&b) || sessions[&b].ancestors.contains(&a)
 }
 
-fn is_nested(people: &People, line: &Line) -> bool {
-    people[&line.session].nested.contains(&(line.resource.clone(), line.span.clone()))
+fn is_nested(sessions: &Sessions, line: &Line) -> bool {
+    sessions[&line.session].nested.contains(&(line.resource.clone(), line.span.clone()))
 }
 
-/// Whether two lines can't be held together, apart from the count of slots.
-fn conflict(people: &People, a: &Line, b: &Line) -> bool {
+/// Whether two lines exclude each other, not counting slots.
+fn conflict(sessions: &Sessions, a: &Line, b: &Line) -> bool {
     let clash = a.mode == Mode::Write || b.mode == Mode::Write || (a.mode == b.mode && a.mode == Mode::Prewrite);
-    a.resource == b.resource && clash && a.span.overlaps(&b.span) && !related(people, a.session, b.session)
+    a.resource == b.resource && clash && a.span.overlaps(&b.span) && !related(sessions, a.session, b.session)
 }
 
 /// Whether an ancestor of the session holds a slot of the resource.
-fn shares(people: &People, lines: &[Line], line: &Line) -> bool {
+fn shares(sessions: &Sessions, lines: &[Line], line: &Line) -> bool {
     lines.iter().any(|other| {
         other.is_held()
             && other.mode == Mode::Slot
             && other.resource == line.resource
-            && people[&line.session].ancestors.contains(&other.session)
+            && sessions[&line.session].ancestors.contains(&other.session)
     })
 }
 
-/// No two holders conflict, and no more than N hold a slot but for those that outlived the ancestor whose slot they shared.
-pub(crate) fn nobody_holds_against_another(people: &People, lines: &[Line]) {
+/// Asserts that no two holders conflict and that at most N sessions hold slots. A session that
+/// shared its ancestor's slot does not count, even after the ancestor's release.
+pub(crate) fn holders_do_not_conflict(sessions: &Sessions, lines: &[Line]) {
     let held: Vec<&Line> = lines.iter().filter(|line| line.is_held()).collect();
     for (index, one) in held.iter().enumerate() {
         for other in &held[index + 1..] {
-            assert!(!conflict(people, one, other), "two conflicting holders: {one:?} and {other:?}");
+            assert!(!conflict(sessions, one, other), "two conflicting holders: {one:?} and {other:?}");
         }
         if let Some(slots) = one.slots {
             let taken = held.iter().filter(|other| {
                 other.mode == Mode::Slot
                     && other.resource == one.resource
-                    && !people[&other.session].shares.contains(&other.resource)
+                    && !sessions[&other.session].shares.contains(&other.resource)
             });
             assert!(taken.count() <= slots as usize, "more than {slots} slots of {} are held", one.resource);
         }
     }
 }
 
-/// Whoever waits has somebody in the way: a holder or, unless it is nested, an earlier waiter.
-pub(crate) fn nobody_waits_in_vain(people: &People, lines: &[Line]) {
+/// Asserts that a holder or an earlier waiter blocks each waiter. Only a holder can block a nested
+/// claim.
+pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
     let blocked = |at: usize| {
         let line = &lines[at];
         let ahead = |(index, other): &(usize, &Line)| {
-            other.is_held() || (!is_nested(people, line) && *index < at && other.resource == line.resource)
+            other.is_held() || (!is_nested(sessions, line) && *index < at && other.resource == line.resource)
         };
         let ahead: Vec<&Line> = lines.iter().enumerate().filter(ahead).map(|(_, other)| other).collect();
         let takes_slot = |other: &&&Line| {
             other.resource == line.resource
                 && other.mode == Mode::Slot
-                && !related(people, line.session, other.session)
-                && !shares(people, lines, other)
+                && !related(sessions, line.session, other.session)
+                && !shares(sessions, lines, other)
         };
         let out_of_slots = line.slots.is_some_and(|slots| ahead.iter().filter(takes_slot).count() >= slots as usize);
-        let out_of_slots = out_of_slots && !shares(people, lines, line);
-        out_of_slots || ahead.iter().any(|other| conflict(people, line, other))
+        let out_of_slots = out_of_slots && !shares(sessions, lines, line);
+        out_of_slots || ahead.iter().any(|other| conflict(sessions, line, other))
     };
     for line in lines.iter().filter(|line| !line.is_held()) {
         let own = |at: &usize| lines[*at].session == line.session;
-        assert!((0..lines.len()).filter(own).any(blocked), "nobody is in the way of {line:?}");
+        assert!((0..lines.len()).filter(own).any(blocked), "no session blocks {line:?}");
     }
 }
 
-/// Nobody who was let in between two listings passed a waiter who was there before him, conflicts with him and still waits.
-pub(crate) fn nobody_was_overtaken(people: &People, before: &[Line], after: &[Line]) {
+/// Asserts that no session was granted between two listings ahead of an earlier waiter that
+/// conflicts with it and still waits.
+pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after: &[Line]) {
     let held = |lines: &[Line], line: &Line| lines.iter().any(|other| other.is_held() && other.session == line.session);
     let waits =
         |lines: &[Line], session: SessionId| lines.iter().any(|line| !line.is_held() && line.session == session);
-    for new in after.iter().filter(|line| line.is_held() && !held(before, line) && !is_nested(people, line)) {
+    for new in after.iter().filter(|line| line.is_held() && !held(before, line) && !is_nested(sessions, line)) {
         let behind = |other: &&Line| !other.is_held() && other.session != new.session;
         let place = before.iter().position(|line| {
-            // An expiry can grant what the same step then shrinks.
+            // One step can grant a claim because of an expiry, and then shrink it.
             let is_new = line.session == new.session && line.resource == new.resource && line.span.covers(&new.span);
             !line.is_held() && is_new
         });
         for earlier in before[..place.unwrap_or(before.len())].iter().filter(behind) {
-            let passed = conflict(people, new, earlier) && waits(after, earlier.session);
+            let passed = conflict(sessions, new, earlier) && waits(after, earlier.session);
             assert!(!passed, "{new:?} overtook {earlier:?}");
         }
     }
 }
 
-/// A fresh grant has a token above all before it on its resource; one covered by an ancestor's hold may have that hold's.
+/// Asserts that a new grant has a token above all earlier tokens of its resource. A nested claim
+/// that an ancestor's hold includes may have the token of that hold.
 pub(crate) fn tokens_rise(
-    people: &People,
+    sessions: &Sessions,
     now: StoreTime,
     before: &[Line],
     after: &[Line],
-    tops: &mut BTreeMap<Resource, u64>,
+    highest_tokens: &mut BTreeMap<Resource, u64>,
 ) {
-    // Once everybody left the state is dropped, and the clock alone makes the tokens rise.
+    // When the last session leaves, the table drops the resource, and then only the clock makes its
+    // tokens rise.
     let stayed =
         |line: &Line| after.iter().any(|other| other.resource == line.resource && other.session == line.session);
-    tops.retain(|resource, top| {
+    highest_tokens.retain(|resource, top| {
         *top < now.as_micros() || before.iter().any(|line| line.resource == *resource && stayed(line))
     });
     let mut fresh: Vec<(&Line, u64)> = Vec::new();
@@ -175,21 +182,24 @@ pub(crate) fn tokens_rise(
         let Some(token) = line.token else { continue };
         let known = before.iter().any(|old| old.session == line.session && old.is_held());
         let inherits =
-            |other: &Line| other.token == Some(token) && people[&line.session].ancestors.contains(&other.session);
-        if !(known || is_nested(people, line) && before.iter().chain(after).any(inherits)) {
+            |other: &Line| other.token == Some(token) && sessions[&line.session].ancestors.contains(&other.session);
+        if !(known || is_nested(sessions, line) && before.iter().chain(after).any(inherits)) {
             fresh.push((line, token));
         }
     }
     for (index, (line, token)) in fresh.iter().enumerate() {
-        let top = tops.get(&line.resource).copied().unwrap_or(0);
-        assert!(*token > top, "{line:?} has a token that is not above {top}");
+        let top = highest_tokens.get(&line.resource).copied().unwrap_or(0);
+        assert!(*token > top, "the token of {line:?} is not above {top}");
         for (other, same) in &fresh[index + 1..] {
             let one_grant = line.session == other.session;
-            assert!(one_grant || line.resource != other.resource || token != same, "{line:?} and {other:?}");
+            assert!(
+                one_grant || line.resource != other.resource || token != same,
+                "{line:?} and {other:?} have the same token"
+            );
         }
     }
     for (line, token) in fresh {
-        let top = tops.entry(line.resource.clone()).or_default();
+        let top = highest_tokens.entry(line.resource.clone()).or_default();
         *top = token.max(*top);
     }
 }

@@ -1,6 +1,6 @@
-//! Random histories of the lock table: it must say what a naive model of docs/design.md says, and
-//! its listings must show that nobody holds against another, waits in vain, is overtaken, or has a
-//! token that does not rise.
+//! Random histories of the lock table. The table must give the same replies as a naive model of
+//! docs/design.md. Its listings must show that holders do not conflict, that every waiter is
+//! blocked, that no waiter is overtaken, and that tokens rise.
 
 mod checks;
 mod oracle;
@@ -9,40 +9,40 @@ mod world;
 use proptest::prelude::*;
 use rlock::lock::mode::Mode;
 
-use world::{ANY, Step, Taste, World, history};
+use world::{ANY, Profile, Step, World, history};
 
-fn play(taste: Taste, steps: &[Step]) {
-    let mut world = World::new(taste);
+fn play(profile: Profile, steps: &[Step]) {
+    let mut world = World::new(profile);
     steps.iter().for_each(|step| world.play(step));
-    world.end(steps.len() as u8);
+    world.release_all(steps.len() as u8);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn histories_of_all_kinds(steps in history(ANY, 60)) {
+    fn table_matches_the_oracle_in_mixed_histories(steps in history(ANY, 60)) {
         play(ANY, &steps);
     }
 
     #[test]
-    fn trees_of_sessions(steps in history(Taste { nested: 220, claims: 2, grid: 3, resources: 2, ..ANY }, 60)) {
-        play(Taste { nested: 220, claims: 2, grid: 3, resources: 2, ..ANY }, &steps);
+    fn table_matches_the_oracle_with_nested_sessions(steps in history(NESTED, 60)) {
+        play(NESTED, &steps);
     }
 
     #[test]
-    fn upgrades(steps in history(Taste { modes: UPGRADES, nested: 160, claims: 2, resources: 1, leases: 0, ..ANY }, 60)) {
-        play(Taste { modes: UPGRADES, nested: 160, claims: 2, resources: 1, leases: 0, ..ANY }, &steps);
+    fn table_matches_the_oracle_with_upgrades(steps in history(UPGRADES, 60)) {
+        play(UPGRADES, &steps);
     }
 
     #[test]
-    fn slots(steps in history(Taste { modes: SLOTS, grid: 0, nested: 110, claims: 2, ..ANY }, 60)) {
-        play(Taste { modes: SLOTS, grid: 0, nested: 110, claims: 2, ..ANY }, &steps);
+    fn table_matches_the_oracle_with_slots(steps in history(SLOTS, 60)) {
+        play(SLOTS, &steps);
     }
 
     #[test]
-    fn leases_that_end(steps in history(Taste { leases: 255, ..ANY }, 60)) {
-        play(Taste { leases: 255, ..ANY }, &steps);
+    fn table_matches_the_oracle_with_leases_that_expire(steps in history(LEASES, 60)) {
+        play(LEASES, &steps);
     }
 }
 
@@ -50,30 +50,46 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn long_queues_on_one_resource(steps in history(QUEUE, 120)) {
+    fn table_matches_the_oracle_with_long_queues(steps in history(QUEUE, 120)) {
         play(QUEUE, &steps);
     }
 }
 
-const UPGRADES: &[Mode] = &[Mode::Read, Mode::Read, Mode::Prewrite, Mode::Prewrite, Mode::Write];
-const SLOTS: &[Mode] = &[Mode::Slot, Mode::Slot, Mode::Slot, Mode::Slot, Mode::Read, Mode::Write];
-const QUEUE: Taste = Taste { resources: 1, grid: 40, nested: 20, acquire: 190, leases: 0, claims: 2, ..ANY };
+const NESTED: Profile = Profile { nested: 220, claims: 2, grid: 3, resources: 2, ..ANY };
+const UPGRADES: Profile = Profile {
+    modes: &[Mode::Read, Mode::Read, Mode::Prewrite, Mode::Prewrite, Mode::Write],
+    nested: 160,
+    claims: 2,
+    resources: 1,
+    leases: 0,
+    ..ANY
+};
+const SLOTS: Profile = Profile {
+    modes: &[Mode::Slot, Mode::Slot, Mode::Slot, Mode::Slot, Mode::Read, Mode::Write],
+    grid: 0,
+    nested: 110,
+    claims: 2,
+    ..ANY
+};
+const LEASES: Profile = Profile { leases: 255, ..ANY };
+const QUEUE: Profile = Profile { resources: 1, grid: 40, nested: 20, acquire: 190, leases: 0, claims: 2, ..ANY };
 
-/// A tree of three levels: readers and a writer here and there on a grid, so that holders and waiters lie mixed.
+/// So many claims fill an index tree of three levels. Every seventh claim is a write, so that
+/// holders and waiters are mixed.
 #[test]
-fn a_crowd_on_one_resource() {
+fn table_matches_the_oracle_with_1300_claims_on_one_resource() {
     let runner_config = ProptestConfig { cases: 1, failure_persistence: None, ..ProptestConfig::default() };
-    let taste = Taste { resources: 1, grid: 200, nested: 30, acquire: 100, leases: 0, claims: 2, ..ANY };
+    let profile = Profile { resources: 1, grid: 200, nested: 30, acquire: 100, leases: 0, claims: 2, ..ANY };
     let mut runner = proptest::test_runner::TestRunner::new(runner_config);
-    let steps = prop::collection::vec(history(taste, 40), 1..=1);
+    let steps = prop::collection::vec(history(profile, 40), 1..=1);
     runner
         .run(&steps, |steps| {
-            let mut world = World::new(taste);
+            let mut world = World::new(profile);
             for number in 0..1_300_u32 {
                 let lo = number * 617 % 1_300;
                 let mode = if number % 7 == 3 { Mode::Write } else { Mode::Read };
                 let width = if number % 50 == 49 { 40 } else { number % 3 };
-                world.ask(mode, &format!("[{lo},{}]", lo + width));
+                world.request_one(mode, &format!("[{lo},{}]", lo + width));
             }
             world.check();
             steps[0].iter().for_each(|step| world.play(step));

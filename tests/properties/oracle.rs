@@ -1,9 +1,9 @@
-//! The lock table as docs/design.md says it, done the slow way: a list of sessions, every one
-//! compared with every other.
+//! A naive implementation of the lock table of docs/design.md: a list of sessions, in which every
+//! session is compared with every other.
 //!
-//! It shares the plain types with the table and none of its ways. Where that page leaves an order
-//! open (who is named of several in the way, which of several freed parts is settled first) it says
-//! what the documentation of the table says.
+//! The oracle shares the plain types with the table, but none of its algorithms. The design leaves
+//! two orders open: which of several blockers a reply names, and which of several freed parts is
+//! handled first. There the oracle follows the doc comments of the table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use rlock::lock::span::Span;
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) request: Request,
-    /// Its place among the requests that had to wait.
+    /// The position of the request among all requests that had to wait.
     seq: u64,
-    /// Claim by claim, whether an ancestor held some of it when it was asked.
+    /// For each claim, whether an ancestor held an overlapping span at the request.
     nested: Vec<bool>,
-    /// Claim by claim, once it holds.
+    /// The token of each claim, once the request is granted.
     tokens: Option<Vec<u64>>,
     since: StoreTime,
     expiry: Option<StoreTime>,
@@ -38,7 +38,7 @@ impl Member {
         self.expiry.is_some_and(|expiry| expiry <= now)
     }
 
-    fn standing(&self, now: StoreTime) -> Reply {
+    fn reply(&self, now: StoreTime) -> Reply {
         let lease = self.expiry.map(|expiry| expiry - now);
         self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens })
     }
@@ -47,8 +47,8 @@ impl Member {
         self.tokens.is_some()
     }
 
-    /// The place of a claim: holders, nested waiters, ordinary waiters; the waiters first come,
-    /// first served.
+    /// The rank of a claim: holders, then nested waiters, then ordinary waiters. Waiters are
+    /// ordered by their requests.
     fn place(&self, claim: usize) -> (u8, u64) {
         match (self.holds(), self.nested[claim]) {
             (true, _) => (0, 0),
@@ -58,14 +58,14 @@ impl Member {
     }
 }
 
-/// How a claim stands to the holds of its ancestors.
-enum Standing {
+/// The relation of a claim to the holds of its ancestors.
+enum Relation {
     Ordinary,
     Included(u64),
-    Growing,
+    Waits,
 }
 
-/// What was given up: claims as they were, and the mode in which one is still held.
+/// The freed claims, each with the mode in which it is still held.
 type Freed = Vec<(Claim, Option<Mode>)>;
 
 #[derive(Clone, Debug, Default)]
@@ -75,13 +75,13 @@ pub(crate) struct Oracle {
     seq: u64,
 }
 
-/// The table of docs/design.md#conflicts, but for slot against slot.
+/// The table of docs/design.md#conflicts, without slot against slot.
 fn clash(a: Mode, b: Mode) -> bool {
     a == Mode::Write || b == Mode::Write || (a == Mode::Prewrite && b == Mode::Prewrite)
 }
 
 /// The table of docs/design.md#nesting: `0` at once, `1` waits for holders, `2` refused.
-fn below(held: Mode, asked: Mode) -> u8 {
+fn nested_verdict(held: Mode, asked: Mode) -> u8 {
     let column = |cells: [u8; 4]| match asked {
         Mode::Read => cells[0],
         Mode::Prewrite => cells[1],
@@ -118,8 +118,9 @@ impl Oracle {
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
             Op::Expire => Reply::Done,
             Op::Break(resource) => {
-                let on_it = |m: &&Member| m.holds() && m.request.claims.iter().any(|claim| claim.resource == resource);
-                let mut holders: Vec<_> = self.members.iter().filter(on_it).map(Member::id).collect();
+                let is_on_resource =
+                    |m: &&Member| m.holds() && m.request.claims.iter().any(|claim| claim.resource == resource);
+                let mut holders: Vec<_> = self.members.iter().filter(is_on_resource).map(Member::id).collect();
                 holders.sort();
                 self.leave(now, &holders, &mut granted);
                 Reply::Broken(holders)
@@ -135,7 +136,7 @@ impl Oracle {
 
     fn acquire(&mut self, now: StoreTime, request: Request) -> Reply {
         if let Some(member) = self.member(request.session) {
-            return member.standing(now);
+            return member.reply(now);
         }
         let mut nested = Vec::new();
         for claim in &request.claims {
@@ -149,18 +150,18 @@ impl Oracle {
                 let resource = claim.resource.clone();
                 return Reply::Refused(Refusal::SlotsDiffer { resource, in_force, asked });
             }
-            match self.standing(&request, claim) {
-                Ok(standing) => nested.push(!matches!(standing, Standing::Ordinary)),
+            match self.relation(&request, claim) {
+                Ok(relation) => nested.push(!matches!(relation, Relation::Ordinary)),
                 Err(refusal) => return Reply::Refused(refusal),
             }
         }
         let wait = request.wait;
         let terms = request.terms;
-        let asker = Member { request, seq: u64::MAX, nested, tokens: None, since: now, expiry: None };
-        let blockers = self.blockers(&asker);
-        let id = asker.id();
+        let requester = Member { request, seq: u64::MAX, nested, tokens: None, since: now, expiry: None };
+        let blockers = self.blockers(&requester);
+        let id = requester.id();
         if blockers.is_empty() {
-            self.members.push(asker);
+            self.members.push(requester);
             let lease = terms.map(|terms| terms.ttl);
             return Reply::Granted { lease, tokens: self.grant(now, id, lease) };
         }
@@ -169,20 +170,20 @@ impl Oracle {
         }
         self.seq += 1;
         let expiry = terms.map(|terms| now + terms.heartbeat);
-        self.members.push(Member { seq: self.seq, expiry, ..asker });
+        self.members.push(Member { seq: self.seq, expiry, ..requester });
         Reply::Waiting
     }
 
-    fn standing(&self, request: &Request, claim: &Claim) -> Result<Standing, Refusal> {
+    fn relation(&self, request: &Request, claim: &Claim) -> Result<Relation, Refusal> {
         let held = |id: &SessionId| {
             let member = self.member(*id)?;
             Some(member.request.claims.iter().zip(member.tokens.clone()?).collect::<Vec<_>>())
         };
         let mut above: Vec<_> = request.ancestors.iter().filter_map(held).flatten().collect();
         above.retain(|(held, _)| held.resource == claim.resource && held.span.overlaps(&claim.span));
-        let verdict = |held: &Claim| below(held.mode, claim.mode);
+        let verdict = |held: &Claim| nested_verdict(held.mode, claim.mode);
         if let Some((_, token)) = above.iter().find(|(held, _)| verdict(held) == 0 && held.span.covers(&claim.span)) {
-            return Ok(Standing::Included(*token));
+            return Ok(Relation::Included(*token));
         }
         above.reverse();
         let cannot_grow = |held: &Claim| {
@@ -193,7 +194,7 @@ impl Oracle {
             return cannot_grow(held);
         }
         if above.iter().any(|(held, _)| verdict(held) == 1 && held.span.covers(&claim.span)) {
-            return Ok(Standing::Growing);
+            return Ok(Relation::Waits);
         }
         if let Some((held, _)) = above.iter().find(refused) {
             return cannot_grow(held);
@@ -204,7 +205,7 @@ impl Oracle {
                 held: held.span.clone(),
                 asked: claim.span.clone(),
             }),
-            None => Ok(Standing::Ordinary),
+            None => Ok(Relation::Ordinary),
         }
     }
 
@@ -215,28 +216,28 @@ impl Oracle {
         )
     }
 
-    /// Who stands in the way of the first claim that is blocked.
-    fn blockers(&self, asker: &Member) -> Vec<SessionId> {
-        for (index, claim) in asker.request.claims.iter().enumerate() {
+    /// The sessions that block the first blocked claim.
+    fn blockers(&self, requester: &Member) -> Vec<SessionId> {
+        for (index, claim) in requester.request.claims.iter().enumerate() {
             let mut clashing = Vec::new();
             let mut slots = Vec::new();
             for other in &self.members {
-                if other.id() == asker.id()
-                    || asker.request.ancestors.contains(&other.id())
-                    || other.request.ancestors.contains(&asker.id())
+                if other.id() == requester.id()
+                    || requester.request.ancestors.contains(&other.id())
+                    || other.request.ancestors.contains(&requester.id())
                 {
                     continue;
                 }
-                for (at, theirs) in other.request.claims.iter().enumerate() {
-                    let ahead = other.holds() || (!asker.nested[index] && other.place(at) < asker.place(index));
-                    if theirs.resource != claim.resource || !ahead || !theirs.span.overlaps(&claim.span) {
+                for (at, other_claim) in other.request.claims.iter().enumerate() {
+                    let ahead = other.holds() || (!requester.nested[index] && other.place(at) < requester.place(index));
+                    if other_claim.resource != claim.resource || !ahead || !other_claim.span.overlaps(&claim.span) {
                         continue;
                     }
-                    let found = (theirs.span.lower().clone(), other.place(at), other.id(), at);
-                    if clash(claim.mode, theirs.mode) {
+                    let found = (other_claim.span.lower().clone(), other.place(at), other.id(), at);
+                    if clash(claim.mode, other_claim.mode) {
                         clashing.push(found);
                     } else if claim.mode == Mode::Slot
-                        && theirs.mode == Mode::Slot
+                        && other_claim.mode == Mode::Slot
                         && !self.shares(other, &claim.resource)
                     {
                         slots.push(found);
@@ -247,7 +248,7 @@ impl Oracle {
                 return vec![last.2];
             }
             let limit = claim.slots.map_or(usize::MAX, |slots| slots as usize);
-            if slots.len() >= limit && !self.shares(asker, &claim.resource) {
+            if slots.len() >= limit && !self.shares(requester, &claim.resource) {
                 slots.sort();
                 return slots.into_iter().rev().take(limit).map(|found| found.2).collect();
             }
@@ -256,11 +257,11 @@ impl Oracle {
     }
 
     fn grant(&mut self, now: StoreTime, id: SessionId, lease: Option<Duration>) -> Vec<u64> {
-        let request = self.member(id).expect("it waits or is new").request.clone();
+        let request = self.member(id).expect("the session waits or is new").request.clone();
         let mut fresh: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut tokens = Vec::new();
         for claim in &request.claims {
-            if let Ok(Standing::Included(token)) = self.standing(&request, claim) {
+            if let Ok(Relation::Included(token)) = self.relation(&request, claim) {
                 tokens.push(token);
                 continue;
             }
@@ -269,7 +270,7 @@ impl Oracle {
             self.last_tokens.insert(claim.resource.clone(), token);
             tokens.push(token);
         }
-        let member = self.members.iter_mut().find(|member| member.id() == id).expect("it waits or is new");
+        let member = self.members.iter_mut().find(|member| member.id() == id).expect("the session waits or is new");
         member.tokens = Some(tokens.clone());
         member.since = now;
         member.expiry = lease.map(|lease| now + lease);
@@ -281,7 +282,7 @@ impl Oracle {
         if let Some(terms) = member.request.terms {
             member.expiry = Some(now + if member.tokens.is_some() { terms.ttl } else { terms.heartbeat });
         }
-        member.standing(now)
+        member.reply(now)
     }
 
     fn leave(&mut self, now: StoreTime, ids: &[SessionId], granted: &mut Vec<SessionId>) {
@@ -300,23 +301,23 @@ impl Oracle {
 
     fn settle(&mut self, now: StoreTime, freed: Freed, granted: &mut Vec<SessionId>) {
         for (was, left) in freed {
-            // Each part lets in those in whose way it was, also where another part is given up with
-            // it.
-            let in_its_way = |mode: Mode| {
+            // Each freed part grants the waiters that it blocked, even if other parts are freed in
+            // the same step.
+            let blocked = |mode: Mode| {
                 (clash(was.mode, mode) || (was.mode, mode) == (Mode::Slot, Mode::Slot))
                     && !left.is_some_and(|left| clash(left, mode))
             };
             let mut waiting = Vec::new();
             for member in self.members.iter().filter(|member| !member.holds()) {
                 for (index, claim) in member.request.claims.iter().enumerate() {
-                    if claim.resource == was.resource && claim.span.overlaps(&was.span) && in_its_way(claim.mode) {
+                    if claim.resource == was.resource && claim.span.overlaps(&was.span) && blocked(claim.mode) {
                         waiting.push((member.place(index), index, member.id()));
                     }
                 }
             }
             waiting.sort();
             for (_, _, id) in waiting {
-                let member = self.member(id).expect("nobody leaves here").clone();
+                let member = self.member(id).expect("no session leaves here").clone();
                 if !member.holds() && self.blockers(&member).is_empty() {
                     self.grant(now, id, member.request.terms.map(|terms| terms.claim));
                     granted.push(id);
@@ -344,9 +345,9 @@ impl Oracle {
         granted: &mut Vec<SessionId>,
     ) -> Reply {
         let Some(member) = self.member(id) else { return Reply::Unknown };
-        let on_it = |claim: &Claim| claim.resource == *resource;
+        let is_on_resource = |claim: &Claim| claim.resource == *resource;
         let resource = resource.clone();
-        if !member.holds() || !member.request.claims.iter().any(on_it) {
+        if !member.holds() || !member.request.claims.iter().any(is_on_resource) {
             return Reply::Refused(Refusal::NotHeld { resource });
         }
         let covers = |claim: &Claim| claim.resource == resource && claim.span.covers(&span);
@@ -361,7 +362,7 @@ impl Oracle {
         if self.relied_on(id, &resource, &old.span, |nested| span.covers(&nested.span)) {
             return Reply::Refused(Refusal::NestedWaits { resource });
         }
-        let member = self.members.iter_mut().find(|member| member.id() == id).expect("seen above");
+        let member = self.members.iter_mut().find(|member| member.id() == id).expect("the session was found above");
         member.request.claims[index].span = span;
         self.settle(now, vec![(old, None)], granted);
         Reply::Done
@@ -389,18 +390,17 @@ impl Oracle {
         if !member.holds() || held.is_empty() {
             return Reply::Refused(Refusal::NotHeld { resource });
         }
-        let highest = held.last().expect("it is not empty").1.mode;
+        let highest = held.last().expect("the list is not empty").1.mode;
         held.retain(|(_, claim)| lowers(claim.mode));
         if held.is_empty() {
             return Reply::Refused(Refusal::NotBelow { resource, held: highest, asked: mode });
         }
-        if held
-            .iter()
-            .any(|(_, claim)| self.relied_on(id, &resource, &claim.span, |nested| below(mode, nested.mode) < 2))
-        {
+        if held.iter().any(|(_, claim)| {
+            self.relied_on(id, &resource, &claim.span, |nested| nested_verdict(mode, nested.mode) < 2)
+        }) {
             return Reply::Refused(Refusal::NestedWaits { resource });
         }
-        let member = self.members.iter_mut().find(|member| member.id() == id).expect("seen above");
+        let member = self.members.iter_mut().find(|member| member.id() == id).expect("the session was found above");
         held.iter().for_each(|(index, _)| member.request.claims[*index].mode = mode);
         self.settle(now, held.into_iter().map(|(_, claim)| (claim, Some(mode))).collect(), granted);
         Reply::Done

@@ -9,9 +9,9 @@ fn break_grant(lab: &Lab) {
     assert!(ran.stdout.starts_with("broke the hold for write on 'k'"), "{ran:?}");
 }
 
-/// A command that ignores TERM is killed with its whole group: TERM, grace, KILL, exit 76.
+/// rlock sends TERM, waits for the grace, kills the command's whole group and exits with 76.
 #[test]
-fn a_command_that_ignores_term_is_killed_after_the_grace() {
+fn command_that_ignores_term_is_killed_after_the_grace() {
     let lab = Lab::new();
     let script = "trap '' TERM; sleep 1000 & echo ready; wait";
     let mut session = Session::rlock(&lab, ["exec", "--grace", "100ms", "k", "--", "sh", "-c", script]);
@@ -19,15 +19,15 @@ fn a_command_that_ignores_term_is_killed_after_the_grace() {
     break_grant(&lab);
     assert_eq!(session.code(), 76);
     session.until_gone();
-    let said = session.errors().all();
-    assert!(said.starts_with("rlock: lost: 'k' was taken away") && said.lines().count() == 1, "{said:?}");
+    let errors = session.errors().all();
+    assert!(errors.starts_with("rlock: lost: 'k' was taken away") && errors.lines().count() == 1, "{errors:?}");
     lab.assert_idle();
 }
 
 /// rlock exits with 76 even if the command then exits with 0, and even if it leaves processes
 /// behind in its group.
 #[test]
-fn a_command_that_ends_well_is_lost_all_the_same() {
+fn lost_command_that_exits_0_exits_76() {
     let lab = Lab::new();
     let script = "trap 'echo term; exit 0' TERM; (trap '' TERM; exec sleep 1000) & echo ready; wait";
     let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", script]);
@@ -39,9 +39,9 @@ fn a_command_that_ends_well_is_lost_all_the_same() {
     lab.assert_idle();
 }
 
-/// The same on a terminal, where the command shares rlock's group.
+/// On a terminal the command shares rlock's group.
 #[test]
-fn on_a_terminal_too() {
+fn command_that_ignores_term_on_a_terminal_is_killed_after_the_grace() {
     let lab = Lab::new();
     let script = format!("trap '' TERM; {IDLE}");
     let words = ["rlock", "exec", "--grace", "100ms", "k", "--", "sh", "-c", &script];

@@ -10,7 +10,7 @@ use crate::support::{Lab, needs, wait_until};
 
 /// If rlock is SIGKILLed, the command dies too, and the lock is free at once.
 #[test]
-fn the_command_and_the_hold_die_with_rlock() {
+fn killed_rlock_takes_its_command_along_and_frees_the_lock() {
     let lab = Lab::new();
     for _ in 0..20 {
         let mut holder = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "trap '' TERM HUP; echo $$; sleep 1000"]);
@@ -26,7 +26,7 @@ fn the_command_and_the_hold_die_with_rlock() {
 /// When a holder dies, the waiters that it blocked are granted at once, much faster than by any
 /// polling.
 #[test]
-fn a_waiter_is_granted_what_a_killed_holder_held() {
+fn waiter_is_granted_at_once_when_the_holder_is_killed() {
     let lab = Lab::new();
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
@@ -39,13 +39,13 @@ fn a_waiter_is_granted_what_a_killed_holder_held() {
         slowest = slowest.max(killed.elapsed());
         assert_eq!(waiter.code(), 0);
     }
-    println!("a waiter runs {slowest:?} after the death of the holder, at the slowest of 10");
+    println!("slowest of 10: the waiter's command ran {slowest:?} after the holder's death");
     lab.assert_idle();
 }
 
 /// When a waiter dies, the waiters behind it can be granted.
 #[test]
-fn a_killed_waiter_is_passed_over() {
+fn killed_waiter_is_passed_over() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let waiter = Session::waiter(&lab, &["echo", "never"]);
@@ -65,9 +65,9 @@ fn first_process(lab: &Lab, words: &[&str]) -> Option<Session> {
 
 /// As process 1, rlock reaps the processes that it inherits, and exits with the command's own code.
 #[test]
-fn as_the_first_process_it_reaps_what_it_inherits() {
+fn rlock_as_process_1_reaps_inherited_processes() {
     let lab = Lab::new();
-    // Each subshell leaves a child behind, which process 1 inherits and which then ends by itself.
+    // Each subshell leaves a child behind. Process 1 inherits the child, which then ends by itself.
     // The script ends when the last of these children is gone from /proc, where a zombie would
     // stay.
     let script = "\
@@ -81,23 +81,22 @@ fn as_the_first_process_it_reaps_what_it_inherits() {
     lab.assert_idle();
 }
 
-/// The same while rlock waits: the processes that it inherited end meanwhile.
+/// A waiting rlock reaps inherited processes that end.
 #[test]
-fn as_the_first_process_it_reaps_while_it_waits() {
+fn rlock_as_process_1_reaps_inherited_processes_while_it_waits() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let script = "for i in 1 2 3; do read -r _ & done; exec rlock exec -v k -- true";
     let Some(mut session) = first_process(&lab, &["sh", "-c", script]) else { return };
     session.errors().expect("waits for");
     // Only unshare and rlock are left.
-    wait_until("all that it inherited is reaped", || session.processes().len() == 2);
+    wait_until("all inherited processes are reaped", || session.processes().len() == 2);
     drop(holder.end());
     assert_eq!(session.code(), 0);
 }
 
-/// As process 1, too, rlock passes signals on.
 #[test]
-fn as_the_first_process_it_passes_signals_on() {
+fn rlock_as_process_1_passes_signals_on() {
     let lab = Lab::new();
     let script = "trap 'exit 6' TERM; sleep 1000 & kill -TERM 1; wait";
     let Some(mut session) = first_process(&lab, &["rlock", "exec", "k", "--", "sh", "-c", script]) else { return };

@@ -10,35 +10,35 @@ fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
 }
 
-/// Starts rlock with this shell script as its command, below a shell that lives on. The end of a
-/// session's leader would hang up the terminal, and that would end the processes that rlock has
-/// left.
+/// Starts rlock with this shell script as its command, below a shell that outlives rlock. The end
+/// of a session's leader would hang up the terminal, and that would end the processes that rlock
+/// has left.
 fn below_a_shell(lab: &Lab, job: &str) -> Session {
     script(lab, "job", job);
     script(lab, "outer", "rlock exec k -- sh job; echo code $?; read -r _");
     Session::on_terminal(lab, ["sh", "outer"])
 }
 
-fn until_the_shell_is_left(session: &Session) {
-    wait_until("nothing but the shell runs", || session.members() == [session.pid()]);
+fn until_only_the_shell_runs(session: &Session) {
+    wait_until("only the shell runs", || session.members() == [session.pid()]);
 }
 
 /// After a loss, all processes that `sh -c 'a; b'` has started get TERM, a grace, and KILL.
 #[test]
-fn a_lost_command_leaves_nothing_behind() {
+fn lost_command_on_a_terminal_leaves_no_process_behind() {
     let lab = Lab::new();
     let mut session = below_a_shell(&lab, FOREGROUND);
     until_in_foreground(&mut session);
     break_grant(&lab);
     session.output.expect("code 76");
-    until_the_shell_is_left(&session);
+    until_only_the_shell_runs(&session);
     lab.assert_idle();
 }
 
-/// The same for an orphan that ignores TERM and whose command exits with 0, and for an orphan with
-/// a child of its own.
+/// The command exits with 0. The orphan ignores TERM, and in the second case has a child of its
+/// own.
 #[test]
-fn a_lost_command_leaves_no_orphan_that_ignores_term() {
+fn lost_command_leaves_no_orphan_that_ignores_term() {
     for orphan in ["exec sleep 1000", "sleep 1000; true"] {
         let lab = Lab::new();
         let job = format!("(trap '' TERM; sh -c '{orphan}' &); trap 'exit 0' TERM; {IDLE}");
@@ -46,14 +46,14 @@ fn a_lost_command_leaves_no_orphan_that_ignores_term() {
         session.output.expect("<ready>");
         break_grant(&lab);
         session.output.expect("code 76");
-        until_the_shell_is_left(&session);
+        until_only_the_shell_runs(&session);
         lab.assert_idle();
     }
 }
 
-/// "128+n if signal n ended it". Afterwards no process of `sh -c 'a; b'` goes on without the lock.
+/// "128+n if signal n ended it": then no process of `sh -c 'a; b'` runs on without the lock.
 #[test]
-fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
+fn command_ended_by_a_passed_signal_leaves_no_process_behind() {
     for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
         let lab = Lab::new();
         let mut session = below_a_shell(&lab, &format!("echo rlock $PPID; {FOREGROUND}"));
@@ -62,15 +62,15 @@ fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
         until_in_foreground(&mut session);
         kill_process(rlock, signal).expect("it runs");
         session.output.expect(&format!("code {}", 128 + signal.as_raw()));
-        until_the_shell_is_left(&session);
+        until_only_the_shell_runs(&session);
         lab.assert_idle();
     }
 }
 
-/// Processes in the group that the command has not started get no signal: the script, and its
-/// neighbours in a pipeline.
+/// The script and its neighbours in a pipeline share the group, but the command has not started
+/// them. They get no signal.
 #[test]
-fn the_script_and_a_neighbour_live_on() {
+fn script_and_pipeline_neighbours_survive_a_lost_command() {
     let lab = Lab::new();
     script(&lab, "job", FOREGROUND);
     let text = "\
@@ -93,10 +93,9 @@ fn the_script_and_a_neighbour_live_on() {
     assert!(!shown.contains("told") && shown.matches("alive").count() == 2, "{shown:?}");
 }
 
-/// The same for a neighbour that is a child of rlock, because the shell that started it became
-/// rlock.
+/// The neighbour is a child of rlock, because the shell that started the neighbour became rlock.
 #[test]
-fn what_a_shell_started_before_it_became_rlock_lives_on() {
+fn child_started_before_the_shell_became_rlock_survives_a_loss() {
     let lab = Lab::new();
     script(&lab, "job", FOREGROUND);
     script(&lab, "script", "sleep 1000 & echo neighbour $!; exec rlock exec k -- sh job");
@@ -111,9 +110,9 @@ fn what_a_shell_started_before_it_became_rlock_lives_on() {
     until_state(neighbour, "S");
 }
 
-/// After a normal end, rlock waits for no background process and leaves it alone.
+/// After a normal end, rlock neither waits for background processes nor signals them.
 #[test]
-fn a_background_process_outlives_a_normal_end() {
+fn background_process_outlives_a_normal_end() {
     let lab = Lab::new();
     let job = "sleep 1000 & echo background $!; (sleep 1000 & echo orphan $!); exit 5";
     let mut session = below_a_shell(&lab, job);
@@ -127,9 +126,9 @@ fn a_background_process_outlives_a_normal_end() {
     until_state(orphan, "S");
 }
 
-/// rlock reaps the orphans that it inherits, and takes none of them for the command.
+/// rlock reaps the orphans that it inherits. The end of an orphan is not the end of the command.
 #[test]
-fn orphans_that_end_leave_no_zombie() {
+fn inherited_orphans_are_reaped_while_the_command_runs() {
     let lab = Lab::new();
     let command = "for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 & :); done; echo ready; read -r _; exit 9";
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", command]);

@@ -1,4 +1,4 @@
-//! rlock as a job of an interactive shell: `rlock exec k -- vim`, Ctrl-C, Ctrl-Z and fg just work.
+//! rlock as a job of an interactive shell: `rlock exec k -- vim`, Ctrl-C, Ctrl-Z and `fg` work.
 
 use crate::session::{FOREGROUND, IDLE, PROMPT, Session, script, until_in_foreground};
 use crate::support::Lab;
@@ -7,16 +7,15 @@ use crate::support::needs::{self, skip_unless};
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
-/// Ctrl-Z stops the job and gives the terminal back to the shell; `fg` continues the job, again and
-/// again.
+/// Ctrl-Z stops the job and gives the terminal back to the shell. `fg` continues the job.
 #[test]
-fn ctrl_z_and_fg() {
+fn ctrl_z_stops_the_job_and_fg_continues_it() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", "echo '<ready>'; n=0; while read -r line; do n=$((n + 1)); echo \"<$n $line>\"; done; exit 6");
     let mut shell = Session::shell(&lab);
     shell.types("rlock exec k -- sh job\n");
-    // Text that is typed earlier would go to the shell's own line editor.
+    // The line editor of the shell would get text that is typed earlier.
     shell.output.expect("<ready>");
     for round in 1..=10 {
         shell.types("text\n");
@@ -54,8 +53,8 @@ fn ctrl_c_ends_the_job_and_the_loop_around_it() {
     lab.assert_idle();
 }
 
-/// A full-screen program: it changes the terminal, restores it before it suspends itself, and
-/// changes it again afterwards.
+/// A full-screen program changes the terminal, restores it before the program suspends itself, and
+/// changes it again when the program continues.
 const SCREEN: &str = r#"
 before=$(stty -g)
 stty raw -echo
@@ -70,7 +69,7 @@ done
 "#;
 
 #[test]
-fn a_program_that_has_the_screen_suspends_itself_and_comes_back() {
+fn full_screen_program_suspends_itself_and_continues_after_fg() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "screen", SCREEN);
@@ -94,14 +93,14 @@ fn a_program_that_has_the_screen_suspends_itself_and_comes_back() {
 }
 
 #[test]
-fn a_pipeline() {
+fn pipeline_works_on_both_sides_of_rlock() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let mut shell = Session::shell(&lab);
     shell.types("echo te''xt | rlock exec k -- cat | tr a-z A-Z\n");
     shell.output.expect("TEXT");
     shell.output.expect(PROMPT);
-    // Between the keyboard and a pipe, both programs share the terminal's foreground.
+    // Both programs of the pipeline are in the terminal's foreground, so the job may read from it.
     script(&lab, "job", "echo '<ready>' >&2; exec cat");
     shell.types("rlock exec k -- sh job | tr a-z A-Z\n");
     shell.output.expect("<ready>");
@@ -111,10 +110,9 @@ fn a_pipeline() {
     lab.assert_idle();
 }
 
-/// The terminal stops a background job that wants to read; the job reads once it is in the
-/// foreground.
+/// The terminal stops a background job that reads. The job reads once it is in the foreground.
 #[test]
-fn a_background_job_comes_to_the_front() {
+fn background_job_that_reads_stops_until_fg() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", "read -r line; echo \"<$line>\"; exit 4");
@@ -135,9 +133,9 @@ fn a_background_job_comes_to_the_front() {
     shell.output.expect("code=4");
 }
 
-/// A stopped job goes on in the background, and the shell's `kill` ends it.
+/// `bg` continues the stopped job in the background, and the shell's `kill` ends it.
 #[test]
-fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
+fn stopped_job_continues_in_the_background_and_is_killed() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", &format!("trap 'exit 4' TERM; {IDLE}"));
@@ -154,9 +152,9 @@ fn a_stopped_job_goes_on_in_the_background_and_is_killed() {
     lab.assert_idle();
 }
 
-/// Ctrl-Z stops a waiting rlock; after fg it still waits, at its old place.
+/// Ctrl-Z stops a waiting rlock. After `fg`, rlock still waits at its old place.
 #[test]
-fn a_wait_is_stopped_and_goes_on() {
+fn ctrl_z_stops_a_waiting_rlock_and_fg_continues_it() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     let holder = lab.hold("k");

@@ -33,7 +33,7 @@ impl Output {
                 self.seen += found.len();
                 return found;
             }
-            assert!(self.read_more(), "it ended without {text:?}: {:?}", self.read);
+            assert!(self.read_more(), "the output ended without {text:?}: {:?}", self.read);
         }
     }
 
@@ -57,8 +57,9 @@ impl Output {
     #[track_caller]
     fn read_more(&mut self) -> bool {
         let timeout = Timespec::try_from(DEADLINE).expect("a minute is not too long");
-        let ready = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&timeout)).expect("it can be polled");
-        assert!(ready > 0, "nothing more comes after {:?}", self.read);
+        let ready =
+            poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&timeout)).expect("the output can be polled");
+        assert!(ready > 0, "no more output after {:?}", self.read);
         let mut buffer = [0; 4096];
         match self.file.read(&mut buffer) {
             Ok(0) => false,
@@ -67,10 +68,10 @@ impl Output {
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
-            // A terminal that no process has open any more reports this error instead of an end of
+            // When no process has the terminal open any more, a read reports EIO, not an end of
             // file.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => false,
-            Err(error) => panic!("it can't be read: {error}"),
+            Err(error) => panic!("cannot read the output: {error}"),
         }
     }
 }

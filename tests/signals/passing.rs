@@ -47,9 +47,9 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     lab.assert_idle();
 }
 
-/// rlock is transparent, "the command decides": also whether it ends.
+/// "The command decides": its trap decides whether the command ends, and with which code.
 #[test]
-fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
+fn command_that_exits_from_its_trap_decides_the_exit_code() {
     let lab = Lab::new();
     for (code, (signal, name)) in (20..).zip(PASSED) {
         let script = format!("trap 'exit {code}' {name}; sleep 1000 & echo ready; wait");
@@ -61,11 +61,11 @@ fn a_command_that_ends_by_its_own_trap_gives_its_own_code() {
     lab.assert_idle();
 }
 
-/// "128+n if signal n ended it". Afterwards no process of `sh -c 'a; b'` goes on without the lock.
+/// "128+n if signal n ended it": then no process of `sh -c 'a; b'` runs on without the lock.
 #[test]
-fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
+fn command_ended_by_a_passed_signal_leaves_no_process_behind() {
     let lab = Lab::new();
-    // A shell that alone gets SIGINT first waits for its program. That is not rlock's behaviour.
+    // SIGINT is left out: a shell that alone gets SIGINT first waits for its program.
     for (signal, name) in PASSED[..6].iter().filter(|(signal, _)| *signal != Signal::INT) {
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", FOREGROUND]);
         until_in_foreground(&mut session);
@@ -79,7 +79,7 @@ fn a_command_that_a_passed_signal_ends_leaves_nothing_behind() {
 
 /// "128+n if signal n ended it", for each signal.
 #[test]
-fn a_command_without_traps_dies_of_each_signal() {
+fn command_without_traps_dies_of_each_passed_signal() {
     let lab = Lab::new();
     for (signal, name) in &PASSED[..6] {
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
@@ -110,7 +110,7 @@ fn ignored_signals_stay_ignored() {
 
 /// While rlock waits, an ignored signal cancels nothing.
 #[test]
-fn ignored_signals_cancel_no_wait() {
+fn ignored_signals_do_not_cancel_a_wait() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let ignoring = r#"trap "" HUP INT QUIT; exec rlock exec -v k -- true"#;
@@ -121,9 +121,9 @@ fn ignored_signals_cancel_no_wait() {
     assert_eq!(session.code(), 128 + 15);
 }
 
-/// nohup itself, as users run it.
+/// `nohup rlock exec` survives HUP, and its command still gets TERM.
 #[test]
-fn nohup_works() {
+fn nohup_keeps_the_command_alive_after_hup() {
     let lab = Lab::new();
     let command = "trap 'exit 5' TERM; sleep 1000 & echo ready; wait";
     let mut session = Session::start(&lab, ["nohup", "rlock", "exec", "k", "--", "sh", "-c", command]);
@@ -133,10 +133,10 @@ fn nohup_works() {
     assert_eq!(session.code(), 5);
 }
 
-/// A signal that was blocked when rlock was started stays blocked for the command. rlock still
-/// receives it, and still notices the end of the command.
+/// A signal that was blocked when rlock was started stays blocked for the command. But rlock
+/// receives the signal, and notices the end of the command.
 #[test]
-fn what_is_blocked_is_so_for_the_command_alone() {
+fn blocked_signal_stays_blocked_for_the_command_but_reaches_rlock() {
     let lab = Lab::new();
     let blocking = |words: &[&str]| {
         let mut command = Command::new("env");

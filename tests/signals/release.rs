@@ -6,8 +6,8 @@ use std::fs;
 use crate::session::{Session, script};
 use crate::support::Lab;
 
-/// Prints when it starts and ends, and whether its predecessor still exists, even as a zombie.
-/// Every fifth job dies.
+/// Logs its start, its end, and an overlap if its predecessor still exists, even as a zombie. Of
+/// every five jobs, one dies of KILL and one of TERM.
 const JOB: &str = r#"
 echo "start $$" >> log
 if [ -e last ] && kill -0 "$(cat last)" 2>/dev/null; then echo "overlap $(cat last)" >> log; fi
@@ -19,7 +19,7 @@ echo "end $$" >> log
 /// "Release comes after the command is reaped, never before": no command ever sees the command of
 /// the previous holder.
 #[test]
-fn the_next_command_starts_when_the_one_before_is_gone() {
+fn next_command_starts_after_the_previous_one_is_reaped() {
     const WORKERS: usize = 4;
     const ROUNDS: usize = 25;
     let lab = Lab::new();
@@ -35,12 +35,12 @@ fn the_next_command_starts_when_the_one_before_is_gone() {
     let mut counts = HashMap::new();
     let mut running: Option<&str> = None;
     for line in log.lines() {
-        let (what, pid) = line.split_once(' ').unwrap();
-        *counts.entry(what).or_insert(0) += 1;
-        match what {
+        let (event, pid) = line.split_once(' ').unwrap();
+        *counts.entry(event).or_insert(0) += 1;
+        match event {
             "start" => running = Some(pid),
-            "end" => assert_eq!(running.take(), Some(pid), "another started before this one ended:\n{log}"),
-            _ => panic!("one started before the last was reaped:\n{log}"),
+            "end" => assert_eq!(running.take(), Some(pid), "another command started before {pid} ended:\n{log}"),
+            _ => panic!("a command started before its predecessor was reaped:\n{log}"),
         }
     }
     assert_eq!(counts["start"], WORKERS * ROUNDS);

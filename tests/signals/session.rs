@@ -41,8 +41,8 @@ impl Session {
         // SAFETY: between fork and exec `prepare` makes system calls only.
         unsafe { command.pre_exec(prepare) };
         let mut leader = command.spawn().expect("the program can be started");
-        let output = Output::new(leader.stdout.take().expect("it has a pipe").into());
-        let errors = Output::new(leader.stderr.take().expect("it has a pipe").into());
+        let output = Output::new(leader.stdout.take().expect("the leader has a pipe").into());
+        let errors = Output::new(leader.stderr.take().expect("the leader has a pipe").into());
         Self { leader, output, errors: Some(errors), terminal: None }
     }
 
@@ -65,7 +65,7 @@ impl Session {
         Self { leader, output, errors: None, terminal: Some(master) }
     }
 
-    /// An interactive shell with job control, at its prompt.
+    /// Starts an interactive shell with job control and waits for its prompt.
     pub(crate) fn shell(lab: &Lab) -> Self {
         let mut shell = Self::on_terminal(lab, ["bash", "--norc", "--noprofile", "-i"]);
         shell.output.expect(PROMPT);
@@ -90,21 +90,22 @@ impl Session {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("it was not reaped");
+        kill_process(self.pid(), signal).expect("the leader is not reaped yet");
     }
 
-    /// Standard error; there is none on a terminal.
+    /// Standard error. A session on a terminal has none of its own.
     pub(crate) fn errors(&mut self) -> &mut Output {
-        self.errors.as_mut().expect("it has no terminal")
+        self.errors.as_mut().expect("the session has no terminal")
     }
 
+    /// Closes the leader's standard input.
     pub(crate) fn close(&mut self) {
         drop(self.leader.stdin.take());
     }
 
     /// Types on the terminal.
     pub(crate) fn types(&self, text: &str) {
-        let terminal = self.terminal.as_ref().expect("it has a terminal");
+        let terminal = self.terminal.as_ref().expect("the session has a terminal");
         assert_eq!(rustix::io::write(terminal, text.as_bytes()), Ok(text.len()));
     }
 
@@ -116,8 +117,8 @@ impl Session {
         self.output = Output::new(reader.into());
     }
 
-    /// Waits for the end of the leader and returns its exit code as a shell would see it: 128 + n
-    /// if a signal ended it.
+    /// Waits for the end of the leader and returns its exit code as a shell does. The code is 128+n
+    /// if signal n ended the leader.
     ///
     /// The leader is not reaped yet, so its id stays the id of its session.
     #[track_caller]
@@ -126,11 +127,11 @@ impl Session {
         let mut code = None;
         wait_until("the leader of the session ends", || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let status = waitid(WaitId::Pid(pid), options).expect("it was not reaped");
+            let status = waitid(WaitId::Pid(pid), options).expect("the leader is not reaped yet");
             code = status.and_then(|end| end.exit_status().or(end.terminating_signal().map(|signal| 128 + signal)));
             code.is_some()
         });
-        code.expect("it has ended")
+        code.expect("the leader has ended")
     }
 
     /// The processes of the session, zombies included.
@@ -159,7 +160,7 @@ impl Session {
             std::thread::sleep(Duration::from_millis(2));
         }
         panic!(
-            "these still run: {:?}",
+            "processes still run: {:?}",
             left.into_iter().map(|pid| (pid, stat(pid), command_line(pid))).collect::<Vec<_>>()
         );
     }
@@ -231,7 +232,7 @@ fn runs(pid: Pid) -> bool {
 /// A process id that a program has printed.
 #[track_caller]
 pub(crate) fn pid(text: &str) -> Pid {
-    text.trim().parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("{text:?} is no process id"))
+    text.trim().parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("{text:?} is not a process id"))
 }
 
 /// The state, parent, group and session of a process, if the process exists.
@@ -260,7 +261,7 @@ fn command(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Com
     let mut words = words.into_iter();
     let mut command = Command::new(words.next().expect("there is a program"));
     lab.settle(&mut command);
-    let folder = Path::new(RLOCK).parent().expect("it is in a folder").as_os_str().to_owned();
+    let folder = Path::new(RLOCK).parent().expect("rlock is in a folder").as_os_str().to_owned();
     let path = [folder, std::env::var_os("PATH").unwrap_or_default()].join(OsStr::new(":"));
     command.args(words).current_dir(lab.folder()).env("PATH", path);
     command
@@ -272,7 +273,7 @@ fn command(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Com
     command
 }
 
-/// A new terminal: its master side, and the side of the programs.
+/// Opens a new terminal and returns its master and its slave side.
 fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;

@@ -9,12 +9,12 @@ use crate::support::needs::{self, skip_unless};
 /// Acts as a shell with job control without a terminal: gives its job a group of its own and waits
 /// for the job. Without such a parent, the kernel lets no SIGTSTP stop a process, since no process
 /// could continue it.
-const KEEPER: &str = "\
+const JOB_CONTROL: &str = "\
     my $job = fork // die; if (!$job) { setpgrp; exec @ARGV; die } \
     $| = 1; print qq(job $job\\n); waitpid $job, 0; exit($? & 127 ? 128 + ($? & 127) : $? >> 8)";
 
-fn keep(lab: &Lab, words: &[&str]) -> (Session, Pid) {
-    let mut session = Session::start(lab, [&["perl", "-e", KEEPER, "rlock"], words].concat());
+fn start_as_job(lab: &Lab, words: &[&str]) -> (Session, Pid) {
+    let mut session = Session::start(lab, [&["perl", "-e", JOB_CONTROL, "rlock"], words].concat());
     session.output.expect("job ");
     let rlock = pid(&session.output.line());
     (session, rlock)
@@ -23,12 +23,11 @@ fn keep(lab: &Lab, words: &[&str]) -> (Session, Pid) {
 /// A command that prints its process id and then a line for each USR1, until TERM.
 const COMMAND: &str = "trap 'echo usr1' USR1; trap 'exit 3' TERM; sleep 1000 & echo command $$; while :; do wait; done";
 
-/// TSTP stops the command and rlock, and CONT continues both, again and again.
 #[test]
-fn tstp_stops_both_and_cont_continues_both() {
+fn tstp_and_cont_stop_and_continue_rlock_and_command() {
     skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
-    let (mut session, rlock) = keep(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
+    let (mut session, rlock) = start_as_job(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
     session.output.expect("command ");
     let command = pid(&session.output.line());
     for _ in 0..20 {
@@ -47,7 +46,7 @@ fn tstp_stops_both_and_cont_continues_both() {
 /// If no process could continue rlock, TSTP stops the command but not rlock, and CONT reaches the
 /// command.
 #[test]
-fn without_anybody_to_continue_it_rlock_goes_on() {
+fn tstp_does_not_stop_an_rlock_that_no_process_could_continue() {
     let lab = Lab::new();
     let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", COMMAND]);
     session.output.expect("command ");
@@ -61,12 +60,12 @@ fn without_anybody_to_continue_it_rlock_goes_on() {
     assert_eq!(session.code(), 3);
 }
 
-/// A SIGSTOP to the command alone stops the command only, and a SIGCONT to it continues it.
+/// SIGSTOP and SIGCONT to the command alone stop and continue the command, not rlock.
 #[test]
-fn the_command_can_be_stopped_and_continued_alone() {
+fn command_can_be_stopped_and_continued_without_rlock() {
     skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
-    let (mut session, rlock) = keep(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
+    let (mut session, rlock) = start_as_job(&lab, &["exec", "k", "--", "sh", "-c", COMMAND]);
     session.output.expect("command ");
     let command = pid(&session.output.line());
     kill_process(command, Signal::STOP).unwrap();
@@ -79,13 +78,13 @@ fn the_command_can_be_stopped_and_continued_alone() {
     assert_eq!(session.code(), 3);
 }
 
-/// A waiting rlock stops too. A grant that comes meanwhile is used when rlock continues.
+/// TSTP also stops a waiting rlock. rlock uses a grant that came meanwhile when it continues.
 #[test]
-fn a_waiter_stops_and_goes_on() {
+fn tstp_and_cont_stop_and_continue_a_waiter() {
     skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let holder = lab.hold("k");
-    let (mut session, rlock) = keep(&lab, &["exec", "-v", "k", "--", "echo", "granted"]);
+    let (mut session, rlock) = start_as_job(&lab, &["exec", "-v", "k", "--", "echo", "granted"]);
     session.errors().expect("waits for");
     kill_process(rlock, Signal::TSTP).unwrap();
     until_state(rlock, "T");

@@ -30,7 +30,7 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(session.code(), 130);
 }
 
-/// Ctrl-C and Ctrl-\ end a command that does not handle them: 128+n.
+/// Ctrl-C and Ctrl-\ end a command that does not handle them, and rlock exits with 128+n.
 #[test]
 fn ctrl_c_and_ctrl_backslash_end_the_command() {
     for (key, code) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
@@ -44,7 +44,6 @@ fn ctrl_c_and_ctrl_backslash_end_the_command() {
     }
 }
 
-/// The same while rlock waits.
 #[test]
 fn ctrl_c_cancels_a_wait() {
     let lab = Lab::new();
@@ -57,7 +56,7 @@ fn ctrl_c_cancels_a_wait() {
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
-/// In a script on a terminal, Ctrl-C ends the script and the command, in every shell, also while
+/// In a script on a terminal, Ctrl-C ends the script and the command in every shell, also while
 /// rlock waits.
 #[test]
 fn ctrl_c_ends_a_script_and_its_command() {
@@ -86,7 +85,7 @@ fn ctrl_c_ends_a_script_and_its_command() {
 
 /// If the command handles Ctrl-C and goes on, the script goes on too.
 #[test]
-fn a_script_goes_on_when_its_command_handles_ctrl_c() {
+fn script_continues_when_its_command_handles_ctrl_c() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
     script(&lab, "job", &format!("trap 'exit 4' INT; {IDLE}"));
@@ -101,7 +100,7 @@ fn a_script_goes_on_when_its_command_handles_ctrl_c() {
 /// A signal from a process of the group other than the command counts as sent to rlock alone. An
 /// example is `rlock … & kill $!` in a script.
 #[test]
-fn a_script_on_a_terminal_can_signal_its_background_job() {
+fn script_on_a_terminal_can_signal_its_background_job() {
     let lab = Lab::new();
     let text = "\
         mkfifo ready
@@ -119,7 +118,7 @@ fn a_script_on_a_terminal_can_signal_its_background_job() {
 /// The hang-up of the terminal ends the command. The kernel reports the hang-up only to the leader
 /// of the session.
 #[test]
-fn a_hang_up_reaches_the_command() {
+fn hang_up_sends_hup_to_the_command() {
     let lab = Lab::new();
     let command = format!("trap 'echo hup > told; exit 5' HUP; {IDLE}");
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
@@ -130,9 +129,10 @@ fn a_hang_up_reaches_the_command() {
     lab.assert_idle();
 }
 
-/// The same for a command without a handler, below a shell with job control and below one without.
+/// The command has no handler. rlock runs as leader, below a shell with job control, and below a
+/// shell without it.
 #[test]
-fn a_hang_up_ends_the_command() {
+fn hang_up_ends_a_command_without_a_handler() {
     skip_unless!(needs::programs(&["bash"]));
     for words in
         [&["rlock"][..], &["sh", "-c", "rlock \"$@\"; true", "sh"], &["bash", "-ic", "rlock \"$@\"; true", "bash"]]
@@ -150,7 +150,7 @@ fn a_hang_up_ends_the_command() {
 /// stdin, stdout and stderr are the command's own and unchanged. With a terminal they are that
 /// terminal, with its settings.
 #[test]
-fn the_terminal_is_the_commands_own_and_set_as_it_was() {
+fn command_gets_the_terminal_with_its_settings_unchanged() {
     let lab = Lab::new();
     let command = "stty -g; rlock exec k -- sh -c 'test -t 0 && test -t 1 && test -t 2 && stty -g && tty'; tty";
     let mut session = Session::on_terminal(&lab, ["sh", "-c", command]);

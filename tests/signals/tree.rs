@@ -12,7 +12,7 @@ use crate::support::needs::{self, skip_unless};
 use crate::support::servers::Kind;
 use crate::support::{Lab, wait_until};
 
-/// Starts a process of each kind that has ever survived a lost lock. Each prints its process id.
+/// Starts a process of each kind that survived a lost lock in the past. Each prints its process id.
 const JOB: &str = r#"
     sh -c 'echo pid $$; exec setsid sleep 1000' &
     timeout 1000 sh -c 'echo pid $$; exec sleep 1000' &
@@ -39,7 +39,7 @@ fn run(lab: &Lab, options: &[&str]) -> (Session, Vec<Pid>) {
     (session, tree)
 }
 
-/// The same on a terminal, below a shell that lives on.
+/// Starts rlock with the job as its command on a terminal, below a shell that outlives rlock.
 fn run_on_terminal(lab: &Lab) -> (Session, Pid, Vec<Pid>) {
     script(lab, "job", JOB);
     script(lab, "outer", "trap '' HUP; rlock exec k -- sh -c 'echo rlock $PPID; exec sh job'; echo code $?; read -r _");
@@ -66,7 +66,7 @@ fn lost_lock_ends_processes_in_other_groups_and_sessions() {
     lab.assert_idle();
 }
 
-/// The same if the command shares rlock's process group.
+/// On a terminal the command shares rlock's process group.
 #[test]
 fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     skip_unless!(needs::programs(&["perl"]));
@@ -78,8 +78,8 @@ fn lost_lock_ends_the_whole_tree_on_a_terminal() {
     lab.assert_idle();
 }
 
-/// The tree is every descendant except for daemons: processes in a session of their own whose
-/// parent is gone.
+/// The tree is every descendant except for daemons. A daemon is a process in a session of its own
+/// whose parent is gone.
 #[test]
 fn daemon_outlives_a_lost_lock() {
     let lab = Lab::new();
@@ -92,10 +92,10 @@ fn daemon_outlives_a_lost_lock() {
     kill_process(daemon, Signal::KILL).unwrap();
 }
 
-/// Processes that a lost command started may use the whole grace, although the command itself ends
-/// at once.
+/// Processes that a lost command started have the whole grace, even if the command itself ends at
+/// once.
 #[test]
-fn rest_of_a_lost_tree_has_its_grace() {
+fn descendants_of_a_lost_command_have_the_whole_grace() {
     let lab = Lab::new();
     let job = "sh -c 'trap \"echo cleaned; exit\" TERM; echo pid $$; while :; do sleep 0.01; done' & exec sleep 1000";
     let mut session = Session::rlock(&lab, ["exec", "--grace", "9s", "k", "--", "sh", "-c", job]);
@@ -125,7 +125,7 @@ fn killed_rlock_takes_its_whole_tree_along() {
     }
 }
 
-/// The same on a terminal, where the command shares rlock's group.
+/// On a terminal the command shares rlock's group.
 #[test]
 fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     skip_unless!(needs::programs(&["perl"]));
@@ -143,8 +143,7 @@ fn killed_rlock_takes_its_whole_tree_along_on_a_terminal() {
     }
 }
 
-/// No other session is granted the lock before the tree is gone: when a waiter is granted the lock
-/// of a killed holder, no process of the holder's tree is left.
+/// When a waiter is granted the lock of a killed holder, no process of the holder's tree is left.
 #[test]
 fn waiter_is_granted_only_after_the_tree_of_a_killed_holder_is_gone() {
     skip_unless!(needs::programs(&["perl"]));
@@ -240,7 +239,7 @@ fn command_dies_with_rlock_even_without_its_guardian() {
 
 /// A killed guardian is replaced, and its successor ends the tree as well.
 #[test]
-fn command_survives_its_guardian_and_is_guarded_again() {
+fn killed_guardian_is_replaced_and_the_command_lives_on() {
     skip_unless!(needs::programs(&["perl"]));
     let lab = Lab::new();
     let (session, tree) = run(&lab, &[]);
@@ -278,7 +277,7 @@ impl HangingProgram {
     }
 }
 
-/// A program that the kernel cannot open costs no lease: rlock gives up the start while it holds
+/// If the kernel cannot open the program in time, rlock gives up the start while it still holds
 /// the lease.
 #[test]
 fn program_that_cannot_be_opened_is_given_up_before_the_lease_ends() {

@@ -10,7 +10,7 @@ use crate::support::Lab;
 /// While rlock waits, a signal cancels the place in the queue. rlock exits with 128+n and starts
 /// nothing.
 #[test]
-fn a_signal_cancels_the_place_in_the_queue() {
+fn signal_while_waiting_cancels_the_request() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let beacons = lab.files();
@@ -29,7 +29,7 @@ fn a_signal_cancels_the_place_in_the_queue() {
 
 /// By default WINCH and CONT end no process, so they cancel nothing.
 #[test]
-fn winch_and_cont_cancel_nothing() {
+fn winch_and_cont_do_not_cancel_a_wait() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiter = Session::waiter(&lab, &["echo", "started"]);
@@ -40,10 +40,10 @@ fn winch_and_cont_cancel_nothing() {
     assert_eq!(waiter.code(), 0);
 }
 
-/// If the order of a signal and a grant is unknown, the signal cancels: the command is not started,
+/// If the order of a signal and a grant is unknown, the signal cancels. The command is not started,
 /// and the next waiter is granted the lock.
 #[test]
-fn a_signal_together_with_the_grant_cancels_it() {
+fn signal_together_with_the_grant_cancels_the_grant() {
     let lab = Lab::new();
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let holder = lab.hold("k");
@@ -63,10 +63,10 @@ fn a_signal_together_with_the_grant_cancels_it() {
     lab.assert_idle();
 }
 
-/// The same at every possible instant: the command is never started, or it gets the signal. No lock
-/// is lost and no session hangs.
+/// The signal comes later in each round: before, during and after the grant. The command is never
+/// started, or it gets the signal. No lock is lost and no session hangs.
 #[test]
-fn a_signal_around_the_grant_is_never_lost() {
+fn signal_around_the_grant_is_never_lost() {
     const COMMAND: &str = "sleep 1000 & trap 'kill $!; echo term; exit 7' TERM; echo started; while :; do wait; done";
     let lab = Lab::new();
     let (mut cancelled, mut passed) = (0, 0);
@@ -81,11 +81,11 @@ fn a_signal_around_the_grant_is_never_lost() {
         match (code, waiter.output.all()) {
             (143, "") => cancelled += 1,
             (7, "started\nterm\n" | "term\n") => passed += 1,
-            (143, "started\n") => panic!("a command that has a trap died without it"),
+            (143, "started\n") => panic!("the signal killed a command that had set its trap"),
             other => panic!("{other:?} in round {round}"),
         }
         assert_eq!(end.join().expect("the holder ends").code(), Some(0));
         lab.assert_idle();
     }
-    println!("{cancelled} cancelled or killed before their trap, {passed} passed on");
+    println!("{cancelled} cancelled or killed before the trap was set, {passed} passed on");
 }

@@ -9,10 +9,10 @@ use crate::support::Lab;
 /// The sequence by which rlock erases its line.
 const ERASED: &str = "\r\x1b[K";
 
-/// The line names the holder. It appears after a second at the earliest, and is gone when the
-/// command starts.
+/// The line names the holder. The line appears after a second at the earliest, and rlock erases it
+/// before the command starts.
 #[test]
-fn it_comes_says_who_holds_and_goes() {
+fn line_appears_after_a_second_and_is_erased_at_the_grant() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let began = Instant::now();
@@ -44,9 +44,9 @@ fn line_follows_the_holders_while_the_wait_goes_on() {
     assert_eq!(session.code(), 0);
 }
 
-/// The same for a waiter behind another waiter: the waiter ahead becomes the next holder.
+/// The terminal's rlock waits behind another waiter, which becomes the next holder.
 #[test]
-fn line_names_the_waiter_ahead_once_that_one_holds() {
+fn line_names_the_waiter_ahead_once_it_holds() {
     for is_killed in [false, true] {
         let lab = Lab::new();
         let first = lab.hold("k");
@@ -67,9 +67,9 @@ fn line_names_the_waiter_ahead_once_that_one_holds() {
     }
 }
 
-/// The line is erased when the wait is given up.
+/// rlock erases the line when Ctrl-C cancels the wait.
 #[test]
-fn it_goes_when_the_wait_is_cancelled() {
+fn line_is_erased_when_the_wait_is_cancelled() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
@@ -79,9 +79,9 @@ fn it_goes_when_the_wait_is_cancelled() {
     assert!(session.output.all().ends_with(ERASED));
 }
 
-/// `-q` suppresses the line, and also the message that says busy.
+/// `-q` suppresses the line, and also the message "busy".
 #[test]
-fn quiet_shows_nothing() {
+fn quiet_wait_on_a_terminal_prints_nothing() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "-q", "-w", "1500ms", "k", "--", "echo", "started"]);
@@ -89,16 +89,16 @@ fn quiet_shows_nothing() {
     assert_eq!(session.output.all(), "");
 }
 
-/// If standard error is not a terminal, rlock prints a single line, at the end.
+/// If standard error is not a terminal, rlock prints a single line when it gives up.
 #[test]
-fn what_is_no_terminal_gets_no_line() {
+fn line_is_not_printed_if_stderr_is_not_a_terminal() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let words = ["sh", "-c", "exec rlock exec -w 1500ms k -- echo started 2>errors"];
     let mut session = Session::on_terminal(&lab, words);
     assert_eq!(session.code(), 75);
     assert_eq!(session.output.all(), "");
-    let said = fs::read_to_string(lab.folder().join("errors")).unwrap();
-    assert!(said.starts_with("rlock: busy: 'k' is held for write by ") && said.lines().count() == 1, "{said:?}");
-    assert!(!said.contains('\x1b'), "{said:?}");
+    let errors = fs::read_to_string(lab.folder().join("errors")).unwrap();
+    assert!(errors.starts_with("rlock: busy: 'k' is held for write by ") && errors.lines().count() == 1, "{errors:?}");
+    assert!(!errors.contains('\x1b'), "{errors:?}");
 }

@@ -1,7 +1,8 @@
-# Two claims conflict when they name the same resource, their spans overlap, their modes clash, and neither belongs to the
-# other's session or to an ancestor of it. The table of modes, row by row; who may not wait shows who conflicts.
+# Two claims conflict when they name the same resource, their spans overlap, their modes clash, and
+# neither session is a descendant of the other. The scenes show the table of modes row by row. A
+# request with `no-wait` is busy exactly when it conflicts.
 
-== Beside a read everything may be but a write
+== A read clashes only with a write
 
 A read tree
 ----
@@ -28,7 +29,7 @@ E slot tree=2 no-wait
 granted
 tree: A read t1; B read t2; C prewrite t3; E slot of 2 t4
 
-== A prewrite is one at a time, beside reads and slots
+== A prewrite clashes with a prewrite and a write, but not with a read or a slot
 
 A prewrite tree
 ----
@@ -60,7 +61,7 @@ E slot tree=2 no-wait
 granted
 tree: A prewrite t1; E slot of 2 t3
 
-== A write is alone
+== A write clashes with every mode
 
 A write tree
 ----
@@ -87,7 +88,7 @@ E slot tree=2 no-wait
 busy
 tree: A write t1
 
-== Beside a slot everything may be but a write, and a slot as long as there is one
+== A slot clashes with a write, and with a slot when all slots are taken
 
 A slot tree=2
 ----
@@ -129,7 +130,7 @@ F slot tree=2 no-wait
 busy
 tree: A slot of 2 t1; E slot of 2 t4
 
-== Different resources have nothing to do with each other
+== Claims on different resources do not conflict
 
 A write tree
 ----
@@ -149,7 +150,7 @@ Tree: C write t1
 db: B write t1
 tree: A write t1
 
-== Who waits is granted by the same table
+== A waiter is granted by the same table
 
 A write tree
 ----

@@ -1,6 +1,7 @@
-//! How a story is told: read, carried out step by step on an engine, and compared with what it says.
+//! Runs a story: reads it, executes its steps on an engine, and compares each reply and each table
+//! with the expected text.
 //!
-//! An engine is whatever has a lock table: see [`Engine`]. What a story ought to say is no business of this module.
+//! An [`Engine`] is an implementation of the lock table. This module does not know the lock model.
 
 pub(crate) mod model;
 pub(crate) mod program;
@@ -18,75 +19,76 @@ use dump::{Row, Tokens};
 use script::{Scene, Scripted};
 use step::Step;
 
-/// How long to wait before looking again at what other processes do: shortly at first, then ever longer up to this.
+/// The first and the longest pause between two observations of other processes.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
-/// A lock table that a scene plays on.
+/// A lock table that can execute the steps of a scene.
 trait Engine {
-    /// How long a step may take to show all of its effect.
-    const PATIENCE: Duration;
+    /// The time limit for the full effect of a step.
+    const TIMEOUT: Duration;
 
-    /// Carries out a step, or starts to.
-    fn act(&mut self, step: &Step);
+    /// Executes a step, or starts it.
+    fn execute(&mut self, step: &Step);
 
-    /// What the last step has been answered by now, and all that is held or waits.
-    fn look(&mut self) -> (String, Vec<Row>);
+    /// The current reply to the last step, and all claims that are held or wait.
+    fn observe(&mut self) -> (String, Vec<Row>);
 
-    /// Lets everybody leave of their own accord. Asked again until it answers that nothing is left, or says what is.
-    fn leave(&mut self) -> Result<(), String>;
+    /// Lets all sessions release or cancel. The caller repeats the call until it returns `Ok`; an
+    /// error says what is left.
+    fn end_all(&mut self) -> Result<(), String>;
 
-    /// What else may tell why a step went wrong.
-    fn notes(&self) -> String {
+    /// Further text for the message of a failed step.
+    fn diagnostics(&self) -> String {
         String::new()
     }
 }
 
-/// Plays a scene on an engine that nothing else plays on.
+/// Plays a scene on an empty engine.
 ///
 /// # Panics
-/// Where the engine had its time and still does not answer as the scene says.
+/// If the reply or the table differs from the scene when the time limit is over.
 fn play<E: Engine>(engine: &mut E, story: &Path, scene: &Scene) {
     let mut tokens = Tokens::default();
     for scripted in &scene.steps {
-        engine.act(&scripted.step);
-        tokens = wait_for(E::PATIENCE, || {
-            let (text, tokens) = shown(engine, &tokens);
+        engine.execute(&scripted.step);
+        tokens = wait_for(E::TIMEOUT, || {
+            let (text, tokens) = render(engine, &tokens);
             if text == scripted.expected { Ok(tokens) } else { Err(text) }
         })
-        .unwrap_or_else(|text| panic!("{}", complaint(story, scene, scripted, &text) + &engine.notes()));
+        .unwrap_or_else(|text| panic!("{}", mismatch(story, scene, scripted, &text) + &engine.diagnostics()));
     }
-    wait_for(E::PATIENCE, || engine.leave()).unwrap_or_else(|left| {
-        panic!("{}: '{}': everybody leaves, but {left}\n{}", story.display(), scene.title, engine.notes())
+    wait_for(E::TIMEOUT, || engine.end_all()).unwrap_or_else(|left| {
+        panic!("{}: '{}': after all sessions left, {left}\n{}", story.display(), scene.title, engine.diagnostics())
     });
 }
 
-/// The answer and the table as a story shows them, and the tokens that have names then.
-fn shown<E: Engine>(engine: &mut E, tokens: &Tokens) -> (String, Tokens) {
-    // What a look too early saw must not count, so names are given to a copy.
+/// The reply and the table as a story shows them, and the names of the tokens.
+fn render<E: Engine>(engine: &mut E, tokens: &Tokens) -> (String, Tokens) {
+    // A too early observation must not name tokens, so the names are assigned in a copy.
     let mut tokens = tokens.clone();
-    let (answer, rows) = engine.look();
-    (format!("{answer}\n{}", dump::text(rows, &mut tokens)), tokens)
+    let (reply, rows) = engine.observe();
+    (format!("{reply}\n{}", dump::text(rows, &mut tokens)), tokens)
 }
 
-/// Asks until the answer is good, at least once, and gives up when it isn't for too long.
-fn wait_for<T>(patience: Duration, mut ask: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+/// Calls `probe` at least once, until it succeeds or the timeout is over.
+fn wait_for<T>(timeout: Duration, mut probe: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     let [mut pause, longest] = PAUSES;
     loop {
-        match ask() {
-            Err(_) if start.elapsed() < patience => thread::sleep(pause),
+        match probe() {
+            Err(_) if start.elapsed() < timeout => thread::sleep(pause),
             settled => return settled,
         }
         pause = longest.min(pause * 3 / 2);
     }
 }
 
-/// The answer to a break.
-fn broke(labels: &[&str]) -> String {
-    if labels.is_empty() { "broke nobody".to_owned() } else { format!("broke {}", labels.join(", ")) }
+/// The reply to a break.
+fn break_reply(labels: &[&str]) -> String {
+    if labels.is_empty() { "broke no session".to_owned() } else { format!("broke {}", labels.join(", ")) }
 }
 
-fn complaint(story: &Path, scene: &Scene, scripted: &Scripted, found: &str) -> String {
+fn mismatch(story: &Path, scene: &Scene, scripted: &Scripted, found: &str) -> String {
     let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     format!(
         "{}:{}: '{}': {}\n  expected\n{}  found\n{}",

@@ -1,7 +1,7 @@
-# In the embedded store a hold lives exactly as long as its process: kill -9 frees it at once. An operator may take a live grant
-# away.
+# In the embedded store a hold lives exactly as long as its process, and kill -9 frees it at once.
+# An operator may take a live grant away.
 
-== A dead holder lets the next one in
+== The death of a holder grants the next waiter
 
 A write tree
 ----
@@ -18,17 +18,17 @@ C write tree
 waiting
 tree: A write t1; B write waits 1st; C write waits 2nd
 
-A dies
+A is killed
 ----
 done
 tree: B write t2; C write waits 1st
 
-B dies
+B is killed
 ----
 done
 tree: C write t3
 
-== A dead holder whom nobody waits for
+== A holder dies while the queue is empty
 
 A write tree
 ----
@@ -41,7 +41,7 @@ granted
 config: B read t1
 tree: A write t1
 
-A dies
+A is killed
 ----
 done
 config: B read t1
@@ -52,7 +52,7 @@ granted
 config: B read t1
 tree: C write t2
 
-== A dead waiter is in nobody's way
+== A dead waiter blocks no session
 
 A read tree
 ----
@@ -69,12 +69,12 @@ C read tree
 waiting
 tree: A read t1; B write waits 1st; C read waits 2nd
 
-B dies
+B is killed
 ----
 done
 tree: A read t1; C read t2
 
-== A dead waiter whom nobody waits for
+== A waiter dies at the end of the queue
 
 A read tree
 ----
@@ -86,7 +86,7 @@ B write tree
 waiting
 tree: A read t1; B write waits 1st
 
-B dies
+B is killed
 ----
 done
 tree: A read t1
@@ -96,7 +96,7 @@ C read tree no-wait
 granted
 tree: A read t1; C read t2
 
-== One of several dies
+== One of several holders dies
 
 A read tree
 ----
@@ -113,17 +113,17 @@ C write tree
 waiting
 tree: A read t1; B read t2; C write waits 1st
 
-A dies
+A is killed
 ----
 done
 tree: B read t2; C write waits 1st
 
-B dies
+B is killed
 ----
 done
 tree: C write t3
 
-== One that holds several resources dies
+== A holder of several resources dies
 
 A write config + write db
 ----
@@ -143,13 +143,13 @@ waiting
 config: A write t1; B read waits 1st
 db: A write t1; C read waits 1st
 
-A dies
+A is killed
 ----
 done
 config: B read t2
 db: C read t2
 
-== An ancestor dies, the child holds on
+== A nested hold survives the death of its ancestor
 
 A prewrite tree
 ----
@@ -166,12 +166,12 @@ C prewrite tree
 waiting
 tree: A prewrite t1; B write t2; C prewrite waits 1st
 
-A dies
+A is killed
 ----
 done
 tree: B write t2; C prewrite waits 1st
 
-B dies
+B is killed
 ----
 done
 tree: C prewrite t3
@@ -188,12 +188,12 @@ B slot gpu=1
 waiting
 gpu: A slot of 1 t1; B slot of 1 waits 1st
 
-A dies
+A is killed
 ----
 done
 gpu: B slot of 1 t2
 
-B dies
+B is killed
 ----
 done
 free
@@ -203,7 +203,7 @@ C slot gpu=2
 granted
 gpu: C slot of 2 t3
 
-== To break a grant lets the next one in
+== A break grants the next waiter
 
 A write tree
 ----
@@ -220,7 +220,7 @@ break tree
 broke A
 tree: B write t2
 
-== All grants on the resource are broken, nested ones included, and no others
+== A break takes away all grants on the resource, nested ones included, and no others
 
 A prewrite tree
 ----
@@ -255,7 +255,7 @@ broke A, B, C
 config: D read t1
 tree: E write t3
 
-== Who is broken loses all of the request
+== A broken session loses all claims of its request
 
 A write config + write db
 ----
@@ -274,11 +274,11 @@ break config
 broke A
 db: B read t2
 
-== There may be nothing to break
+== A break without a holder changes nothing
 
 break tree
 ----
-broke nobody
+broke no session
 free
 
 A read config
@@ -288,5 +288,5 @@ config: A read t1
 
 break tree
 ----
-broke nobody
+broke no session
 config: A read t1

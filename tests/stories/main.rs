@@ -1,12 +1,14 @@
-//! The stories: the lock model of docs/design.md, told scene by scene on the bare model, on the
-//! embedded store and on each server, with equal answers and equal tables after every step.
+//! The stories show the lock model of docs/design.md in scenes. Each scene runs on the bare model,
+//! on the embedded store and on each kind of server. After every step the replies and the tables
+//! must be equal.
 //!
-//! tests/stories/NAME.story reads as follows; a scene starts with an empty table, and ends with everybody leaving.
+//! A scene starts with an empty table, and at its end all sessions leave. This is the format of
+//! tests/stories/NAME.story:
 //!
 //! ```text
 //! # Prose.
 //! == the title of a scene
-//! model only: why the command line can't tell it (a line that most scenes don't have)
+//! model only: the reason why the command line cannot express the scene (an optional line)
 //!
 //! B write tree [0,1] no-wait below A
 //! ----
@@ -14,17 +16,19 @@
 //! tree: A write t1; B write [0,1] t1
 //! ```
 //!
-//! | step | answer |
+//! | step | reply |
 //! | --- | --- |
-//! | `A read tree`, `A slot gpu=3`, `A read config + write db`, each with `no-wait` and `below B` at will | `granted`, `waiting`, `busy` or `refused: …` |
-//! | `A releases`, `A gives up` (it waits no longer), `A dies` (as by kill -9) | `done` |
+//! | `A read tree`, `A slot gpu=3`, `A read a + write b` | `granted`, `waiting`, `busy` or `refused: …` |
+//! | `A releases`, `A cancels`, `A is killed` | `done` |
 //! | `A shrinks tree to [0,1)`, `A downgrades tree to read` | `done`, `lost` or `refused: …` |
-//! | `break tree` | `broke A, B` or `broke nobody` |
+//! | `break tree` | `broke A, B` or `broke no session` |
 //!
-//! `below B` makes B and B's ancestors the ancestors of A. Tokens are numbered in the order in which a resource gave them out, from
-//! the start of the scene and whether or not it had state in between: t2 is above t1, and a token seen twice has one name.
+//! A request may end with `no-wait`, and with `below B`, which makes B and B's ancestors the
+//! ancestors of A. The tokens of a resource are numbered from the start of the scene, even if the
+//! resource lost its state in between. So t2 is above t1, and equal tokens have the same name.
 //!
-//! `REWRITE=1 cargo test --test stories on_the_model` writes what the model answers into the files: read the difference.
+//! `REWRITE=1 cargo test --test stories on_the_model` writes the replies of the model into the
+//! files. Review the diff.
 
 mod engine;
 #[path = "../support/mod.rs"]
@@ -36,7 +40,7 @@ use std::path::{Path, PathBuf};
 
 use engine::{model, program};
 
-/// Makes a test of each story on each engine.
+/// Defines a test for each story on each engine.
 macro_rules! stories {
     ($($name:ident)*) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];
@@ -44,15 +48,15 @@ macro_rules! stories {
         $(mod $name {
             #[test]
             fn on_the_model() {
-                super::model::tell(&super::path(stringify!($name)));
+                super::model::run_story(&super::path(stringify!($name)));
             }
 
             #[test]
             fn on_the_embedded_store() {
-                super::program::tell(&super::path(stringify!($name)));
+                super::program::run_story(&super::path(stringify!($name)));
             }
 
-            crate::support::servers::on_each_kind!(|kind| super::program::tell_on(kind, &super::path(stringify!($name))));
+            crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
         })*
     };
 }
@@ -81,9 +85,9 @@ fn path(name: &str) -> PathBuf {
 
 #[test]
 fn every_story_is_listed() {
-    let files = fs::read_dir(folder()).expect("the package has its stories");
-    let paths = files.map(|file| file.expect("the folder can be read").path());
+    let files = fs::read_dir(folder()).expect("the folder of the stories exists");
+    let paths = files.map(|file| file.expect("the folder is readable").path());
     let found: BTreeSet<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "story")).collect();
     let listed: BTreeSet<_> = NAMES.iter().map(|name| path(name)).collect();
-    assert_eq!(found, listed, "the files of tests/stories against the list in tests/stories/main.rs");
+    assert_eq!(found, listed, "the files in tests/stories differ from the list in tests/stories/main.rs");
 }

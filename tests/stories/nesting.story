@@ -1,7 +1,8 @@
-# A claim against what its ancestors hold on an overlapping span of the same resource: the table of docs/design.md#nesting, row by row, with
-# nobody else about. A nested claim covered by an ancestor's hold has the ancestor's token.
+# These scenes show the table of docs/design.md#nesting row by row: a claim below ancestors that
+# hold an overlapping span of the resource, without other sessions. A nested claim that an
+# ancestor's hold includes has the ancestor's token.
 
-== Below a read: a read at once, nothing more
+== Below a read, a read is granted at once and other modes are not
 
 A read tree
 ----
@@ -23,7 +24,7 @@ D write tree below A
 refused: an enclosing rlock holds 'tree' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
 tree: A read t1; B read t1
 
-== Below a prewrite: a read and a prewrite at once, and a write that is the upgrade, with a token of its own
+== Below a prewrite, a read and a prewrite are granted at once, and a write is an upgrade
 
 A prewrite tree
 ----
@@ -55,7 +56,7 @@ D write tree below A
 granted
 tree: A prewrite t1; D write t2
 
-== Below a write: everything at once
+== Below a write, every mode is granted at once
 
 A write tree
 ----
@@ -87,7 +88,7 @@ D write tree below A
 granted
 tree: A write t1; D write t1
 
-== Below several ancestors: the hold that gives most decides
+== Below several ancestors, a hold that includes the claim decides
 
 A write tree
 ----
@@ -114,7 +115,7 @@ D write tree below B
 granted
 tree: A write t1; B read t1; D write t1
 
-== The upgrade reaches over a read in between
+== An upgrade of an ancestor's prewrite is possible below a read in between
 
 A prewrite tree
 ----
@@ -136,7 +137,7 @@ D read tree below C
 granted
 tree: A prewrite t1; B read t1; C write t2; D read t2
 
-== An ancestor that holds nothing of the resource changes nothing
+== An ancestor without a hold of the resource has no effect
 
 A read config
 ----
@@ -167,7 +168,7 @@ done
 config: A read t1
 tree: C write t2
 
-== Siblings are no ancestors: they exclude each other as anybody does, under the ancestor's token
+== Siblings exclude each other and have the ancestor's token
 
 A write tree
 ----
@@ -194,7 +195,7 @@ B releases
 done
 tree: A write t1; C write t1
 
-== The ancestor's span has to cover the child's
+== The span of the ancestor must cover the span of the child
 
 A write tree [0,10]
 ----
@@ -231,7 +232,7 @@ F write tree [0,10] below A
 granted
 tree: A write [0,10] t1; F write [0,10] t1
 
-== Reaching past is refused of reads and of prewrites, too
+== A read or a prewrite that reaches past the ancestor's span is refused, too
 
 A read tree [0,10]
 ----
@@ -258,7 +259,7 @@ E write tree [25,35] below C
 refused: an enclosing rlock holds [20,30] of 'tree', and [25,35] reaches past that: claim all of it there, or no more than that here
 tree: A read [0,10] t1; C prewrite [20,30] t2
 
-== It has to be one hold that covers it: two that do so between them are not enough
+== A single hold must cover the claim: two holds that cover it together are not enough
 
 A write tree [0,5]
 ----
@@ -285,7 +286,7 @@ E write tree [6,7] below B
 granted
 tree: A write [0,5] t1; D write [3,4] t1; B write (5,10] t2; E write [6,7] t2
 
-== A whole claim below an interval reaches past it
+== A whole claim below an interval reaches past the interval
 
 A write tree [0,10]
 ----
@@ -297,7 +298,7 @@ B read tree below A
 refused: an enclosing rlock holds [0,10] of 'tree', and the whole of it reaches past that: claim all of it there, or no more than that here
 tree: A write [0,10] t1
 
-== A span beside the ancestor's is nothing nested: it waits its turn and has a token of its own
+== A span beside the ancestor's is not nested: the claim queues and has a new token
 
 A write tree [0,10]
 ----
@@ -324,7 +325,7 @@ D write tree [-1,0) below A no-wait
 granted
 tree: A write [0,10] t1; C read (10,11] t3; D write [-1,0) t4
 
-== A nested claim is a hold of its own: it outlives the ancestor's release, which makes a downgrade
+== A nested read survives the release of the ancestor's write, which amounts to a downgrade
 
 A write tree
 ----
@@ -361,7 +362,7 @@ C releases
 done
 tree: D write t3
 
-== An ancestor that released is none any more
+== An ancestor that has released has no effect
 
 A write tree
 ----

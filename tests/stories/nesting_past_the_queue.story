@@ -1,7 +1,8 @@
-# The table of docs/design.md#nesting again, with somebody queued: a nested claim is granted past him, for he waits for the ancestor, who ends
-# no sooner than its child.
+# These scenes show the table of docs/design.md#nesting with a queued session. A nested claim is
+# granted past the queue, because the waiter may wait for the ancestor, which ends no sooner than
+# its child.
 
-== Below a read, past a queued writer
+== Below a read, a nested claim passes a queued writer
 
 A read tree
 ----
@@ -53,7 +54,7 @@ E releases
 done
 tree: Q write t2
 
-== Below a prewrite, past queued writers
+== Below a prewrite, nested claims pass queued writers
 
 A prewrite tree
 ----
@@ -105,7 +106,7 @@ A releases
 done
 tree: P prewrite t3; Q write waits 1st
 
-== Below a write, past anybody
+== Below a write, nested claims pass every waiter
 
 A write tree
 ----
@@ -157,7 +158,7 @@ D releases
 done
 tree: P read t2; Q write waits 1st
 
-== Only below the ancestor's span: beside it the queue is respected
+== Beside the ancestor's span, the queue is respected
 
 A read tree [0,1]
 ----

@@ -1,6 +1,6 @@
 # The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
 
-== First come, first served
+== Requests that conflict are granted first come, first served
 
 A write tree
 ----
@@ -32,7 +32,7 @@ C releases
 done
 free
 
-== A queued writer stops later readers, so readers can't starve it
+== A queued writer stops later readers, so readers cannot starve the writer
 
 A read tree
 ----
@@ -59,7 +59,7 @@ B releases
 done
 tree: C read t3
 
-== A queued reader is not overtaken by later writers, so they can't starve it
+== A queued reader is not overtaken by later writers, so writers cannot starve the reader
 
 A write tree
 ----
@@ -165,7 +165,7 @@ A releases
 done
 tree: C read t2; B prewrite t3; D prewrite waits 1st
 
-== A request that may not wait obeys the same rule: it does not overtake a waiter it conflicts with
+== A request without a wait does not overtake a waiter that it conflicts with
 
 A read tree
 ----
@@ -182,7 +182,7 @@ C read tree no-wait
 busy
 tree: A read t1; B write waits 1st
 
-B gives up
+B cancels
 ----
 done
 tree: A read t1
@@ -192,7 +192,7 @@ D read tree no-wait
 granted
 tree: A read t1; D read t2
 
-== and it passes those it does not conflict with
+== A request without a wait passes waiters that it does not conflict with
 
 A prewrite tree
 ----
@@ -209,7 +209,7 @@ C read tree no-wait
 granted
 tree: A prewrite t1; C read t2; B prewrite waits 1st
 
-== A queued write on [0,1] does not stop one on [5,6]
+== A queued write on [0,1] does not stop a write on [5,6]
 
 A read tree [0,1]
 ----
@@ -226,7 +226,7 @@ C write tree [5,6]
 granted
 tree: A read [0,1] t1; C write [5,6] t2; B write [0,1] waits 1st
 
-== A queued claim stops those that overlap it, also where nobody holds anything yet
+== A queued claim stops later claims that overlap it, also on a span without holders
 
 A read tree [0,2]
 ----
@@ -268,7 +268,7 @@ C releases
 done
 tree: E read [8,9] t2; D write [6,7] t5
 
-== A release wakes those it frees, wherever they stand in the queue
+== A release grants every waiter that it unblocks, anywhere in the queue
 
 A write tree [0,1]
 ----
@@ -295,7 +295,7 @@ B releases
 done
 tree: A write [0,1] t1; D write [5,6] t3; C write [0,1] waits 1st
 
-== Who gives up lets those behind him in
+== A waiter that cancels unblocks the waiters behind it
 
 A read tree
 ----
@@ -322,12 +322,12 @@ E read tree
 waiting
 tree: A read t1; B write waits 1st; C read waits 2nd; D write waits 3rd; E read waits 4th
 
-B gives up
+B cancels
 ----
 done
 tree: A read t1; C read t2; D write waits 1st; E read waits 2nd
 
-D gives up
+D cancels
 ----
 done
 tree: A read t1; C read t2; E read t3

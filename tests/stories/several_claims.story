@@ -1,6 +1,7 @@
-# Several claims in a request are atomic: granted all together or not at all, and nothing is held while waiting.
+# A request with several claims is atomic: all claims are granted together or none is, and the
+# request holds nothing while it waits.
 
-== They are granted and released together
+== Several claims are granted and released together
 
 A read config + write db
 ----
@@ -25,7 +26,7 @@ A releases
 done
 config: B read t2
 
-== Nothing is held while waiting
+== A waiting request holds nothing
 
 A write db
 ----
@@ -50,7 +51,7 @@ done
 config: C read t1; B read t2
 db: B write t2
 
-== but a place in the queue is kept on each of them
+== A waiting request has a place in the queue of each of its resources
 
 A write db
 ----
@@ -86,7 +87,7 @@ B releases
 done
 config: D read t2
 
-== Two such requests, each the other way round, can't deadlock
+== Two requests with their claims in opposite order cannot deadlock
 
 A write x
 ----
@@ -117,7 +118,7 @@ done
 x: C write t3
 y: C write t2
 
-== One that became free is not enough
+== A request waits until all of its claims are unblocked
 
 A write x
 ----
@@ -154,7 +155,7 @@ done
 x: C write t2
 y: C write t2
 
-== Who may not wait gets all or nothing
+== A request without a wait gets all of its claims or none
 
 A write db
 ----
@@ -173,7 +174,7 @@ config: C write t1
 db: A write t1
 other: C read t1
 
-== Who gives up leaves every queue
+== A request that cancels leaves every queue
 
 A write db
 ----
@@ -192,13 +193,13 @@ waiting
 config: B write waits 1st; C read waits 2nd
 db: A write t1; B write waits 1st
 
-B gives up
+B cancels
 ----
 done
 config: C read t1
 db: A write t1
 
-== A refusal of one is a refusal of all
+== If one claim is refused, the whole request is refused
 
 A read db
 ----
@@ -210,7 +211,7 @@ B write config + write db below A
 refused: an enclosing rlock holds 'db' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
 db: A read t1
 
-== A slot beside a lock
+== A request may combine a slot and a write
 
 A slot gpu=1 + read data
 ----
@@ -231,8 +232,8 @@ done
 gpu: B slot of 1 t2
 log: B write t1
 
-== Claims of one request don't conflict with each other
-model only: the command line takes one claim of a resource
+== The claims of one request do not conflict with each other
+model only: a request of the command line has one claim for each resource
 
 A write tree [0,2] + read tree [1,3]
 ----
@@ -254,8 +255,8 @@ D write tree [3,3] no-wait
 busy
 tree: A write [0,2] t1; A read [1,3] t1; B read [2.5,4] t2
 
-== Several intervals of one resource: what lies between them is free
-model only: the command line takes one interval
+== Several intervals of one resource leave the span between them free
+model only: a request of the command line has one interval
 
 A write tree [0,1] + write tree [5,6]
 ----

@@ -1,7 +1,8 @@
-# A holder can give up part of a span (the new one inside the old) or lower its mode, without a gap; those it frees are granted at
-# once. Never the other way, but for the upgrade.
+# A holder can exchange an interval for a smaller one inside it, or lower its mode. There is no gap,
+# and the waiters that the change unblocks are granted in the same step. A hold never grows, except
+# by an upgrade.
 
-== Shrinking lets those in who wait for the rest
+== A shrink grants the waiters for the freed part
 
 A write tree [0,10]
 ----
@@ -33,7 +34,7 @@ A shrinks tree to [1,2]
 done
 tree: A write [1,2] t1; B write [5,6] t2; D read [8,9] t3; C read [3,4] t4
 
-== An end that still touches still stops
+== A waiter whose interval still touches the shrunk one stays blocked
 
 A write tree [0,10]
 ----
@@ -55,7 +56,7 @@ A shrinks tree to [0,5)
 done
 tree: A write [0,5) t1; B write [5,6] t2
 
-== The queue is respected: what is freed behind an earlier waiter stays stopped
+== A claim on the freed part stays behind an earlier waiter that it conflicts with
 
 A write tree [0,10]
 ----
@@ -77,7 +78,7 @@ A shrinks tree to [0,4]
 done
 tree: A write [0,4] t1; B write waits 1st; C read [8,9] waits 2nd
 
-== The whole shrinks to an interval
+== A whole hold shrinks to an interval
 
 A write tree
 ----
@@ -94,7 +95,7 @@ A shrinks tree to [-inf,1)
 done
 tree: A write [-inf,1) t1; B read [1,inf] t2
 
-== No hold grows, on either side
+== A shrink cannot extend a hold on either side
 
 A write tree [0,1]
 ----
@@ -126,7 +127,7 @@ A shrinks tree to [0,1)
 refused: [0,1) is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
 tree: A write (0,1) t1
 
-== From write to prewrite, and on to read
+== A write is lowered to a prewrite, and then to a read
 
 A write tree
 ----
@@ -158,7 +159,7 @@ A downgrades tree to read
 done
 tree: A read t1; B read t2; C prewrite t3; D write waits 1st
 
-== From write to read
+== A write is lowered to a read
 
 A write tree [0,10]
 ----
@@ -180,7 +181,7 @@ A downgrades tree to read
 done
 tree: A read [0,10] t1; B prewrite [0,1] t2; C write [5,6] waits 1st
 
-== No mode rises: read is below prewrite
+== A downgrade from read to prewrite is refused
 
 A read tree
 ----
@@ -197,8 +198,8 @@ A downgrades tree to read
 done
 tree: A read t1
 
-== nor does prewrite to write, but for the upgrade
-model only: the command line takes read and prewrite
+== A downgrade from prewrite to write is refused
+model only: the command line has only read and prewrite as lower modes
 
 A prewrite tree
 ----
@@ -210,7 +211,7 @@ A downgrades tree to write
 refused: what this session holds of 'tree' can't be lowered from prewrite to write: a hold is lowered from write to prewrite or read, or from prewrite to read
 tree: A prewrite t1
 
-== A slot has no parts and no lower mode
+== A slot can neither shrink nor be lowered
 
 A slot gpu=2
 ----
@@ -227,7 +228,7 @@ A downgrades gpu to read
 refused: what this session holds of 'gpu' can't be lowered from slot to read: a hold is lowered from write to prewrite or read, or from prewrite to read
 gpu: A slot of 2 t1
 
-== One of several resources is lowered, the others stay
+== A downgrade of one of several resources leaves the others unchanged
 
 A write config + write db
 ----
@@ -259,7 +260,7 @@ done
 config: A write [0,1] t1; B read waits 1st
 db: A read t1; C read t2
 
-== What a child holds is its own: the ancestor's shrinking does not touch it
+== A shrink of the ancestor leaves the hold of a child unchanged
 
 A write tree [0,10]
 ----
@@ -286,7 +287,7 @@ B releases
 done
 tree: A write [0,4] t1; C read [5,9] t2
 
-== While an upgrade waits, what it relies on can't be given up
+== While an upgrade waits, the part that it relies on cannot be given up
 
 A prewrite tree [0,10]
 ----
@@ -323,8 +324,8 @@ R releases
 done
 tree: A prewrite [4,7] t1; B write [5,6] t3
 
-== Nothing is held of another resource, or by one that is gone
-model only: the command line says it in the words of the rlock around it
+== A change without a hold is refused, and a change by an ended session is lost
+model only: the command line reports the reply of the enclosing rlock
 
 A write tree
 ----

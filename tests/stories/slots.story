@@ -1,6 +1,7 @@
-# At most N holders of slot. N is stored while anybody holds or waits; another N is refused, naming the N in force.
+# A resource has at most N holders of slots. N is stored while a session holds or waits for a slot.
+# A request with another N is refused, and the refusal names the N in force.
 
-== One of N
+== N sessions hold a slot, and the next one waits
 
 A slot gpu=2
 ----
@@ -37,7 +38,7 @@ A releases
 done
 gpu: C slot of 2 t3; D slot of 2 t4
 
-== Several become free at once
+== One release can grant several slots
 
 A write gpu
 ----
@@ -64,7 +65,7 @@ A releases
 done
 gpu: B slot of 2 t2; C slot of 2 t3; D slot of 2 waits 1st
 
-== Another N is refused as long as anybody holds one
+== Another N is refused while a session holds a slot
 
 A slot gpu=2
 ----
@@ -91,7 +92,7 @@ D slot gpu=3
 granted
 gpu: D slot of 3 t2
 
-== or waits for one
+== Another N is refused while a session waits for a slot
 
 A write gpu
 ----
@@ -108,7 +109,7 @@ C slot gpu=3
 refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for gpu=2
 gpu: A write t1; B slot of 2 waits 1st
 
-B gives up
+B cancels
 ----
 done
 gpu: A write t1
@@ -118,7 +119,7 @@ D slot gpu=3
 waiting
 gpu: A write t1; D slot of 3 waits 1st
 
-== N is forgotten when no slot is left, though others hold the resource
+== N is forgotten with the last slot, even if the resource is held in another mode
 
 A read gpu
 ----
@@ -194,7 +195,7 @@ A releases
 done
 gpu: C read t2; B slot of 1 t3
 
-== Below a slot the same slot is had at once, past the queue, and takes no other
+== A slot below a slot is granted at once, past the queue, and shares the ancestor's slot
 
 A slot gpu=2
 ----
@@ -231,7 +232,7 @@ B releases
 done
 gpu: C slot of 2 t2; E slot of 2 t2; D slot of 2 t3
 
-== Below a slot nothing grows
+== Below a slot, a write and a slot with another N are refused
 
 A slot gpu=2
 ----
@@ -248,7 +249,7 @@ C slot gpu=3 below A
 refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for gpu=2
 gpu: A slot of 2 t1
 
-== Below a read or a prewrite a slot has to be free, but the queue is passed
+== Below a read or a prewrite, a slot waits for a free slot but passes the queue
 
 A prewrite gpu
 ----
@@ -275,7 +276,7 @@ B releases
 done
 gpu: A prewrite t1; D slot of 1 t3; C write waits 1st
 
-== Below a write a slot is had at once
+== Below a write, a slot is granted at once
 
 A write gpu
 ----

@@ -1,6 +1,7 @@
-# Ends are exact rationals, compared without rounding. The whole resource is (-inf, inf).
+# The ends of intervals are exact rationals, compared without rounding. The whole resource is the
+# span (-inf,inf).
 
-== Ends that touch overlap when both belong to their intervals
+== Intervals that touch overlap when both ends are closed
 
 A write tree [0,1]
 ----
@@ -27,7 +28,7 @@ E write tree [-1,0) no-wait
 granted
 tree: A write [0,1] t1; D write (1,2] t2; E write [-1,0) t3
 
-== Open ends that touch don't overlap, nor does an open one with a closed one
+== Intervals that touch do not overlap when one of the ends is open
 
 A write tree (0,1)
 ----
@@ -59,7 +60,7 @@ F read tree [0.999,1) no-wait
 busy
 tree: A write (0,1) t1; B write (1,2) t2; C write [1,1] t3; D write [-1,0] t4
 
-== 3/10 is 0.3 is 3e-1
+== 3/10, 0.3 and 3e-1 are equal
 
 A write tree [0,3/10]
 ----
@@ -81,7 +82,7 @@ D write tree (0.30,1] no-wait
 granted
 tree: A write [0,3/10] t1; D write (0.30,1] t2
 
-== 0.30000000000000004, which floating point makes of 0.1 + 0.2, is above 0.3
+== 0.30000000000000004, the floating-point sum of 0.1 and 0.2, is above 0.3
 
 A write tree [0,0.3]
 ----
@@ -93,7 +94,7 @@ B write tree [0.30000000000000004,1] no-wait
 granted
 tree: A write [0,0.3] t1; B write [0.30000000000000004,1] t2
 
-== 1/3 is above 0.333, however many digits that has
+== 1/3 is above 0.333, with any number of digits
 
 A write tree [0,0.33333333333333333333333333333333]
 ----
@@ -132,7 +133,7 @@ C write tree [0.334,1] no-wait
 granted
 tree: A write [0,1/3] t1; C write [0.334,1] t2
 
-== Trees of any depth: children of nested intervals, far below what floating point tells apart
+== Nested intervals stay distinct at any depth, far below the precision of floating point
 
 A write tree [1,1.000000000000000000000000000000000000000000000000000001)
 ----
@@ -154,7 +155,7 @@ D write tree [-1e-300,1e-300] no-wait
 granted
 tree: A write [1,1.000000000000000000000000000000000000000000000000000001) t1; B write [1.000000000000000000000000000000000000000000000000000001,2) t2; D write [-1e-300,1e-300] t3
 
-== Negative numbers and infinities
+== Ends may be negative or infinite
 
 A write tree [-inf,-3e-9]
 ----
@@ -186,7 +187,7 @@ F read tree [3.15,3.19] no-wait
 granted
 tree: A write [-inf,-3e-9] t1; B write (-3e-9,22/7] t2; C write [3.2,inf] t3; F read [3.15,3.19] t4
 
-== The whole is (-inf,inf): it meets every interval
+== The whole resource overlaps every interval
 
 A write tree [0,1]
 ----
@@ -223,7 +224,7 @@ F read tree [1e100,1e101] no-wait
 busy
 tree: D write (-inf,inf) t2
 
-== Whole claims and intervals wait for each other by the same rule
+== Whole claims and intervals queue behind each other
 
 A read tree [0,1]
 ----

@@ -1,7 +1,7 @@
-# A grant's token rises strictly while the resource has state, and rises still after that state was dropped. A nested claim covered
-# by an ancestor's hold has the ancestor's token.
+# The tokens of a resource rise strictly while the resource has state, and still rise after that
+# state was dropped. A nested claim that an ancestor's hold includes has the ancestor's token.
 
-== Every grant has a higher one, readers of one batch included
+== Every grant has a higher token, also within a batch of readers
 
 A write tree
 ----
@@ -28,7 +28,7 @@ D read tree
 granted
 tree: B read t2; C read t3; D read t4
 
-== It rises on after nobody held the resource
+== Tokens rise across a time without holders
 
 A write tree
 ----
@@ -45,7 +45,7 @@ B write tree
 granted
 tree: B write t2
 
-B dies
+B is killed
 ----
 done
 free
@@ -65,7 +65,7 @@ D read tree [0,1]
 granted
 tree: D read [0,1] t4
 
-== Parts of a resource share its tokens
+== The spans of a resource share one sequence of tokens
 
 A write tree [0,1]
 ----
@@ -87,7 +87,7 @@ C write tree [0,1]
 granted
 tree: B write [5,6] t2; C write [0,1] t3
 
-== Each resource has its own
+== Each resource has a sequence of its own
 
 A write x
 ----
@@ -105,7 +105,7 @@ granted
 x: B write t2
 y: B write t1
 
-== Children that are covered have the ancestor's, an upgrade has a new one, and the ancestor keeps its own
+== Included claims have the ancestor's token, and an upgrade has a new one
 
 A prewrite tree
 ----
@@ -157,7 +157,7 @@ F read tree
 granted
 tree: A prewrite t1; F read t4
 
-== Shrinking and downgrading keep it
+== A shrink and a downgrade keep the token
 
 A write tree [0,10]
 ----

@@ -1,7 +1,8 @@
-# A session below a prewrite hold may ask for write over that span or a part of it. It waits only for the readers that overlap it,
-# goes ahead of every ordinary waiter, and stops new overlapping readers while it waits.
+# A session below a prewrite hold may request a write over that span or a part of it. The upgrade
+# waits only for the readers and slots that overlap it. It ranks ahead of every ordinary waiter and
+# stops new overlapping readers while it waits.
 
-== Plan beside readers, apply alone, report beside readers: releasing the write leaves the prewrite
+== When the write of an upgrade is released, the prewrite is still held
 
 A prewrite tree
 ----
@@ -33,7 +34,7 @@ A releases
 done
 tree: C read t3; D prewrite t4
 
-== It waits for every reader that overlaps it
+== An upgrade waits for every reader that overlaps it
 
 A prewrite tree
 ----
@@ -65,7 +66,7 @@ S releases
 done
 tree: A prewrite t1; B write t4
 
-== It waits for no other
+== An upgrade does not wait for readers that do not overlap it
 
 A prewrite tree
 ----
@@ -97,7 +98,7 @@ C write tree [3,4] below A no-wait
 granted
 tree: A prewrite t1; S read [5,6] t3; B write [0,2] t4; C write [3,4] t5
 
-== It stops new overlapping readers while it waits, and no others
+== A waiting upgrade stops new overlapping readers and no others
 
 A prewrite tree
 ----
@@ -129,12 +130,12 @@ U read tree [5,6]
 granted
 tree: A prewrite t1; R read [0,1] t2; U read [5,6] t3; B write [0,2] waits 1st; T read [1,2] waits 2nd
 
-B gives up
+B cancels
 ----
 done
 tree: A prewrite t1; R read [0,1] t2; U read [5,6] t3; T read [1,2] t4
 
-== It goes ahead of every ordinary waiter
+== An upgrade ranks ahead of every ordinary waiter
 
 A prewrite tree
 ----
@@ -176,7 +177,7 @@ A releases
 done
 tree: P write t4; Q read waits 1st
 
-== It waits for a slot as for a reader
+== An upgrade waits for slots as for readers
 
 A prewrite tree
 ----
@@ -203,7 +204,7 @@ R releases
 done
 tree: A prewrite t1; B write t3
 
-== Who may not wait is busy as long as somebody reads
+== An upgrade without a wait is busy while a reader holds
 
 A prewrite tree
 ----
@@ -230,7 +231,7 @@ C write tree below A no-wait
 granted
 tree: A prewrite t1; C write t3
 
-== Several upgrades of one prewrite follow each other
+== Several upgrades of one prewrite are granted one after another
 
 A prewrite tree
 ----
@@ -267,7 +268,7 @@ C releases
 done
 tree: A prewrite t1; E write t4; D write waits 1st
 
-== The write outlives the prewrite
+== The write survives the release of the prewrite
 
 A prewrite tree
 ----
@@ -294,7 +295,7 @@ B releases
 done
 tree: P prewrite t3
 
-== and keeps its place when the prewrite goes while it waits
+== A waiting upgrade keeps its place when the prewrite is released
 
 A prewrite tree
 ----

@@ -1,10 +1,10 @@
-//! Processes that are killed or stopped at the worst of places, one story each.
+//! Each test kills or stops a process at a critical moment.
 
 use rustix::process::Signal;
 
 use super::support::{Lab, RLOCK, Running, wait_until};
 
-/// The process that holds `k`.
+/// The process id of the holder of `k`.
 fn holder_pid(lab: &Lab) -> Option<u64> {
     lab.inspect(["k"])["resources"][0]["holders"][0]["pid"].as_u64()
 }
@@ -18,15 +18,16 @@ fn queue_up(lab: &Lab, places: usize) -> Vec<Running> {
     (1..=places).map(join).collect()
 }
 
-/// Ends a holder that must have got its grant by now or get it soon.
-fn served(mut waiter: Running) {
+/// Waits until the waiter is granted, then ends its command.
+fn expect_served(mut waiter: Running) {
     waiter.expect_held();
     assert_eq!(waiter.end().code(), Some(0));
 }
 
-/// "a suspended machine keeps it": so does a suspended process, even where it was granted while it slept.
+/// "a suspended machine keeps it": a stopped process keeps its hold as well, even if the grant came
+/// while the process was stopped.
 #[test]
-fn a_stopped_waiter_keeps_its_place_and_its_grant() {
+fn stopped_waiter_keeps_its_place_and_its_grant() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiters = queue_up(&lab, 2).into_iter();
@@ -38,24 +39,24 @@ fn a_stopped_waiter_keeps_its_place_and_its_grant() {
     stopped.signal(Signal::CONT);
     stopped.expect_held();
     assert_eq!(stopped.end().code(), Some(0));
-    served(next);
+    expect_served(next);
     lab.assert_idle();
 }
 
 #[test]
-fn a_waiter_that_is_killed_blocks_nobody() {
+fn killed_waiter_does_not_block_the_queue() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiters = queue_up(&lab, 3);
     waiters.remove(0).kill();
     assert_eq!(holder.end().code(), Some(0));
-    waiters.into_iter().for_each(served);
+    waiters.into_iter().for_each(expect_served);
     lab.assert_idle();
 }
 
-/// `kill -9` of a holder frees the lock at once, and those who come next come together.
+/// "`kill -9` frees the hold at once": all readers at the head of the queue are granted together.
 #[test]
-fn all_readers_get_what_a_killed_writer_held() {
+fn readers_are_granted_together_when_the_writer_is_killed() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut readers: Vec<_> = (1..=4)
@@ -70,18 +71,18 @@ fn all_readers_get_what_a_killed_writer_held() {
     holder.kill();
     readers.iter_mut().for_each(Running::expect_held);
     assert_eq!(lab.counts("k"), (4, 1));
-    // Some are killed and some end.
+    // Two readers are killed, the other two end by themselves.
     readers.pop().unwrap().kill();
     readers.remove(0).kill();
     for reader in readers {
         assert_eq!(reader.end().code(), Some(0));
     }
-    served(writer);
+    expect_served(writer);
     lab.assert_idle();
 }
 
 #[test]
-fn slots_of_the_killed_are_free() {
+fn slot_of_a_killed_holder_is_granted_to_the_next_waiter() {
     let lab = Lab::new();
     let slot = ["exec", "--slot", "k=3"];
     let mut holders: Vec<_> = (0..3).map(|_| lab.hold_by(slot)).collect();
@@ -95,7 +96,7 @@ fn slots_of_the_killed_are_free() {
     holders.remove(1).kill();
     waiters[0].expect_held();
     assert_eq!(lab.counts("k"), (3, 2));
-    // Who was the second in the queue has to watch them all now.
+    // The second waiter moves to the head of the queue and now watches all holders.
     waiters.remove(0).kill();
     waiters[0].expect_held();
     holders.pop().unwrap().kill();
@@ -104,26 +105,26 @@ fn slots_of_the_killed_are_free() {
 }
 
 #[test]
-fn several_claims_outlive_those_in_their_way_one_by_one() {
+fn request_with_several_claims_waits_until_every_blocker_is_dead() {
     let lab = Lab::new();
     let mut holders: Vec<_> = ["a", "b", "c"].map(|name| lab.hold(name)).into();
     let mut waiter = lab.wait_by(["exec", "--write", "c", "--write", "a", "--write", "b"]);
     lab.until_waiting("b", 1);
     for left in [2, 1] {
         holders.remove(left - 1).kill();
-        // It has found the dead and looked for the next in its way before anybody else is let in.
+        // A new request for `a` is busy: its holder lives, or the waiter is ahead of the request.
         assert_eq!(lab.run(["exec", "-n", "a", "--", "true"]).code(), Some(75));
         assert!(waiter.runs());
         assert_eq!(lab.counts("a").1, 1);
     }
     holders.remove(0).kill();
-    served(waiter);
+    expect_served(waiter);
     lab.assert_idle();
 }
 
-/// If rlock is SIGKILLed, the tree dies: nested rlocks die as well, and their holds end.
+/// If rlock gets SIGKILL, its process tree dies. Nested rlocks die with it, and their holds end.
 #[test]
-fn nested_hold_ends_with_a_killed_ancestor() {
+fn nested_hold_ends_when_its_ancestor_is_killed() {
     let lab = Lab::new();
     let inner = format!("'{RLOCK}' exec --read k -- sh -c 'echo held; exec cat > /dev/null'; true");
     let mut command = lab.rlock(["exec", "--write", "k", "--", "sh", "-c", &inner]);
@@ -132,13 +133,14 @@ fn nested_hold_ends_with_a_killed_ancestor() {
     let writer = lab.wait_by(["exec", "--write", "k"]);
     lab.until_waiting("k", 1);
     outer.signal(Signal::KILL);
-    served(writer);
+    expect_served(writer);
     lab.assert_idle();
 }
 
-/// Who waits watches the one in his way; here that one and the one in that one's way go together.
+/// Each waiter watches a session that blocks it. Here the watched session and the session that
+/// blocks the watched one die together.
 #[test]
-fn the_holder_and_the_first_waiter_may_be_killed_together() {
+fn queue_moves_on_when_holder_and_first_waiter_are_killed_together() {
     for order in [[0, 1], [1, 0]] {
         let lab = Lab::new();
         let mut doomed = vec![lab.hold("k")];
@@ -147,7 +149,7 @@ fn the_holder_and_the_first_waiter_may_be_killed_together() {
         for index in order {
             doomed[index].signal(Signal::KILL);
         }
-        waiters.into_iter().for_each(served);
+        waiters.into_iter().for_each(expect_served);
         for killed in doomed {
             killed.end();
         }
@@ -155,9 +157,9 @@ fn the_holder_and_the_first_waiter_may_be_killed_together() {
     }
 }
 
-/// Nobody has seen it die, and nobody is in the queue: whoever comes next finds out.
+/// The queue is empty, so no waiter sees the holder die. The next request reaps the dead holder.
 #[test]
-fn the_next_to_come_finds_the_killed_holder() {
+fn new_request_is_granted_when_the_only_holder_was_killed() {
     let lab = Lab::new();
     for _ in 0..3 {
         lab.hold("k").kill();
@@ -168,9 +170,10 @@ fn the_next_to_come_finds_the_killed_holder() {
     lab.assert_idle();
 }
 
-/// A release wakes any number of those whom it grants something, however few descriptors a process may have.
+/// A release wakes every waiter that it granted, even if these are more than the process may have
+/// open descriptors.
 #[test]
-fn few_descriptors_wake_many() {
+fn release_with_24_descriptors_wakes_40_waiters() {
     let lab = Lab::new();
     let few = |words: &str| {
         let mut shell = std::process::Command::new("sh");
@@ -188,5 +191,5 @@ fn few_descriptors_wake_many() {
         })
         .collect();
     assert_eq!(writer.end().code(), Some(0));
-    readers.into_iter().for_each(served);
+    readers.into_iter().for_each(expect_served);
 }

@@ -1,4 +1,4 @@
-//! A disk that is full.
+//! The embedded store on a full disk.
 
 use std::fs;
 use std::process::Stdio;
@@ -6,9 +6,9 @@ use std::process::Stdio;
 use super::support::small_disk::SmallDisk;
 use super::support::{Lab, Ran, Running};
 
-/// A store that cannot be used exits 69, and the command is not started.
+/// A request that the store cannot record exits with 69 and does not start its command.
 #[test]
-fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
+fn full_disk_fails_new_requests_and_keeps_existing_holds() {
     let lab = Lab::new();
     let Some(disk) = SmallDisk::mount(lab.folder(), "64k") else { return };
     let on_disk = |words: &[&str]| {
@@ -22,7 +22,7 @@ fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
     holder.expect_held();
     let filler = disk.fill();
 
-    // More claims than what is left in the table has room for.
+    // The table has no room left for so many claims.
     let names: Vec<_> = (0..200).map(|number| format!("{number:0>100}")).collect();
     let mut words = vec!["exec", "-n"];
     words.extend(names.iter().flat_map(|name| ["--write", name.as_str()]));
@@ -34,7 +34,7 @@ fn a_full_disk_is_an_error_for_those_who_come_and_none_for_those_who_hold() {
 
     let listing = Ran::of(&mut on_disk(&["inspect", "--json"])).stdout;
     assert!(listing.contains("\"name\":\"k\"") && !listing.contains(&names[7]), "{listing}");
-    fs::remove_file(filler).expect("it is there");
+    fs::remove_file(filler).expect("the filler exists");
     words.truncate(22);
     words.extend(["--", "true"]);
     Ran::of(&mut on_disk(&words)).silently(0);

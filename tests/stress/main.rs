@@ -1,7 +1,9 @@
-//! Many processes at once, and processes killed at any instant: the real program on one machine.
+//! Runs the real program on one machine: many processes at once, and processes killed at any
+//! instant.
 //!
-//! What must never break: commands whose claims conflict do not overlap; who is alive is served in order; the dead leave nothing behind.
-//! What is measured is printed, never asserted.
+//! The tests assert three invariants. Commands whose claims conflict do not overlap. Live waiters
+//! are granted in queue order. Dead sessions leave nothing behind. Durations are printed, never
+//! asserted.
 
 mod crowd;
 mod deaths;

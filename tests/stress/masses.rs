@@ -1,4 +1,4 @@
-//! Hundreds and thousands in one queue.
+//! Hundreds and thousands of sessions on one resource.
 
 use std::fs;
 use std::time::Instant;
@@ -11,15 +11,16 @@ use super::support::{Lab, wait_until};
 /// The sessions that wait for `k`, in the order of the queue.
 fn queue(lab: &Lab) -> Vec<String> {
     let found = lab.inspect(["k"]);
-    let waiters = found["resources"][0]["waiters"].as_array().expect("a list of waiters");
-    let position = |waiter: &Value| waiter["position"].as_u64().expect("a place in the queue");
-    assert!(waiters.iter().map(position).eq(1..=waiters.len() as u64), "the places are counted from 1");
-    waiters.iter().map(|waiter| waiter["session"].as_str().expect("a session").to_owned()).collect()
+    let waiters = found["resources"][0]["waiters"].as_array().expect("the listing has waiters");
+    let position = |waiter: &Value| waiter["position"].as_u64().expect("a waiter has a position");
+    assert!(waiters.iter().map(position).eq(1..=waiters.len() as u64), "positions count from 1");
+    waiters.iter().map(|waiter| waiter["session"].as_str().expect("a waiter has a session").to_owned()).collect()
 }
 
-/// "a request is granted when it conflicts with no holder and with no earlier waiter": so first come, first served.
+/// "A request is granted when it conflicts with no holder and with no earlier waiter." Hence
+/// writers are granted first come, first served.
 #[test]
-fn five_hundred_are_served_in_the_order_of_the_queue() {
+fn five_hundred_waiters_are_granted_in_queue_order() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut crowd = Crowd::new(&lab);
@@ -29,14 +30,14 @@ fn five_hundred_are_served_in_the_order_of_the_queue() {
     lab.until_waiting("k", 500);
     let expected = queue(&lab);
     assert_eq!(holder.end().code(), Some(0));
-    crowd.succeed();
-    let order = fs::read_to_string(lab.folder().join("order")).expect("they have written it");
+    crowd.expect_success();
+    let order = fs::read_to_string(lab.folder().join("order")).expect("the commands have written the file");
     assert_eq!(order.lines().collect::<Vec<_>>(), expected);
     lab.assert_idle();
 }
 
 #[test]
-fn two_thousand_wait_and_all_are_served() {
+fn two_thousand_waiters_are_all_served() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut crowd = Crowd::new(&lab);
@@ -48,15 +49,15 @@ fn two_thousand_wait_and_all_are_served() {
     let queued = started.elapsed();
     let released = Instant::now();
     assert_eq!(holder.end().code(), Some(0));
-    crowd.succeed();
+    crowd.expect_success();
     eprintln!("2000 processes: queued in {queued:.1?}, served in {:.1?}", released.elapsed());
     lab.assert_idle();
 }
 
-/// The limit of 1,024 descriptors, which most systems start with, is enough to wait for 300 holders of slots; and the death of any of
-/// them is noticed.
+/// The usual limit of 1,024 descriptors is enough to watch 300 holders of slots. The waiter notices
+/// the death of any of them.
 #[test]
-fn all_of_three_hundred_slots_are_watched() {
+fn waiter_notices_the_death_of_any_of_300_slot_holders() {
     let lab = Lab::new();
     let mut crowd = Crowd::new(&lab);
     for _ in 0..300 {
@@ -70,7 +71,7 @@ fn all_of_three_hundred_slots_are_watched() {
         crowd.start(&lab, command.args(["-c", &limited]));
         lab.until_waiting("k", 1);
         crowd.kill(victim);
-        wait_until("the slot of the dead is taken", || lab.counts("k") == (300, 0));
+        wait_until("the waiter is granted the slot of the dead holder", || lab.counts("k") == (300, 0));
     }
-    assert_eq!(crowd.said(), "");
+    assert_eq!(crowd.output(), "");
 }

@@ -1,4 +1,4 @@
-//! Storms of SIGKILL, at any instant from the start of a process on, while others work.
+//! Kills processes at random instants of their lives while other processes work.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -9,16 +9,17 @@ use std::time::Duration;
 use super::support::random::Random;
 use super::support::{Lab, wait_until};
 
-/// How many processes are killed, and how many do their work beside them.
+/// The number of processes to kill. `WORKERS` threads run `ROUNDS` commands each meanwhile.
 const KILLED: usize = 400;
 const WORKERS: usize = 4;
 const ROUNDS: usize = 40;
 
-/// The longest time that a process is left to live, which is longer than it takes to start, to be granted and to run the command.
+/// The longest life of a process that is to be killed. A process can start, be granted and run its
+/// command in less time.
 const LIFE: Duration = Duration::from_millis(12);
 
-/// Appends a line for its start, for each step of its work and for its end, with its token and, at the end, the number that it wrote:
-/// one more than it read. A write of a few bytes is done or not done, whenever the process is killed.
+/// Increments the number in a file. The command logs its token at its start, at each step and at
+/// its end, and the number at its end. A kill cannot split a write of a few bytes.
 const COMMAND: &str = r#"
     echo "start $RLOCK_TOKEN" >> log
     read n < number
@@ -27,7 +28,7 @@ const COMMAND: &str = r#"
     echo "end $RLOCK_TOKEN $n" >> log
 "#;
 
-/// Killed and reaped in any case.
+/// A process that is killed and reaped on drop.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -37,19 +38,20 @@ impl Drop for Victim {
     }
 }
 
-/// Starts and kills one process after the other, three at a time, so that holders, waiters and those who just start are among them.
+/// Starts and kills processes, three at a time, so that some hold, some wait and some have just
+/// started. Returns the number of processes that ended before the kill.
 fn kill_many(lab: &Lab, random: &mut Random) -> usize {
     let mut survived = 0;
     for _ in 0..KILLED / 3 {
         let start = |_| {
             let mut command = lab.rlock(["exec", "k", "--", "sh", "-c", COMMAND]);
-            Victim(command.current_dir(lab.folder()).spawn().expect("it can be started"))
+            Victim(command.current_dir(lab.folder()).spawn().expect("rlock starts"))
         };
         for mut victim in (0..3).map(start).collect::<Vec<_>>() {
-            // In steps of a microsecond; what the time is for is chance, no condition is waited for.
+            // The sleep picks a random instant. It does not wait for a condition.
             thread::sleep(Duration::from_micros(random.below(LIFE.as_micros() as u64)));
             let _ = victim.0.kill();
-            let status = victim.0.wait().expect("it is a child");
+            let status = victim.0.wait().expect("the process is a child");
             assert!(status.success() || status.signal() == Some(9), "{status:?}");
             survived += usize::from(status.success());
         }
@@ -65,32 +67,32 @@ fn work(lab: &Lab) {
     }
 }
 
-/// Whoever starts has the highest token, and nobody before him does anything any more, whether he has ended or was killed; each reads
-/// what the one before him wrote.
+/// Asserts that no command logs anything after a command with a higher token has started, and that
+/// no increment is lost.
 fn check(log: &str, finished: usize) {
     let (mut current, mut ended, mut last) = (0, 0, 0);
     for (number, line) in log.lines().enumerate() {
         let words: Vec<_> = line.split(' ').collect();
-        let token: u64 = words[1].parse().expect("a token");
+        let token: u64 = words[1].parse().expect("the second word is a token");
         match words[0] {
             "start" => assert!(token > current, "line {number}: {token} starts after {current}"),
-            _ => assert_eq!(token, current, "line {number}: '{line}' although another has started"),
+            _ => assert_eq!(token, current, "line {number}: '{line}' after another command has started"),
         }
         current = token;
         if words[0] == "end" {
-            let sum: u64 = words[2].parse().expect("a number");
-            assert!(sum > last, "line {number}: {sum} after {last}, so something was lost");
+            let sum: u64 = words[2].parse().expect("the third word is a number");
+            assert!(sum > last, "line {number}: {sum} after {last}, an increment is lost");
             (ended, last) = (ended + 1, sum);
         }
     }
-    assert!(ended >= finished, "{finished} have finished and {ended} have said so");
+    assert!(ended >= finished, "{finished} commands finished, but {ended} logged their end");
 }
 
 #[test]
-fn whoever_is_killed_whenever_the_others_never_overlap_and_all_are_served() {
+fn commands_never_overlap_while_others_are_killed_at_random() {
     let lab = Lab::new();
     let mut random = Random::new();
-    fs::write(lab.folder().join("number"), "0\n").expect("a file can be made");
+    fs::write(lab.folder().join("number"), "0\n").expect("the file is written");
     let survived = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| work(&lab))).collect();
         let survived = kill_many(&lab, &mut random);
@@ -98,15 +100,19 @@ fn whoever_is_killed_whenever_the_others_never_overlap_and_all_are_served() {
         survived
     });
     let finished = WORKERS * ROUNDS + survived;
-    let log = fs::read_to_string(lab.folder().join("log")).expect("they have written it");
+    let log = fs::read_to_string(lab.folder().join("log")).expect("the commands have written the log");
     check(&log, finished);
-    let number = fs::read_to_string(lab.folder().join("number")).expect("it is there");
-    let number: usize = number.trim().parse().expect("a number");
-    assert!((finished..=finished + KILLED).contains(&number), "{finished} have finished, and the number is {number}");
+    let number = fs::read_to_string(lab.folder().join("number")).expect("the file exists");
+    let number: usize = number.trim().parse().expect("the file has a number");
+    assert!(
+        (finished..=finished + KILLED).contains(&number),
+        "{finished} commands finished, and the number is {number}"
+    );
     eprintln!("{KILLED} killed, {finished} finished, {number} counted, {} lines", log.lines().count());
 
-    // The commands of the killed go with them, so nobody holds or waits; what they left in the folder goes with `cleanup`.
-    wait_until("nobody holds or waits", || lab.counts("k") == (0, 0));
+    // The commands of killed rlocks die too, so no session holds or waits. `cleanup` removes the
+    // beacons that the killed processes left.
+    wait_until("no session holds or waits", || lab.counts("k") == (0, 0));
     let left = lab.files().len() - 2;
     assert_eq!(lab.run(["cleanup"]).code(), Some(0));
     eprintln!("{left} beacons left before the cleanup");
@@ -114,9 +120,10 @@ fn whoever_is_killed_whenever_the_others_never_overlap_and_all_are_served() {
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
 }
 
-/// The same for a queue in which modes, spans and slots mix, which no log can judge: everybody alive must be served, and nothing stay.
+/// The requests mix modes, spans and slots, so that no log can prove their order. Every live
+/// process must be served, and no state may stay behind.
 #[test]
-fn a_mixed_crowd_is_served_although_half_of_it_is_killed() {
+fn mixed_requests_are_all_served_while_half_are_killed() {
     let lab = Lab::new();
     let mut random = Random::new();
     let requests: [&[&str]; 8] = [
@@ -133,7 +140,7 @@ fn a_mixed_crowd_is_served_although_half_of_it_is_killed() {
         let start = |_: usize| {
             let words = requests[random.below(requests.len() as u64) as usize];
             let mut command = lab.rlock(words);
-            Victim(command.args(["--", "sh", "-c", "exit 0"]).spawn().expect("it can be started"))
+            Victim(command.args(["--", "sh", "-c", "exit 0"]).spawn().expect("rlock starts"))
         };
         let mut crowd: Vec<_> = (0..24).map(start).collect();
         for victim in crowd.iter_mut().step_by(2) {
@@ -142,11 +149,11 @@ fn a_mixed_crowd_is_served_although_half_of_it_is_killed() {
         }
         for (index, victim) in crowd.iter_mut().enumerate() {
             let mut status = None;
-            wait_until("it is served", || {
-                status = victim.0.try_wait().expect("it is a child");
+            wait_until("the process has ended", || {
+                status = victim.0.try_wait().expect("the process is a child");
                 status.is_some()
             });
-            let status = status.expect("it has ended");
+            let status = status.expect("the process has ended");
             let killed = index % 2 == 0 && status.signal() == Some(9);
             assert!(status.success() || killed, "{index}: {status:?}");
         }

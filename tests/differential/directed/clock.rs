@@ -1,5 +1,4 @@
-//! The clock of a resource never goes back, and tokens rise by it also when all that was known of
-//! them is lost.
+//! The clock of a resource never goes back. Tokens rise with the clock, even if all data is lost.
 
 use std::collections::BTreeSet;
 
@@ -8,50 +7,52 @@ use rlock::lock::mode::Mode::{Read, Write};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::party::{NOW, Party, TERMS, id, is_granted, request, resource, tokens, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, request, resource, tokens, us};
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
-    the_clock_never_goes_back,
+    clock_of_a_resource_never_goes_back,
     tokens_rise,
-    tokens_rise_after_all_is_lost,
-    a_lease_that_ended_is_not_renewed_alone
+    tokens_rise_after_flushall,
+    expired_lease_is_not_renewed_by_renew_alone
 );
 
-fn the_clock_never_goes_back(kind: Kind) {
+fn clock_of_a_resource_never_goes_back(kind: Kind) {
     let server = Server::shared(kind);
-    let mut party = Party::new(&server, "clock", Wake::Nobody);
-    assert_eq!(tokens(party.ask(1, Read, "")), [NOW.as_micros()]);
-    for step in [Party::release as fn(&mut Party, u32) -> ScriptReply, |party, number| party.renew(number, false)] {
-        party.later(us(1_000_000));
-        let now = party.now();
-        party.ask(2, Read, "");
-        party.renew(1, false);
-        party.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
-        let reply = party.side.call(Call::inspect(vec![resource()], 0));
-        let ScriptReply::Listing { now: theirs, resources, .. } = reply else { panic!("inspect answers {reply:?}") };
-        assert_eq!(theirs, now);
+    let mut clients = Clients::new(&server, "clock", Wake::Nobody);
+    assert_eq!(tokens(clients.acquire(1, Read, "")), [NOW.as_micros()]);
+    for step in
+        [Clients::release as fn(&mut Clients, u32) -> ScriptReply, |clients, number| clients.renew(number, false)]
+    {
+        clients.advance(us(1_000_000));
+        let now = clients.now();
+        clients.acquire(2, Read, "");
+        clients.renew(1, false);
+        clients.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
+        let reply = clients.side.call(Call::inspect(vec![resource()], 0));
+        let ScriptReply::Listing { now: clock, resources, .. } = reply else { panic!("inspect replies {reply:?}") };
+        assert_eq!(clock, now);
         let expiries: BTreeSet<_> = resources[0].listing.holders.iter().map(|holder| holder.expiry).collect();
         assert_eq!(expiries, BTreeSet::from([Some(now + TERMS.ttl)]));
-        let next = tokens(party.ask(3, Read, ""))[0];
+        let next = tokens(clients.acquire(3, Read, ""))[0];
         assert!(next > now.as_micros(), "{next} is not after {now:?}");
-        step(&mut party, 3);
-        party.release(2);
-        party.release(3);
-        party.side.setting.now = Some(now);
+        step(&mut clients, 3);
+        clients.release(2);
+        clients.release(3);
+        clients.side.setting.now = Some(now);
     }
-    // Not even where nobody is left.
-    party.release(1);
-    party.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
-    assert!(tokens(party.ask(4, Write, ""))[0] > (NOW + us(2_000_000)).as_micros());
+    // The clock does not go back either when the last session has left.
+    clients.release(1);
+    clients.side.setting.now = Some(StoreTime::from_micros(NOW.as_micros() - 5_000_000));
+    assert!(tokens(clients.acquire(4, Write, ""))[0] > (NOW + us(2_000_000)).as_micros());
 }
 
 fn tokens_rise(kind: Kind) {
     let server = Server::shared(kind);
     let mut side = Side::new(&server, "tokens", Wake::Nobody);
     let mut last = 0;
-    // Every other one by the queue.
+    // Every second grant comes from the queue.
     side.call(Call::acquire(&request(0, Write, ""), 0, false));
     for number in 1..1_000 {
         side.call(Call::acquire(&request(number, Write, ""), 0, false));
@@ -68,7 +69,7 @@ fn tokens_rise(kind: Kind) {
     }
 }
 
-fn tokens_rise_after_all_is_lost(kind: Kind) {
+fn tokens_rise_after_flushall(kind: Kind) {
     let server = Server::start(kind);
     let mut side = Side::new(&server, "lost", Wake::Nobody);
     let before = tokens(side.call(Call::acquire(&request(1, Write, ""), 0, false)))[0];
@@ -78,16 +79,16 @@ fn tokens_rise_after_all_is_lost(kind: Kind) {
     assert_eq!(side.call(Call::release(id(1), vec![resource()])), ScriptReply::Unknown);
 }
 
-fn a_lease_that_ended_is_not_renewed_alone(kind: Kind) {
+fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
     let server = Server::shared(kind);
-    let mut party = Party::new(&server, "alone", Wake::Nobody);
-    let alone = |party: &mut Party| party.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
-    assert_eq!(alone(&mut party), ScriptReply::Unknown);
-    party.ask(1, Write, "");
-    party.later(TERMS.ttl - us(1));
-    assert_eq!(alone(&mut party), ScriptReply::Renewed(TERMS.ttl));
-    party.later(TERMS.ttl - us(1));
-    assert!(is_granted(&party.renew(1, false)));
-    party.later(TERMS.ttl);
-    assert_eq!(alone(&mut party), ScriptReply::Unknown);
+    let mut clients = Clients::new(&server, "alone", Wake::Nobody);
+    let alone = |clients: &mut Clients| clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
+    assert_eq!(alone(&mut clients), ScriptReply::Unknown);
+    clients.acquire(1, Write, "");
+    clients.advance(TERMS.ttl - us(1));
+    assert_eq!(alone(&mut clients), ScriptReply::Renewed(TERMS.ttl));
+    clients.advance(TERMS.ttl - us(1));
+    assert!(is_granted(&clients.renew(1, false)));
+    clients.advance(TERMS.ttl);
+    assert_eq!(alone(&mut clients), ScriptReply::Unknown);
 }

@@ -1,4 +1,4 @@
-//! What an operation takes does not grow with those whom it doesn't concern, counted in commands.
+//! The cost of an operation, in commands, does not grow with the number of unrelated sessions.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use rlock::lock::mode::Mode::{self, Prewrite, Read, Write};
 use rlock::store::redis::codec::Wake;
 
 use super::on_each_server;
-use crate::party::{Party, is_granted, is_released, is_waiting};
+use crate::clients::{Clients, is_granted, is_released, is_waiting};
 use crate::support::servers::{Kind, Server};
 
-on_each_server!(a_handover_is_the_same_for_any_queue, a_claim_is_the_same_among_any_number);
+on_each_server!(handover_cost_does_not_depend_on_the_queue_length, claim_cost_does_not_depend_on_the_number_of_holders);
 
-/// How often each command was carried out, scripts' own commands included.
+/// How often the server executed each command, including the commands of scripts.
 fn commands(server: &Server, work: impl FnOnce()) -> BTreeMap<String, u64> {
     server.ask::<()>(&["CONFIG", "RESETSTAT"]);
     work();
@@ -21,41 +21,41 @@ fn commands(server: &Server, work: impl FnOnce()) -> BTreeMap<String, u64> {
     counts.filter(|(name, _)| !name.starts_with("config")).collect()
 }
 
-fn a_handover_is_the_same_for_any_queue(kind: Kind) {
+fn handover_cost_does_not_depend_on_the_queue_length(kind: Kind) {
     for mode in [Write, Prewrite, Mode::Slot] {
         let server = Server::start(kind);
         let mut counted = Vec::new();
         for (number, waiters) in [10, 100, 1_000].into_iter().enumerate() {
-            let mut party = Party::new(&server, &format!("{mode} {number}"), Wake::Nobody);
+            let mut clients = Clients::new(&server, &format!("{mode} {number}"), Wake::Nobody);
             for number in 0..waiters + 2 {
-                party.ask(number, mode, "");
+                clients.acquire(number, mode, "");
             }
-            party.release(0);
-            counted.push(commands(&server, || assert!(is_released(&party.release(1)))));
+            clients.release(0);
+            counted.push(commands(&server, || assert!(is_released(&clients.release(1)))));
         }
         assert_eq!(counted[0], counted[1], "{mode}");
         assert_eq!(counted[0], counted[2], "{mode}");
     }
 }
 
-fn a_claim_is_the_same_among_any_number(kind: Kind) {
+fn claim_cost_does_not_depend_on_the_number_of_holders(kind: Kind) {
     let server = Server::start(kind);
-    let mut party = Party::new(&server, "crowd", Wake::Nobody);
-    // So that every script is known to the server when it is counted.
-    party.ask(0, Read, "[0,1]");
-    party.release(0);
+    let mut clients = Clients::new(&server, "crowd", Wake::Nobody);
+    // The server must know every script before the count starts.
+    clients.acquire(0, Read, "[0,1]");
+    clients.release(0);
     let mut counted = Vec::new();
     let mut held = 0;
     for holders in [10, 300, 3_000] {
         for number in held..holders {
-            party.ask(number, Read, &format!("[{},{}]", 3 * number, 3 * number + 1));
+            clients.acquire(number, Read, &format!("[{},{}]", 3 * number, 3 * number + 1));
         }
         held = holders;
         counted.push(commands(&server, || {
-            assert!(is_granted(&party.ask(1_000_000, Write, "(4,6)")));
-            assert!(is_waiting(&party.ask(1_000_001, Read, "[0,6]")));
-            party.release(1_000_001);
-            party.release(1_000_000);
+            assert!(is_granted(&clients.acquire(1_000_000, Write, "(4,6)")));
+            assert!(is_waiting(&clients.acquire(1_000_001, Read, "[0,6]")));
+            clients.release(1_000_001);
+            clients.release(1_000_000);
         }));
     }
     assert_eq!(counted[0], counted[1]);

@@ -1,16 +1,17 @@
-//! What a server that is started again reads from its log of effects is what it had, and both protocols of clients are alike.
+//! A restarted server restores its state from its append-only file. Both client protocols give the
+//! same replies.
 
 use rlock::store::redis::codec::Wake;
 
 use super::on_each_server;
+use crate::clients::snapshot;
 use crate::history::History;
-use crate::party::snapshot;
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
-on_each_server!(a_log_of_effects_gives_the_same_state, the_newer_protocol_says_the_same);
+on_each_server!(append_only_file_restores_the_same_state, resp3_gives_the_same_replies);
 
-fn a_log_of_effects_gives_the_same_state(kind: Kind) {
+fn append_only_file_restores_the_same_state(kind: Kind) {
     let mut server = Server::with(kind, &["--appendonly", "yes", "--appendfsync", "always"]);
     for seed in 7000..7003 {
         let history = History::new(seed, (0..60).collect());
@@ -22,7 +23,7 @@ fn a_log_of_effects_gives_the_same_state(kind: Kind) {
     assert_eq!(snapshot(&mut server.client()), before);
 }
 
-fn the_newer_protocol_says_the_same(kind: Kind) {
+fn resp3_gives_the_same_replies(kind: Kind) {
     let server = Server::shared(kind);
     for seed in 8000..8003 {
         let mut side = Side::new(&server, &format!("protocol 3 {seed}"), Wake::Nobody);

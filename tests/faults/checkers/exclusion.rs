@@ -1,6 +1,7 @@
 //! Commands whose claims conflict do not overlap.
 //!
-//! A sweep in the order of the starts over each resource. Only those who run at the same time are compared, and they are few.
+//! The checker sweeps over the holds of each resource in the order of their starts, and compares
+//! only holds of the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use super::{LOST, Violation};
 use crate::claims::{Claim, Mode};
 use crate::log::{Instant, Run};
 
-/// A claim from an instant at which it certainly was held to another.
+/// A claim that was certainly held between two instants.
 struct Hold<'a> {
     run: &'a Run,
     claim: &'a Claim,
@@ -16,7 +17,8 @@ struct Hold<'a> {
     to: Instant,
 }
 
-/// Where the promise does not cover what was broken, two may overlap if one of them is told by exit code 76.
+/// Where the promise does not cover the faults, two commands may overlap if one of them exits with
+/// 76.
 pub(super) fn check(runs: &[Run], covered: bool) -> Vec<Violation> {
     let mut by_resource: BTreeMap<&str, Vec<Hold<'_>>> = BTreeMap::new();
     for hold in runs.iter().flat_map(holds) {
@@ -39,35 +41,37 @@ fn sweep<'a>(holds: &'a [Hold<'a>], found: &mut Vec<(Violation, bool)>) {
         for other in &current {
             if other.claim.conflicts_with(hold.claim) && !other.run.is_related_to(hold.run) {
                 let (one, other) = (other.run, hold.run);
-                let what = format!("'{}' ran while {} held it: {}", hold.claim, one.id, shown(one, other));
-                found.push((Violation::new(what, &[one, other]), is_told(one) || is_told(other)));
+                let message =
+                    format!("'{}' was granted while {} held it: {}", hold.claim, one.id, describe(one, other));
+                found
+                    .push((Violation::new(message, &[one, other]), has_reported_loss(one) || has_reported_loss(other)));
             }
         }
         current.push(hold);
         let Some(slots) = hold.claim.slots else { continue };
         let taken: Vec<_> = current.iter().filter(|hold| hold.claim.mode == Mode::Slot).collect();
-        // Who is below another in a slot shares that one.
+        // A nested slot shares the slot of its ancestor.
         let roots: BTreeSet<_> = taken.iter().map(|hold| hold.run.root()).collect();
         if roots.len() > slots as usize {
             let runs: Vec<_> = taken.iter().map(|hold| hold.run).collect();
-            let what = format!("{} of {slots} slots of '{}' were taken", roots.len(), hold.claim.resource);
-            found.push((Violation::new(what, &runs), runs.iter().any(|run| is_told(run))));
+            let message = format!("{} sessions held the {slots} slots of '{}'", roots.len(), hold.claim.resource);
+            found.push((Violation::new(message, &runs), runs.iter().any(|run| has_reported_loss(run))));
         }
     }
 }
 
-/// Whether somebody was told that this run lost what it held. Of one whose enclosing command was killed nobody knows.
-fn is_told(run: &Run) -> bool {
-    run.code() == Some(LOST) || (run.left.is_none() && run.parent().is_some())
+/// Whether the run reported its loss, or could not because its enclosing command was killed.
+fn has_reported_loss(run: &Run) -> bool {
+    run.code() == Some(LOST) || (run.exit.is_none() && run.parent().is_some())
 }
 
-fn shown(one: &Run, other: &Run) -> String {
+fn describe(one: &Run, other: &Run) -> String {
     let until = |run: &Run| if run.ended { "ended" } else { "was last seen" };
     let code = |run: &Run| run.code().map_or("killed".to_owned(), |code| format!("exit {code}"));
     format!("{} started before {} {} ({}, {})", other.id, one.id, until(one), code(one), code(other))
 }
 
-/// What a run certainly held, and when.
+/// The claims that a run certainly held, with their times.
 fn holds(run: &Run) -> Vec<Hold<'_>> {
     let Some(start) = run.start else { return Vec::new() };
     let mut held = Vec::new();
@@ -77,23 +81,23 @@ fn holds(run: &Run) -> Vec<Hold<'_>> {
         held.extend(claims.iter().map(|claim| Hold { run, claim, from, to: *at }));
         (from, claims) = (*at, kept);
     }
-    held.extend(claims.iter().map(|claim| Hold { run, claim, from, to: run.last }));
+    held.extend(claims.iter().map(|claim| Hold { run, claim, from, to: run.last_seen }));
     held
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::logs::{named, run, runs};
+    use super::super::logs::{run, run_ids, runs};
     use super::*;
 
     fn found(lines: &[&str]) -> Vec<Vec<String>> {
         let runs = runs(lines);
         let found = check(&runs, true);
-        named(&found).into_iter().map(|runs| runs.into_iter().map(str::to_owned).collect()).collect()
+        run_ids(&found).into_iter().map(|runs| runs.into_iter().map(str::to_owned).collect()).collect()
     }
 
     #[test]
-    fn writers_one_after_another_are_well() {
+    fn consecutive_writers_are_accepted() {
         let one = run("1", "k:write", 0, 1, 10..20);
         let two = run("2", "k:write", 0, 2, 21..30);
         let elsewhere = run("3", "l:write", 0, 2, 15..25);
@@ -101,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_who_overlap_are_not() {
+    fn overlapping_writers_are_a_violation() {
         let one = run("1", "k:write", 0, 1, 10..20);
         let two = run("2", "k:write", 0, 2, 19..30);
         let three = run("3", "k:write", 0, 2, 31..40);
@@ -109,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lasts_is_compared_with_all_who_come() {
+    fn long_hold_is_compared_with_every_later_hold() {
         let long = run("1", "k:read", 0, 1, 10..90);
         let readers = [run("2", "k:read", 0, 1, 11..12), run("3", "k:prewrite", 0, 1, 13..95)];
         let writer = run("4", "k:write", 0, 1, 80..81);
@@ -117,22 +121,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sign_of_life_counts_where_there_is_no_end() {
-        let killed = "0 1 asked k:write -\n10 1 start s 1 1\n15 1 beat\n18 1 beat\n30 1 left signal";
+    fn hold_of_a_killed_command_lasts_until_its_last_heartbeat() {
+        let killed = "0 1 asked k:write -\n10 1 start s 1 1\n15 1 beat\n18 1 beat\n30 1 exit signal";
         assert!(found(&[killed, &run("2", "k:write", 0, 2, 19..25)]).is_empty());
         assert_eq!(found(&[killed, &run("2", "k:write", 0, 2, 17..25)]), [["1", "2"]]);
     }
 
     #[test]
-    fn intervals_conflict_where_they_overlap_until_they_are_given_up() {
-        let shrunk = "0 1 asked k:write:[0,9] -\n10 1 start s 1 1\n20 1 kept k:write:[0,5)\n30 1 end\n31 1 left 0";
+    fn interval_conflicts_until_it_is_shrunk() {
+        let shrunk = "0 1 asked k:write:[0,9] -\n10 1 start s 1 1\n20 1 kept k:write:[0,5)\n30 1 end\n31 1 exit 0";
         assert!(found(&[shrunk, &run("2", "k:write:[5,6]", 0, 2, 21..25)]).is_empty());
         assert_eq!(found(&[shrunk, &run("2", "k:write:[5,6]", 0, 2, 19..25)]), [["1", "2"]]);
         assert_eq!(found(&[shrunk, &run("2", "k:read:[4,6]", 0, 2, 25..35)]), [["1", "2"]]);
     }
 
     #[test]
-    fn nested_runs_are_no_strangers_to_each_other_but_to_all_others() {
+    fn nested_run_conflicts_with_other_runs_but_not_with_its_ancestor() {
         let outer = run("1", "k:prewrite", 0, 1, 10..50);
         let inner = run("1.1", "k:write", 0, 2, 20..30);
         assert!(found(&[&outer, &inner, &run("2", "k:read", 0, 3, 31..60)]).is_empty());
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_n_hold_slots() {
+    fn more_slot_holders_than_slots_are_a_violation() {
         let slot = |id: &str, life| run(id, "s:slot:2", 0, 1, life);
         let shared = slot("1.1", 10..40);
         assert!(found(&[&slot("1", 5..50), &shared, &slot("2", 10..20), &slot("3", 21..30)]).is_empty());
@@ -150,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_promise_does_not_cover_has_to_be_told_to_one_of_them() {
+    fn uncovered_overlap_requires_a_reported_loss() {
         let one = run("1", "k:write", 0, 1, 10..20);
         let two = run("2", "k:write", 0, 2, 15..30);
         assert_eq!(check(&runs(&[&one, &two]), false).len(), 1);
-        let told = one.replace("left 0", "left 76");
+        let told = one.replace("exit 0", "exit 76");
         assert_eq!(check(&runs(&[&told, &two]), false), []);
-        assert_eq!(check(&runs(&[&told, &two]), true).len(), 1, "where it is covered that is no excuse");
+        assert_eq!(check(&runs(&[&told, &two]), true).len(), 1, "a reported loss does not excuse a covered overlap");
     }
 }

@@ -1,6 +1,7 @@
 //! A register that refuses tokens below the highest it has seen is safe, whatever was broken.
 //!
-//! It takes from nobody again once it has taken from another; and it refuses none but those who lost what they held.
+//! After the register has accepted a write of another run, it accepts no more writes of the first
+//! one. It refuses only runs that have lost their lease.
 
 use std::collections::BTreeMap;
 
@@ -22,26 +23,26 @@ pub(super) fn check(runs: &[Run]) -> Vec<Violation> {
         for (index, run) in accepted.iter().enumerate() {
             if let Some(before) = last_of.insert(run.root(), index).filter(|before| before + 1 < index) {
                 let between = accepted[before + 1];
-                let what = format!("{name} took from {} again after it had taken from {}", run.id, between.id);
-                found.push(Violation::new(what, &[run, between]));
+                let message = format!("{name} accepted {} again after it had accepted {}", run.id, between.id);
+                found.push(Violation::new(message, &[run, between]));
             }
         }
         for (.., run) in writes.iter().filter(|(_, accepted, run)| !accepted && !may_be_stale(run)) {
-            let what = format!("{name} refused {}, which held it as far as anybody said", run.id);
-            found.push(Violation::new(what, &[run]));
+            let message = format!("{name} refused {}, which reported no loss", run.id);
+            found.push(Violation::new(message, &[run]));
         }
     }
     found
 }
 
-/// Whether it was said to have lost what it held, or nobody was there to say so.
+/// Whether the run reported a loss, or was killed and could not.
 fn may_be_stale(run: &Run) -> bool {
     run.code().is_none_or(|code| code == LOST)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::logs::{named, run, runs};
+    use super::super::logs::{run, run_ids, runs};
     use super::*;
 
     fn writer(id: &str, life: std::ops::Range<u64>, writes: &[&str]) -> String {
@@ -50,25 +51,25 @@ mod tests {
     }
 
     #[test]
-    fn one_after_another_is_well() {
+    fn consecutive_writes_are_accepted() {
         let one = writer("1", 10..20, &["11 accepted", "19 accepted"]);
         let two = writer("2", 21..30, &["22 accepted"]);
         assert_eq!(check(&runs(&[&one, &two])), []);
     }
 
     #[test]
-    fn a_stale_token_that_is_taken_is_found() {
-        let stale = writer("1", 10..40, &["11 accepted", "35 accepted"]).replace("left 0", "left 76");
+    fn accepted_stale_token_is_a_violation() {
+        let stale = writer("1", 10..40, &["11 accepted", "35 accepted"]).replace("exit 0", "exit 76");
         let next = writer("2", 21..30, &["22 accepted"]);
-        assert_eq!(named(&check(&runs(&[&stale, &next]))), [["1", "2"]]);
+        assert_eq!(run_ids(&check(&runs(&[&stale, &next]))), [["1", "2"]]);
     }
 
     #[test]
-    fn only_the_lost_are_refused() {
+    fn refused_write_requires_a_reported_loss() {
         let stale = writer("1", 10..40, &["11 accepted", "35 refused"]);
         let next = writer("2", 21..30, &["22 accepted"]);
-        assert_eq!(named(&check(&runs(&[&stale, &next]))), [["1"]]);
-        assert_eq!(check(&runs(&[&stale.replace("left 0", "left 76"), &next])), []);
-        assert_eq!(check(&runs(&[&stale.replace("left 0", "left signal"), &next])), []);
+        assert_eq!(run_ids(&check(&runs(&[&stale, &next]))), [["1"]]);
+        assert_eq!(check(&runs(&[&stale.replace("exit 0", "exit 76"), &next])), []);
+        assert_eq!(check(&runs(&[&stale.replace("exit 0", "exit signal"), &next])), []);
     }
 }

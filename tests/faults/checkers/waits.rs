@@ -1,7 +1,8 @@
-//! Nobody waits for nobody.
+//! No run waits while no command runs.
 //!
-//! Resources that some run claimed together make one group. While anybody runs in a group others in it may have to wait, so what is
-//! looked for are the times in which nobody ran and somebody waited: hand-overs, the leases of the dead, and what never ends.
+//! Resources that a run claimed together form a group. While a command of a group runs, other runs
+//! of the group may have to wait. So the checker looks for idle periods, in which a run waited and
+//! no command ran: hand-overs, leases of dead runs, and waits without end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,35 +10,36 @@ use std::time::Duration;
 use super::Violation;
 use crate::log::{Instant, Run};
 
-/// A time in which a run waited and nobody ran.
+/// A time in which a run waited and no command of its group ran.
 #[derive(Debug)]
-pub(super) struct Stretch<'a> {
+pub(super) struct IdlePeriod<'a> {
     waiter: &'a Run,
     from: Instant,
     to: Instant,
-    /// How many of the group were killed or stopped and may have held something then.
-    touched: u32,
+    /// The number of killed or stopped runs of the group that may have held a claim then.
+    faulted: u32,
 }
 
-impl Stretch<'_> {
+impl IdlePeriod<'_> {
     pub(super) fn length(&self) -> Duration {
         Duration::from_nanos(self.to - self.from)
     }
 }
 
-/// Each of the dead may have had a lease and each of the stopped a grant to claim; nothing else takes longer than `idle`.
-pub(super) fn check(stretches: &[Stretch<'_>], idle: Duration, lease: Duration) -> Vec<Violation> {
-    let too_long = |stretch: &&Stretch<'_>| stretch.length() > idle + lease * stretch.touched;
-    let violation = |stretch: &Stretch<'_>| {
-        let (length, id) = (stretch.length(), &stretch.waiter.id);
-        let what = format!("{id} waited for {length:.1?} from {} on although nobody ran", stretch.from);
-        Violation::new(what, &[stretch.waiter])
+/// Each dead run excuses one lease, and each stopped run one claim lease. No other idle period may
+/// be longer than `idle`.
+pub(super) fn check(periods: &[IdlePeriod<'_>], idle: Duration, lease: Duration) -> Vec<Violation> {
+    let too_long = |period: &&IdlePeriod<'_>| period.length() > idle + lease * period.faulted;
+    let violation = |period: &IdlePeriod<'_>| {
+        let (length, id) = (period.length(), &period.waiter.id);
+        let message = format!("{id} waited for {length:.1?} from {} on while no command ran", period.from);
+        Violation::new(message, &[period.waiter])
     };
-    stretches.iter().filter(too_long).map(violation).collect()
+    periods.iter().filter(too_long).map(violation).collect()
 }
 
-/// The longest stretch of each waiter.
-pub(super) fn idle_stretches(runs: &[Run], lease: Duration) -> Vec<Stretch<'_>> {
+/// The longest idle period of each waiter.
+pub(super) fn idle_periods(runs: &[Run], lease: Duration) -> Vec<IdlePeriod<'_>> {
     let groups = groups(runs);
     let group = |run: &Run| run.claims.first().map(|claim| groups[claim.resource.as_str()]);
     let mut members: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
@@ -46,20 +48,20 @@ pub(super) fn idle_stretches(runs: &[Run], lease: Duration) -> Vec<Stretch<'_>> 
             members.entry(group).or_default().push(run);
         }
     }
-    members.values().flat_map(|members| stretches(members, lease)).collect()
+    members.values().flat_map(|members| periods(members, lease)).collect()
 }
 
-fn stretches<'a>(members: &[&'a Run], lease: Duration) -> Vec<Stretch<'a>> {
-    let busy = merged(members.iter().filter_map(|run| Some((run.start?, run.last))).collect());
-    // What the dead held may last for a lease after they are gone.
-    let gone = |run: &Run| run.left.map_or(Instant::MAX, |left| left.at + lease.as_nanos() as u64);
-    let touched: Vec<_> = members.iter().filter(|run| run.touched).map(|run| (run.asked, gone(run))).collect();
+fn periods<'a>(members: &[&'a Run], lease: Duration) -> Vec<IdlePeriod<'a>> {
+    let busy = merged(members.iter().filter_map(|run| Some((run.start?, run.last_seen))).collect());
+    // The hold of a dead run may last for a lease after its end.
+    let gone = |run: &Run| run.exit.map_or(Instant::MAX, |exit| exit.at + lease.as_nanos() as u64);
+    let faulted: Vec<_> = members.iter().filter(|run| run.faulted).map(|run| (run.asked, gone(run))).collect();
     let mut found = Vec::new();
-    for waiter in members.iter().filter(|run| !run.touched) {
-        let (Some(queued), Some(until)) = (waiter.queued, waiter.start.or(waiter.left.map(|left| left.at))) else {
+    for waiter in members.iter().filter(|run| !run.faulted) {
+        let (Some(queued), Some(until)) = (waiter.queued, waiter.start.or(waiter.exit.map(|exit| exit.at))) else {
             continue;
         };
-        // Each idle time lies between the end of one busy time and the start of the next.
+        // Each idle period lies between two busy periods.
         let first = busy.partition_point(|(_, to)| *to < queued);
         let mut from = queued;
         let mut longest = (queued, queued);
@@ -75,14 +77,14 @@ fn stretches<'a>(members: &[&'a Run], lease: Duration) -> Vec<Stretch<'a>> {
         }
         let (from, to) = longest;
         if to > from {
-            let touched = touched.iter().filter(|(asked, gone)| *asked < to && *gone > from).count() as u32;
-            found.push(Stretch { waiter, from, to, touched });
+            let faulted = faulted.iter().filter(|(asked, gone)| *asked < to && *gone > from).count() as u32;
+            found.push(IdlePeriod { waiter, from, to, faulted });
         }
     }
     found
 }
 
-/// The times in which anybody of them ran.
+/// The union of the times, as disjoint periods in order.
 fn merged(mut times: Vec<(Instant, Instant)>) -> Vec<(Instant, Instant)> {
     times.sort_unstable();
     let mut merged: Vec<(Instant, Instant)> = Vec::new();
@@ -95,7 +97,7 @@ fn merged(mut times: Vec<(Instant, Instant)>) -> Vec<(Instant, Instant)> {
     merged
 }
 
-/// The group of each resource, named by one of its members.
+/// The group of each resource, named after one of its resources.
 fn groups(runs: &[Run]) -> BTreeMap<&str, &str> {
     let mut group: BTreeMap<&str, &str> = BTreeMap::new();
     for run in runs {
@@ -122,25 +124,21 @@ mod tests {
     }
 
     fn longest(lines: &[&str]) -> u128 {
-        idle_stretches(&runs(lines), Duration::ZERO)
-            .iter()
-            .map(|stretch| stretch.length().as_nanos())
-            .max()
-            .unwrap_or(0)
+        idle_periods(&runs(lines), Duration::ZERO).iter().map(|period| period.length().as_nanos()).max().unwrap_or(0)
     }
 
     #[test]
-    fn only_time_in_which_nobody_ran_counts() {
+    fn only_periods_without_a_running_command_count() {
         let holder = run("1", "k:write", 0, 1, 10..80);
         assert_eq!(longest(&[&holder, &waiter("2", "k:write", 20, 90)]), 10);
         assert_eq!(longest(&[&holder, &waiter("2", "k:write", 20, 79)]), 0);
         assert_eq!(longest(&[&holder, &run("3", "k:read", 0, 1, 82..85), &waiter("2", "k:write", 20, 88)]), 3);
         assert_eq!(longest(&[&holder, &waiter("2", "k:write", 95, 99)]), 4);
-        assert_eq!(longest(&[&holder, "9 2 asked k:write 5\n85 2 queued\n105 2 left 75"]), 20);
+        assert_eq!(longest(&[&holder, "9 2 asked k:write 5\n85 2 queued\n105 2 exit 75"]), 20);
     }
 
     #[test]
-    fn others_do_not_count_unless_somebody_claims_both() {
+    fn resources_are_separate_unless_a_run_claims_both() {
         let holder = run("1", "k:write", 0, 1, 10..80);
         let elsewhere = waiter("2", "l:write", 20, 50);
         assert_eq!(longest(&[&holder, &elsewhere]), 30);
@@ -148,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_cost_a_lease_each() {
+    fn each_killed_run_excuses_one_lease() {
         let holder = run("1", "k:write", 0, 1, 10..20);
         let late = waiter("2", "k:write", 15, 120);
-        let dead = "5 3 asked k:write -\n6 3 touched kill\n7 3 left signal";
+        let dead = "5 3 asked k:write -\n6 3 faulted kill\n7 3 exit signal";
         let (idle, lease) = (Duration::from_nanos(60), Duration::from_nanos(40));
-        let found = |lines: &[&str]| check(&idle_stretches(&runs(lines), lease), idle, lease).len();
+        let found = |lines: &[&str]| check(&idle_periods(&runs(lines), lease), idle, lease).len();
         assert_eq!((found(&[&holder, &late]), found(&[&holder, &late, dead])), (1, 0));
     }
 }

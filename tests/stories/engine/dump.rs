@@ -1,45 +1,42 @@
-//! The whole lock table as a few lines of text, one for each resource.
+//! The lock table as text, with one line for each resource.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::step::Label;
 
-/// One claim that is held or waits.
+/// A claim that is held or waits.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What is claimed.
     pub(super) resource: String,
-    /// Who claims it.
-    pub(super) who: Label,
-    /// Mode, slots and span.
+    pub(super) label: Label,
+    /// The mode, the slots and the span.
     pub(super) claim: String,
-    /// How far it got.
     pub(super) state: State,
 }
 
-/// How far a claim got.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// Held, with this token.
+    /// The claim is held, with this token.
     Held(u64),
-    /// Queued, in this place.
+    /// The claim is queued, at this position.
     Waits(u64),
 }
 
-/// The text of a claim that is not spelt out: `read`, `read [0,1)`, `slot of 3`.
+/// The text of a claim without its resource: `read`, `read [0,1)`, `slot of 3`.
 pub(super) fn claim(mode: &str, slots: Option<u64>, span: Option<String>) -> String {
     let slots = slots.map(|slots| format!(" of {slots}"));
     let span = span.map(|span| format!(" {span}"));
     [Some(mode.to_owned()), slots, span].into_iter().flatten().collect()
 }
 
-/// The tokens that each resource has given out, in that order.
+/// The tokens of each resource in the order of their grants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens(BTreeMap<String, Vec<u64>>);
 
 impl Tokens {
-    /// The name of a token; one that was not seen before has to be above all others.
+    /// The name of a token. A new token must be above all earlier ones.
     fn name(&mut self, resource: &str, token: u64) -> String {
         let seen = self.0.entry(resource.to_owned()).or_default();
         if !seen.contains(&token) {
@@ -53,21 +50,21 @@ impl Tokens {
     }
 }
 
-/// The table: by resource, then holders by token and name, then waiters by place.
+/// The table by resource: its holders by token and label, then its waiters by position.
 pub(super) fn text(mut rows: Vec<Row>, tokens: &mut Tokens) -> String {
-    rows.sort_by(|a, b| (&a.resource, a.state, &a.who).cmp(&(&b.resource, b.state, &b.who)));
+    rows.sort_by(|a, b| (&a.resource, a.state, &a.label).cmp(&(&b.resource, b.state, &b.label)));
     if rows.is_empty() {
         return "free".to_owned();
     }
     let mut text = String::new();
     for line in rows.chunk_by(|a, b| a.resource == b.resource) {
         let mut before = if text.is_empty() { "" } else { "\n" }.to_owned() + &line[0].resource + ": ";
-        for Row { resource, who, claim, state } in line {
+        for Row { resource, label, claim, state } in line {
             let state = match state {
                 State::Held(token) => tokens.name(resource, *token),
                 State::Waits(place) => format!("waits {}", ordinal(*place)),
             };
-            write!(text, "{before}{who} {claim} {state}").expect("a text takes what is written");
+            write!(text, "{before}{label} {claim} {state}").expect("a string accepts any text");
             before = "; ".to_owned();
         }
     }
@@ -88,12 +85,12 @@ fn ordinal(place: u64) -> String {
 mod tests {
     use super::*;
 
-    fn row(resource: &str, who: &str, state: State) -> Row {
-        Row { resource: resource.to_owned(), who: who.to_owned(), claim: "read".to_owned(), state }
+    fn row(resource: &str, label: &str, state: State) -> Row {
+        Row { resource: resource.to_owned(), label: label.to_owned(), claim: "read".to_owned(), state }
     }
 
     #[test]
-    fn tokens_are_named_by_resource_in_their_order() {
+    fn tokens_are_numbered_per_resource_in_their_order() {
         let mut tokens = Tokens::default();
         let rows =
             |a, b| vec![row("x", "A", State::Held(a)), row("x", "B", State::Held(b)), row("y", "A", State::Held(7))];
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_falls_has_no_name() {
+    fn token_below_an_earlier_one_is_shown_as_an_error() {
         let mut tokens = Tokens::default();
         text(vec![row("x", "A", State::Held(9))], &mut tokens);
         assert_eq!(text(vec![row("x", "B", State::Held(8))], &mut tokens), "x: B read 8, which is below 9");
@@ -111,7 +108,7 @@ mod tests {
     #[test]
     fn waiters_come_after_holders() {
         let rows = [("D", State::Waits(22)), ("A", State::Waits(11)), ("C", State::Held(5)), ("B", State::Held(5))];
-        let rows = rows.map(|(who, state)| row("x", who, state)).to_vec();
+        let rows = rows.map(|(label, state)| row("x", label, state)).to_vec();
         assert_eq!(text(rows, &mut Tokens::default()), "x: B read t1; C read t1; A read waits 11th; D read waits 22nd");
     }
 }

@@ -1,4 +1,4 @@
-//! Tells a story through the real program: each session is a process, `inspect --json` shows the
+//! Runs a story with the real program. Each session is a process, and `inspect --json` shows the
 //! table.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,233 +15,240 @@ use serde_json::Value;
 use super::actor::{self, Actor};
 use super::dump::{self, Row, State};
 use super::script::{Scene, Story};
-use super::step::{Ask, Label, Step};
-use super::{Engine, broke, play};
+use super::step::{Acquire, Label, Step};
+use super::{Engine, break_reply, play};
 use crate::support::Lab;
 use crate::support::servers::{Kind, Server};
 
-/// The lease of a holder that is going to be killed: nobody else learns of its death before it
-/// ends.
+/// The options of a session that a later step kills. A server notices its death only when the lease
+/// ends, so the lease is short.
 const SHORT: [&str; 4] = ["--ttl", "3s", "--grace", "1s"];
 
-/// Plays every scene of a story that the command line has words for, on the embedded store.
-pub(crate) fn tell(path: &Path) {
-    for scene in told(&Story::read(path)) {
-        play(&mut Program::new(Lab::new(), Deaths::ShowAtOnce), path, scene);
+/// Plays every scene of a story that the command line can express, on the embedded store.
+pub(crate) fn run_story(path: &Path) {
+    for scene in playable_scenes(&Story::read(path)) {
+        play(&mut Program::new(Lab::new(), KillNotice::AtOnce), path, scene);
     }
 }
 
-/// The same on a server. The scenes are played at the same time, each in a namespace of its own,
-/// for some of them wait for leases to end.
-pub(crate) fn tell_on(kind: Kind, path: &Path) {
+/// Plays every scene of a story that the command line can express, on a server. Some scenes wait
+/// for leases to end, so all scenes run in parallel, each in a namespace of its own.
+pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
     let story = Story::read(path);
     thread::scope(|scope| {
-        for scene in told(&story) {
-            let deaths = Deaths::ShowAtTheEndOfALease(mortals(scene));
-            let mut program = Program::new(Lab::at(server.url()), deaths);
+        for scene in playable_scenes(&story) {
+            let kill_notice = KillNotice::AtTheEndOfTheLease(killed_sessions(scene));
+            let mut program = Program::new(Lab::at(server.url()), kill_notice);
             scope.spawn(move || play(&mut program, path, scene));
         }
     });
 }
 
-/// The scenes that the command line has words for.
-fn told(story: &Story) -> impl Iterator<Item = &Scene> {
+/// The scenes that the command line can express.
+fn playable_scenes(story: &Story) -> impl Iterator<Item = &Scene> {
     story.scenes.iter().filter(|scene| !scene.model_only)
 }
 
-/// Those who are going to be killed.
-fn mortals(scene: &Scene) -> BTreeSet<Label> {
-    let dies = |step: &Step| if let Step::Die(who) = step { Some(who.clone()) } else { None };
+/// The sessions that a later step kills.
+fn killed_sessions(scene: &Scene) -> BTreeSet<Label> {
+    let dies = |step: &Step| if let Step::Kill(label) = step { Some(label.clone()) } else { None };
     scene.steps.iter().filter_map(|scripted| dies(&scripted.step)).collect()
 }
 
 struct Program {
-    // Dropped in this order: nobody is left when the store goes.
+    // Fields drop in this order, so all processes have ended before the store is removed.
     actors: BTreeMap<Label, Actor>,
-    /// The session ids, and those of the ancestors after them, of all that were seen to hold or
-    /// wait.
-    lines: BTreeMap<Label, Vec<String>>,
-    /// The ids of the ancestors of those that were not seen yet.
-    above: BTreeMap<Label, Vec<String>>,
-    doing: Doing,
-    deaths: Deaths,
+    /// The ids of each session that has held or waited, and of its ancestors, innermost first.
+    lineages: BTreeMap<Label, Vec<String>>,
+    /// The ids of the ancestors of each session that has not yet held or waited.
+    ancestors: BTreeMap<Label, Vec<String>>,
+    pending: Pending,
+    kill_notice: KillNotice,
     lab: Lab,
 }
 
-/// When the store learns that a process was killed.
-enum Deaths {
-    ShowAtOnce,
-    /// These get a short lease.
-    ShowAtTheEndOfALease(BTreeSet<Label>),
+/// When the store notices that a process was killed.
+enum KillNotice {
+    AtOnce,
+    /// These sessions get a short lease.
+    AtTheEndOfTheLease(BTreeSet<Label>),
 }
 
-/// What was done last, as far as the answer to it has still to be found out.
+/// The last step, until its reply is known.
 #[derive(Clone)]
-enum Doing {
-    /// The session asks.
-    Asking(Label),
-    /// The process ends in this way.
+enum Pending {
+    /// The session has made a request.
+    Requested(Label),
+    /// The process of the session ends in this way.
     Ending(Label, End),
-    /// The grants of these, or of some of them, are taken away.
+    /// Some of these sessions lose their grants.
     Breaking(Vec<Label>),
-    /// The answer.
-    Answered(String),
+    /// The reply is known.
+    Known(String),
 }
 
 /// How a process ends.
 #[derive(Clone, Copy)]
 enum End {
     Released,
-    GaveUp,
-    Died,
+    Cancelled,
+    Killed,
 }
 
 impl Engine for Program {
-    // Nobody waits so long but for a step that goes wrong: a loaded machine may take its time, and
-    // a killed waiter stands in the queue of a server for a quarter of a minute.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    // Only a failing step takes this long. A loaded machine is slow, and a killed waiter stays in
+    // the queue of a server for 15 s.
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
-    fn act(&mut self, step: &Step) {
-        self.doing = match step {
-            Step::Ask(ask) => self.ask(ask),
-            Step::Release(who) => {
-                self.actor(who).end_command();
-                Doing::Ending(who.clone(), End::Released)
+    fn execute(&mut self, step: &Step) {
+        self.pending = match step {
+            Step::Acquire(acquire) => self.acquire(acquire),
+            Step::Release(label) => {
+                self.actor(label).end_command();
+                Pending::Ending(label.clone(), End::Released)
             }
-            Step::GiveUp(who) => {
-                self.actor(who).signal(Signal::TERM);
-                Doing::Ending(who.clone(), End::GaveUp)
+            Step::Cancel(label) => {
+                self.actor(label).signal(Signal::TERM);
+                Pending::Ending(label.clone(), End::Cancelled)
             }
-            Step::Die(who) => {
-                self.actor(who).signal(Signal::KILL);
-                Doing::Ending(who.clone(), End::Died)
+            Step::Kill(label) => {
+                self.actor(label).signal(Signal::KILL);
+                Pending::Ending(label.clone(), End::Killed)
             }
-            Step::Shrink(who, resource, span) => {
+            Step::Shrink(label, resource, span) => {
                 let ends = actor::ends(span);
                 let words = ["shrink", "--resource", resource.as_str()].into_iter();
-                self.change(who, &words.chain(ends.iter().map(String::as_str)).collect::<Vec<_>>())
+                self.change(label, &words.chain(ends.iter().map(String::as_str)).collect::<Vec<_>>())
             }
-            Step::Downgrade(who, resource, mode) => {
-                self.change(who, &["downgrade", mode.as_str(), "--resource", resource.as_str()])
+            Step::Downgrade(label, resource, mode) => {
+                self.change(label, &["downgrade", mode.as_str(), "--resource", resource.as_str()])
             }
             Step::Break(resource) => {
                 let live = self.live();
-                match answer(&self.run(None, &["cleanup", "--break", resource.as_str()])) {
-                    Ok(()) => Doing::Breaking(live),
-                    Err(answer) => Doing::Answered(answer),
+                match reply(&self.run(None, &["cleanup", "--break", resource.as_str()])) {
+                    Ok(()) => Pending::Breaking(live),
+                    Err(reply) => Pending::Known(reply),
                 }
             }
         };
     }
 
-    fn look(&mut self) -> (String, Vec<Row>) {
-        // The processes first: what one of them did before it ended is in the table that is read
-        // after that.
+    fn observe(&mut self) -> (String, Vec<Row>) {
+        // The processes are checked first, so that the table shows everything that an ended process
+        // did.
         for actor in self.actors.values_mut() {
             actor.check();
         }
-        if let (Doing::Ending(_, End::Died), Deaths::ShowAtTheEndOfALease(_)) = (&self.doing, &self.deaths) {
-            // What has expired stays in the table until somebody comes by. It fails no less loudly
-            // here than below.
+        if let (Pending::Ending(_, End::Killed), KillNotice::AtTheEndOfTheLease(_)) = (&self.pending, &self.kill_notice)
+        {
+            // An expired lease stays in the table until a script drops it. If the call fails, the
+            // `inspect` below fails as well.
             self.run(None, &["cleanup"]);
         }
         let rows = self.rows();
-        let answer = match self.doing.clone() {
-            Doing::Asking(who) => self.asked(&who, &rows),
-            Doing::Ending(who, end) => self.ended(&who, end),
-            Doing::Breaking(live) => self.broken(&live),
-            Doing::Answered(answer) => answer,
+        let reply = match self.pending.clone() {
+            Pending::Requested(label) => self.request_reply(&label, &rows),
+            Pending::Ending(label, end) => self.end_reply(&label, end),
+            Pending::Breaking(live) => self.break_text(&live),
+            Pending::Known(reply) => reply,
         };
-        (answer, rows)
+        (reply, rows)
     }
 
-    fn leave(&mut self) -> Result<(), String> {
+    fn end_all(&mut self) -> Result<(), String> {
         self.actors.values_mut().for_each(Actor::end_command);
         let left = self.live();
         if !left.is_empty() {
-            return Err(format!("{} runs on", left.join(", ")));
+            return Err(format!("{} still run", left.join(", ")));
         }
         let rows = self.rows();
-        if rows.is_empty() { Ok(()) } else { Err(format!("the table keeps {rows:?}")) }
+        if rows.is_empty() { Ok(()) } else { Err(format!("the table still has {rows:?}")) }
     }
 
-    fn notes(&self) -> String {
-        self.actors.iter().map(|(who, actor)| format!("  {who} {}\n", actor.epitaph())).collect()
+    fn diagnostics(&self) -> String {
+        self.actors.iter().map(|(label, actor)| format!("  {label} {}\n", actor.status_text())).collect()
     }
 }
 
 impl Program {
-    fn new(lab: Lab, deaths: Deaths) -> Self {
-        let doing = Doing::Answered(String::new());
-        Self { actors: BTreeMap::new(), lines: BTreeMap::new(), above: BTreeMap::new(), doing, deaths, lab }
+    fn new(lab: Lab, kill_notice: KillNotice) -> Self {
+        let pending = Pending::Known(String::new());
+        Self {
+            actors: BTreeMap::new(),
+            lineages: BTreeMap::new(),
+            ancestors: BTreeMap::new(),
+            pending,
+            kill_notice,
+            lab,
+        }
     }
 
-    fn actor(&mut self, who: &str) -> &mut Actor {
-        self.actors.get_mut(who).unwrap_or_else(|| panic!("{who} has not asked for anything yet"))
+    fn actor(&mut self, label: &str) -> &mut Actor {
+        self.actors.get_mut(label).unwrap_or_else(|| panic!("{label} has made no request yet"))
     }
 
     /// The ids of a session and of its ancestors, innermost first.
-    fn line(&self, who: &str) -> &[String] {
-        self.lines.get(who).unwrap_or_else(|| panic!("{who} was never seen to hold or wait"))
+    fn lineage(&self, label: &str) -> &[String] {
+        self.lineages.get(label).unwrap_or_else(|| panic!("{label} has never held or waited"))
     }
 
-    /// Those whose processes have not ended.
+    /// The sessions whose processes still run.
     fn live(&mut self) -> Vec<Label> {
-        let live = self.actors.iter_mut().filter_map(|(who, actor)| actor.check().is_none().then_some(who));
+        let live = self.actors.iter_mut().filter_map(|(label, actor)| actor.check().is_none().then_some(label));
         live.cloned().collect()
     }
 
-    fn ask(&mut self, ask: &Ask) -> Doing {
-        let above = ask.below.as_ref().map_or_else(Vec::new, |below| self.line(below).to_vec());
-        let options: &[&str] = match &self.deaths {
-            Deaths::ShowAtTheEndOfALease(mortals) if mortals.contains(&ask.who) => &SHORT,
+    fn acquire(&mut self, acquire: &Acquire) -> Pending {
+        let ancestors = acquire.below.as_ref().map_or_else(Vec::new, |below| self.lineage(below).to_vec());
+        let options: &[&str] = match &self.kill_notice {
+            KillNotice::AtTheEndOfTheLease(killed_sessions) if killed_sessions.contains(&acquire.label) => &SHORT,
             _ => &[],
         };
-        let actor = Actor::start(&self.lab, ask, options, &above);
-        assert!(self.actors.insert(ask.who.clone(), actor).is_none(), "{} asks twice", ask.who);
-        self.above.insert(ask.who.clone(), above);
-        Doing::Asking(ask.who.clone())
+        let actor = Actor::start(&self.lab, acquire, options, &ancestors);
+        assert!(self.actors.insert(acquire.label.clone(), actor).is_none(), "{} makes two requests", acquire.label);
+        self.ancestors.insert(acquire.label.clone(), ancestors);
+        Pending::Requested(acquire.label.clone())
     }
 
-    fn change(&self, who: &str, words: &[&str]) -> Doing {
-        let answer = answer(&self.run(Some(&self.line(who)[0]), words));
-        Doing::Answered(answer.map_or_else(|answer| answer, |()| "done".to_owned()))
+    fn change(&self, label: &str, words: &[&str]) -> Pending {
+        let reply = reply(&self.run(Some(&self.lineage(label)[0]), words));
+        Pending::Known(reply.map_or_else(|reply| reply, |()| "done".to_owned()))
     }
 
-    /// Runs a subcommand that doesn't wait, inside the command of `session` if there is one.
+    /// Runs a subcommand that does not wait, inside the command of `session` if there is one.
     fn run(&self, session: Option<&str>, words: &[&str]) -> Output {
         let mut command = self.lab.rlock(words);
         command.envs(session.map(|session| ("RLOCK_SESSION", session)));
-        command.output().expect("the program can be run")
+        command.output().expect("rlock starts")
     }
 
-    fn asked(&self, who: &str, rows: &[Row]) -> String {
-        let actor = &self.actors[who];
-        let state = rows.iter().find(|row| row.who == who).map(|row| row.state);
+    fn request_reply(&self, label: &str, rows: &[Row]) -> String {
+        let actor = &self.actors[label];
+        let state = rows.iter().find(|row| row.label == label).map(|row| row.state);
         match (actor.ended.and_then(|status| status.code()), state) {
             (None, Some(State::Held(_))) => "granted".to_owned(),
             (None, Some(State::Waits(_))) => "waiting".to_owned(),
             (Some(code), None) if code == i32::from(exit::BUSY) => "busy".to_owned(),
             (Some(code), None) if code == i32::from(exit::REFUSED) => refused(&actor.messages()),
-            (_, state) => format!("{who} {}; in the table: {state:?}", actor.epitaph()),
+            (_, state) => format!("{label} {}; in the table: {state:?}", actor.status_text()),
         }
     }
 
-    fn ended(&self, who: &str, end: End) -> String {
-        let actor = &self.actors[who];
-        let as_it_should = actor.ended.is_some_and(|status| match end {
+    fn end_reply(&self, label: &str, end: End) -> String {
+        let actor = &self.actors[label];
+        let is_expected = actor.ended.is_some_and(|status| match end {
             End::Released => status.success(),
-            End::GaveUp => status.code() == Some(128 + Signal::TERM.as_raw()),
-            End::Died => status.signal() == Some(Signal::KILL.as_raw()),
+            End::Cancelled => status.code() == Some(128 + Signal::TERM.as_raw()),
+            End::Killed => status.signal() == Some(Signal::KILL.as_raw()),
         });
-        if as_it_should { "done".to_owned() } else { format!("{who} {}", actor.epitaph()) }
+        if is_expected { "done".to_owned() } else { format!("{label} {}", actor.status_text()) }
     }
 
-    fn broken(&self, live: &[Label]) -> String {
+    fn break_text(&self, live: &[Label]) -> String {
         let lost =
-            |who: &&Label| self.actors[*who].ended.and_then(|status| status.code()) == Some(i32::from(exit::LOST));
-        broke(&live.iter().filter(lost).map(String::as_str).collect::<Vec<_>>())
+            |label: &&Label| self.actors[*label].ended.and_then(|status| status.code()) == Some(i32::from(exit::LOST));
+        break_reply(&live.iter().filter(lost).map(String::as_str).collect::<Vec<_>>())
     }
 
     fn rows(&mut self) -> Vec<Row> {
@@ -261,21 +268,21 @@ impl Program {
     }
 
     fn row(&mut self, resource: &Value, claim: &Value, state: State) -> Row {
-        let who = items(&claim["command"]).last().map(text).expect("a command has words");
-        if let Some(above) = self.above.remove(&who) {
-            self.lines.insert(who.clone(), [vec![text(&claim["session"])], above].concat());
+        let label = items(&claim["command"]).last().map(text).expect("a command has arguments");
+        if let Some(ancestors) = self.ancestors.remove(&label) {
+            self.lineages.insert(label.clone(), [vec![text(&claim["session"])], ancestors].concat());
         }
         let words = dump::claim(&text(&claim["mode"]), claim["slots"].as_u64(), span(&claim["span"]));
-        Row { resource: text(resource), who, claim: words, state }
+        Row { resource: text(resource), label, claim: words, state }
     }
 }
 
-/// The words of an answer that is not simply that it is done.
-fn answer(output: &Output) -> Result<(), String> {
+/// Whether the subcommand succeeded, or else the text of its reply.
+fn reply(output: &Output) -> Result<(), String> {
     let messages = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => Ok(()),
-        // A break of what nobody holds: what is held shows that nothing changed.
+        // The break found no holder. The table shows that nothing changed.
         Some(code) if code == i32::from(exit::NOT_HELD) => Ok(()),
         Some(code) if code == i32::from(exit::REFUSED) => Err(refused(&messages)),
         _ => Err(format!("{}: {}", output.status, messages.trim_end())),
@@ -297,13 +304,13 @@ fn span(span: &Value) -> Option<String> {
 }
 
 fn items(value: &Value) -> &[Value] {
-    value.as_array().unwrap_or_else(|| panic!("a list, not {value}"))
+    value.as_array().unwrap_or_else(|| panic!("expected a list, got {value}"))
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("a text, not {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("expected a string, got {value}")).to_owned()
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("a number, not {value}"))
+    value.as_u64().unwrap_or_else(|| panic!("expected a number, got {value}"))
 }

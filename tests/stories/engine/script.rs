@@ -1,4 +1,4 @@
-//! The text of a story: scenes, the steps in them and what is expected after each.
+//! The text of a story: its scenes, their steps, and the expected text after each step.
 
 use std::fs;
 use std::ops::Range;
@@ -6,37 +6,31 @@ use std::path::Path;
 
 use super::step::Step;
 
-/// What stands between a step and what is expected.
+/// The line between a step and its expected text.
 const RULE: &str = "----";
 
-/// A story file.
 pub(super) struct Story {
-    /// The scenes, in order.
     pub(super) scenes: Vec<Scene>,
     lines: Vec<String>,
 }
 
-/// A scene: what happens from an empty table on.
+/// A sequence of steps that starts with an empty table.
 pub(super) struct Scene {
-    /// What it shows.
     pub(super) title: String,
-    /// Whether the command line has no words for it.
+    /// Whether the command line cannot express the scene.
     pub(super) model_only: bool,
-    /// What happens, in order.
     pub(super) steps: Vec<Scripted>,
 }
 
-/// A step and what is expected of it.
+/// A step and its expected text.
 pub(super) struct Scripted {
-    /// The number of its line, from 1.
+    /// The line number, from 1.
     pub(super) line: usize,
-    /// The line.
     pub(super) text: String,
-    /// What it says.
     pub(super) step: Step,
-    /// The answer and the table after it: lines, without a line feed at the end.
+    /// The reply and the table after the step, without a final line feed.
     pub(super) expected: String,
-    /// The lines of `expected`, from 0.
+    /// The line numbers of `expected`, from 0.
     block: Range<usize>,
 }
 
@@ -44,17 +38,17 @@ impl Story {
     /// Reads a story.
     ///
     /// # Panics
-    /// Where the file can't be read or is no story: the message says which line it is.
+    /// If the file cannot be read or is not a valid story. The message names the line.
     pub(super) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         match scenes(&lines) {
             Ok(scenes) => Self { scenes, lines },
-            Err((line, what)) => panic!("{}:{line}: {what}", path.display()),
+            Err((line, error)) => panic!("{}:{line}: {error}", path.display()),
         }
     }
 
-    /// The text of the story with these blocks, scene by scene and step by step, in place of what it expected.
+    /// The text of the story with these blocks in place of the expected texts.
     pub(super) fn rewritten(&self, blocks: &[Vec<String>]) -> String {
         let steps = self.scenes.iter().flat_map(|scene| &scene.steps);
         let mut text = String::new();
@@ -69,21 +63,21 @@ impl Story {
     }
 }
 
-/// The scenes of a story, or the number of a line and what is wrong with it.
+/// The scenes of a story, or a line number and the error in that line.
 fn scenes(lines: &[String]) -> Result<Vec<Scene>, (usize, String)> {
     let mut scenes: Vec<Scene> = Vec::new();
     let mut at = 0;
     while at < lines.len() {
         let line = lines[at].as_str();
-        let wrong = |what: &str| (at + 1, what.to_owned());
+        let error = |message: &str| (at + 1, message.to_owned());
         if let Some(title) = line.strip_prefix("== ") {
             scenes.push(Scene { title: title.to_owned(), model_only: false, steps: Vec::new() });
         } else if !line.is_empty() && !line.starts_with('#') {
-            let scene = scenes.last_mut().ok_or_else(|| wrong("a story starts with '== ' and the title of a scene"))?;
+            let scene = scenes.last_mut().ok_or_else(|| error("a story starts with '== ' and the title of a scene"))?;
             if line.starts_with("model only: ") && scene.steps.is_empty() {
                 scene.model_only = true;
             } else {
-                let scripted = scripted(lines, at).map_err(|what| wrong(&what))?;
+                let scripted = scripted(lines, at).map_err(|message| error(&message))?;
                 at = scripted.block.end;
                 scene.steps.push(scripted);
                 continue;
@@ -92,15 +86,15 @@ fn scenes(lines: &[String]) -> Result<Vec<Scene>, (usize, String)> {
         at += 1;
     }
     match scenes.iter().find(|scene| scene.steps.is_empty()) {
-        Some(empty) => Err((lines.len(), format!("nothing happens in '{}'", empty.title))),
+        Some(empty) => Err((lines.len(), format!("the scene '{}' has no steps", empty.title))),
         None => Ok(scenes),
     }
 }
 
-/// The step in the line `at`, with the block that follows.
+/// The step in line `at` with its expected text.
 fn scripted(lines: &[String], at: usize) -> Result<Scripted, String> {
     if lines.get(at + 1).map(String::as_str) != Some(RULE) {
-        return Err(format!("a line {RULE} follows a step"));
+        return Err(format!("a step needs a line {RULE} after it"));
     }
     let start = at + 2;
     let length = lines[start..].iter().position(String::is_empty).unwrap_or(lines.len() - start);
@@ -113,43 +107,43 @@ fn scripted(lines: &[String], at: usize) -> Result<Scripted, String> {
 mod tests {
     use super::*;
 
-    /// A story of two scenes; the first step of it expects `first`.
-    fn told(first: &str) -> Story {
+    /// A story of two scenes, whose first step expects `first`.
+    fn story(first: &str) -> Story {
         let text = format!(
             "# Prose.\n\n== One\n\nA read tree\n----\n{first}\n\n# More.\nA releases\n----\ndone\nfree\n\n\
-             == Two\nmodel only: so it is\n\nB gives up\n----\ndone\n"
+             == Two\nmodel only: so it is\n\nB cancels\n----\ndone\n"
         );
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        Story { scenes: scenes(&lines).unwrap_or_else(|wrong| panic!("{wrong:?}")), lines }
+        Story { scenes: scenes(&lines).unwrap_or_else(|error| panic!("{error:?}")), lines }
     }
 
     #[test]
-    fn scenes_have_their_steps() {
-        let story = told("granted\ntree: A read t1");
+    fn story_is_parsed_into_scenes_and_steps() {
+        let story = story("granted\ntree: A read t1");
         let steps = |scene: &Scene| scene.steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>();
         assert_eq!(
             story.scenes.iter().map(steps).collect::<Vec<_>>(),
-            [vec!["A read tree", "A releases"], vec!["B gives up"]]
+            [vec!["A read tree", "A releases"], vec!["B cancels"]]
         );
         assert_eq!(story.scenes.iter().map(|scene| scene.model_only).collect::<Vec<_>>(), [false, true]);
         assert_eq!(story.scenes[0].steps[0].expected, "granted\ntree: A read t1");
     }
 
     #[test]
-    fn only_what_is_expected_is_rewritten() {
+    fn rewrite_changes_only_the_expected_text() {
         let blocks = |first: &str| vec![vec![first.to_owned(), "done\nfree".to_owned()], vec!["done".to_owned()]];
-        let text = told("busy").lines.join("\n") + "\n";
-        assert_eq!(told("busy").rewritten(&blocks("busy")), text);
-        assert_eq!(told("waiting\nfree").rewritten(&blocks("busy")), text);
+        let text = story("busy").lines.join("\n") + "\n";
+        assert_eq!(story("busy").rewritten(&blocks("busy")), text);
+        assert_eq!(story("waiting\nfree").rewritten(&blocks("busy")), text);
     }
 
     #[test]
-    fn what_is_no_story_is_told_with_its_line() {
-        let wrong = |text: &str| scenes(&text.lines().map(str::to_owned).collect::<Vec<_>>()).err();
-        let told = |line, what: &str| Some((line, what.to_owned()));
-        assert_eq!(wrong("A read tree\n----"), told(1, "a story starts with '== ' and the title of a scene"));
-        assert_eq!(wrong("== One\n\nA read tree\ngranted"), told(3, "a line ---- follows a step"));
-        assert_eq!(wrong("== One\n\nA vanishes\n----\ndone"), told(3, "'vanishes' is neither a step nor a claim"));
-        assert_eq!(wrong("== One\n== Two\nA dies\n----\ndone"), told(5, "nothing happens in 'One'"));
+    fn invalid_story_is_reported_with_its_line() {
+        let error = |text: &str| scenes(&text.lines().map(str::to_owned).collect::<Vec<_>>()).err();
+        let expected = |line, message: &str| Some((line, message.to_owned()));
+        assert_eq!(error("A read tree\n----"), expected(1, "a story starts with '== ' and the title of a scene"));
+        assert_eq!(error("== One\n\nA read tree\ngranted"), expected(3, "a step needs a line ---- after it"));
+        assert_eq!(error("== One\n\nA vanishes\n----\ndone"), expected(3, "'vanishes' is neither a step nor a claim"));
+        assert_eq!(error("== One\n== Two\nA is killed\n----\ndone"), expected(5, "the scene 'One' has no steps"));
     }
 }

@@ -1,4 +1,4 @@
-//! The steps that a story is made of.
+//! The steps of a story.
 
 use std::str::FromStr;
 
@@ -10,35 +10,31 @@ use rlock::lock::span::Span;
 /// The name of a session in a story, such as `A`.
 pub(super) type Label = String;
 
-/// What happens.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// A session asks.
-    Ask(Ask),
-    /// A holder gives back its grant.
+    /// A session makes a request.
+    Acquire(Acquire),
+    /// A holder releases its grant.
     Release(Label),
-    /// A waiter waits no longer.
-    GiveUp(Label),
-    /// The process of a holder or waiter is killed.
-    Die(Label),
-    /// A holder gives up a part of a span.
+    /// A waiter leaves the queue.
+    Cancel(Label),
+    /// The process of a holder or waiter is killed with SIGKILL.
+    Kill(Label),
+    /// A holder shrinks a held interval.
     Shrink(Label, Resource, Span),
     /// A holder lowers its mode.
     Downgrade(Label, Resource, Mode),
-    /// An operator takes away what is held of a resource.
+    /// An operator takes away all grants on a resource.
     Break(Resource),
 }
 
-/// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
-    /// Who asks.
-    pub(super) who: Label,
-    /// What is asked.
+pub(super) struct Acquire {
+    pub(super) label: Label,
     pub(super) claims: Vec<Claim>,
-    /// Whether it may queue.
+    /// Whether the request may queue.
     pub(super) wait: bool,
-    /// The session below which it asks.
+    /// The session below whose command the request is made.
     pub(super) below: Option<Label>,
 }
 
@@ -48,31 +44,33 @@ impl FromStr for Step {
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split(' ').collect();
         Ok(match words[..] {
-            ["break", resource] => Self::Break(named(resource)?),
-            [who, "releases"] => Self::Release(who.to_owned()),
-            [who, "gives", "up"] => Self::GiveUp(who.to_owned()),
-            [who, "dies"] => Self::Die(who.to_owned()),
-            [who, "shrinks", resource, "to", span] => Self::Shrink(who.to_owned(), named(resource)?, interval(span)?),
-            [who, "downgrades", resource, "to", mode] => {
-                Self::Downgrade(who.to_owned(), named(resource)?, mode.parse().map_err(said)?)
+            ["break", resource] => Self::Break(parse_resource(resource)?),
+            [label, "releases"] => Self::Release(label.to_owned()),
+            [label, "cancels"] => Self::Cancel(label.to_owned()),
+            [label, "is", "killed"] => Self::Kill(label.to_owned()),
+            [label, "shrinks", resource, "to", span] => {
+                Self::Shrink(label.to_owned(), parse_resource(resource)?, interval(span)?)
             }
-            [who, ref asked @ ..] => Self::Ask(ask(who, asked)?),
-            [] => return Err("a step has words".to_owned()),
+            [label, "downgrades", resource, "to", mode] => {
+                Self::Downgrade(label.to_owned(), parse_resource(resource)?, mode.parse().map_err(message)?)
+            }
+            [label, ref asked @ ..] => Self::Acquire(acquire(label, asked)?),
+            [] => return Err("a step is empty".to_owned()),
         })
     }
 }
 
-fn ask(who: &str, mut words: &[&str]) -> Result<Ask, String> {
-    let mut ask = Ask { who: who.to_owned(), claims: Vec::new(), wait: true, below: None };
+fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
+    let mut acquire = Acquire { label: label.to_owned(), claims: Vec::new(), wait: true, below: None };
     loop {
         match *words {
-            [ref rest @ .., "no-wait"] => (ask.wait, words) = (false, rest),
-            [ref rest @ .., "below", ancestor] => (ask.below, words) = (Some(ancestor.to_owned()), rest),
+            [ref rest @ .., "no-wait"] => (acquire.wait, words) = (false, rest),
+            [ref rest @ .., "below", ancestor] => (acquire.below, words) = (Some(ancestor.to_owned()), rest),
             _ => break,
         }
     }
-    ask.claims = words.split(|word| *word == "+").map(claim).collect::<Result<_, _>>()?;
-    Ok(ask)
+    acquire.claims = words.split(|word| *word == "+").map(claim).collect::<Result<_, _>>()?;
+    Ok(acquire)
 }
 
 fn claim(words: &[&str]) -> Result<Claim, String> {
@@ -81,22 +79,22 @@ fn claim(words: &[&str]) -> Result<Claim, String> {
         [mode, name, span] => (mode, name, interval(span)?),
         _ => return Err(format!("'{}' is neither a step nor a claim", words.join(" "))),
     };
-    let mode: Mode = mode.parse().map_err(said)?;
+    let mode: Mode = mode.parse().map_err(message)?;
     let (name, slots) = match (mode, name.split_once('=')) {
-        (Mode::Slot, Some((name, slots))) => (name, Some(slots.parse().map_err(said)?)),
+        (Mode::Slot, Some((name, slots))) => (name, Some(slots.parse().map_err(message)?)),
         _ => (name, None),
     };
-    Ok(Claim { resource: named(name)?, mode, span, slots })
+    Ok(Claim { resource: parse_resource(name)?, mode, span, slots })
 }
 
-fn named(name: &str) -> Result<Resource, String> {
-    Resource::new(name).map_err(said)
+fn parse_resource(name: &str) -> Result<Resource, String> {
+    Resource::new(name).map_err(message)
 }
 
 fn interval(text: &str) -> Result<Span, String> {
-    Span::parse(text).map_err(said)
+    Span::parse(text).map_err(message)
 }
 
-fn said(error: impl ToString) -> String {
+fn message(error: impl ToString) -> String {
     error.to_string()
 }

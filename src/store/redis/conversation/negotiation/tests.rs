@@ -13,7 +13,7 @@ const fn secs(count: u64) -> Duration {
 }
 
 fn negotiation(replicas: u32) -> Negotiation {
-    let terms = Terms { ttl: TTL, claim: Duration::from_secs(3), heartbeat: HEARTBEAT };
+    let terms = Terms { ttl: TTL, claim: secs(3), heartbeat: HEARTBEAT };
     Negotiation::new(terms, 1, replicas, START + secs(5))
 }
 
@@ -30,7 +30,7 @@ fn granted_for(lease: Duration) -> ScriptReply {
 }
 
 fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
-    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next: next }
+    ScriptReply::Waiting { seq: 40 + u64::from(position), position, next }
 }
 
 /// What is said after an answer that fits.

@@ -1,4 +1,4 @@
-//! Sessions by number, each with its request, on one server: for tests that tell who does what.
+//! Numbered sessions with requests on one resource, for the directed tests.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 use crate::side::Side;
 use crate::support::servers::Server;
 
-/// An instant of today.
+/// A realistic instant.
 pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 
 pub(crate) const TERMS: Terms =
@@ -23,8 +23,8 @@ pub(crate) const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// Sessions on one resource, `r`, at an instant that stands still until it is moved.
-pub(crate) struct Party {
+/// Numbered sessions on the resource `r`, with a clock that only [`Clients::advance`] moves.
+pub(crate) struct Clients {
     pub(crate) side: Side,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn resource() -> Resource {
     Resource::new("r").unwrap()
 }
 
-/// A request for a part of `r`, or for the whole where it is empty.
+/// A request for an interval of `r`, or for the whole resource if `part` is empty.
 pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
     let span = if part.is_empty() { Span::Whole } else { Span::parse(part).unwrap() };
     let claim = Claim { resource: resource(), mode, span, slots: (mode == Mode::Slot).then_some(2) };
@@ -50,7 +50,7 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
     }
 }
 
-impl Party {
+impl Clients {
     pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
         let mut side = Side::new(server, namespace, wake);
         side.setting.now = Some(NOW);
@@ -58,18 +58,18 @@ impl Party {
     }
 
     pub(crate) fn now(&self) -> StoreTime {
-        self.side.setting.now.expect("it was set")
+        self.side.setting.now.expect("the clock is set")
     }
 
-    pub(crate) fn later(&mut self, by: Duration) {
+    pub(crate) fn advance(&mut self, by: Duration) {
         self.side.setting.now = Some(self.now() + by);
     }
 
-    pub(crate) fn ask(&mut self, number: u32, mode: Mode, part: &str) -> ScriptReply {
+    pub(crate) fn acquire(&mut self, number: u32, mode: Mode, part: &str) -> ScriptReply {
         self.side.call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
-    pub(crate) fn try_ask(&mut self, number: u32, mode: Mode, part: &str) -> Result<ScriptReply, ServerError> {
+    pub(crate) fn try_acquire(&mut self, number: u32, mode: Mode, part: &str) -> Result<ScriptReply, ServerError> {
         self.side.try_call(Call::acquire(&request(number, mode, part), 0, false))
     }
 
@@ -81,10 +81,10 @@ impl Party {
         self.side.call(Call::release(id(number), vec![resource()]))
     }
 
-    /// Who holds, by token, and who waits, in order.
-    pub(crate) fn standing(&mut self) -> (Vec<u32>, Vec<u32>) {
+    /// The numbers of the holders by token, and of the waiters in queue order.
+    pub(crate) fn holders_and_waiters(&mut self) -> (Vec<u32>, Vec<u32>) {
         let reply = self.side.call(Call::inspect(vec![resource()], 0));
-        let ScriptReply::Listing { resources, .. } = reply else { panic!("inspect answers {reply:?}") };
+        let ScriptReply::Listing { resources, .. } = reply else { panic!("inspect replies {reply:?}") };
         let listing = &resources[0].listing;
         let holders = listing.holders.iter().map(|holder| holder.process.pid).collect();
         (holders, listing.waiters.iter().map(|waiter| waiter.process.pid).collect())
@@ -107,11 +107,11 @@ pub(crate) fn is_released(reply: &ScriptReply) -> bool {
 pub(crate) fn tokens(reply: ScriptReply) -> Vec<u64> {
     match reply {
         ScriptReply::Granted { tokens, .. } => tokens,
-        other => panic!("it is not granted but {other:?}"),
+        other => panic!("expected a grant, got {other:?}"),
     }
 }
 
-/// All that is on a server: of each key what is in it, and whether it has a TTL.
+/// All keys of a server, each with its contents and whether it has a TTL.
 pub(crate) fn snapshot(connection: &mut redis::Connection) -> Vec<(String, Vec<Vec<u8>>, bool)> {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
     keys.sort();

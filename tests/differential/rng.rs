@@ -1,10 +1,11 @@
-//! Numbers that look random and are the same for the same seed.
+//! A seeded random number generator.
 
-/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014).
+/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
+/// 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers(u64);
+pub(crate) struct Rng(u64);
 
-impl Numbers {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -21,13 +22,13 @@ impl Numbers {
         self.next() % end
     }
 
-    /// Whether it happens, `percent` times of a hundred.
+    /// True with a probability of `percent` in a hundred.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these.
-    pub(crate) fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    /// A random element.
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len() as u64) as usize]
     }
 }
