@@ -50,6 +50,16 @@ pub(crate) fn without_passwords(text: &str) -> String {
     shown + rest
 }
 
+/// A word in shell syntax: quoted if a shell would read the bare word differently.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// Formats a length of time in the units that the options accept, down to milliseconds.
 pub(crate) fn duration(length: Duration) -> String {
     let (seconds, millis) = (length.as_secs(), length.subsec_millis());

@@ -10,6 +10,7 @@ use crate::lock::span::Span;
 
 use super::args::id;
 use super::usage::Mistake;
+use crate::words::shell_quoted;
 
 /// The claims of `exec`, in the order of the command line, each resource at most once.
 pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
@@ -47,25 +48,15 @@ fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
         return Err(Mistake::plain(format!(
             "unexpected '{stray}' beside KEY '{key}': -c takes one STRING and no arguments; \
              for two locks write --write {} --write {}",
-            quoted(key),
-            quoted(stray)
+            shell_quoted(key),
+            shell_quoted(stray)
         )));
     }
     Err(Mistake::plain(format!(
         "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write --write {} --write {}",
-        quoted(key),
-        quoted(stray)
+        shell_quoted(key),
+        shell_quoted(stray)
     )))
-}
-
-/// A word in shell syntax: quoted if a shell would read the bare word differently.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 /// The values of an argument, each with its position among the words.

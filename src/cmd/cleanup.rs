@@ -27,10 +27,10 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     // A dry run removes nothing, so the store still lists the dead sessions. It also lists a
     // session again that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
-    let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| held_by(session)).cloned().collect();
+    let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| context::held_by(session)).collect();
     for resource in &cleanup.resources {
         let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
-        held.extend(broken.iter().flat_map(|(_, session)| held_by(session)).cloned());
+        held.extend(broken.iter().flat_map(|(_, session)| context::held_by(session)));
         let live = broken.iter().filter(|(id, _)| told.insert(*id)).map(|(_, session)| session);
         tell(if dry { "would break" } else { "broke" }, live, Some((resource, &cleanup.resources)))?;
     }
@@ -45,11 +45,6 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
         code => Ok(code),
     }
-}
-
-/// The resources that a session held; none if the session waited.
-fn held_by(session: &Session) -> impl Iterator<Item = &Resource> {
-    session.claims.iter().filter(|record| record.rank.is_held()).map(|record| &record.claim.resource)
 }
 
 /// Prints a line for each claim: what was done, to which claim, of which session. Each call prints

@@ -176,7 +176,8 @@ pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
 const NOTHING_HELD: &str =
     "the innermost rlock holds nothing any more: change a hold while the command of its rlock runs";
 
-fn held_by(session: &Session) -> Vec<Resource> {
+/// The resources that a session holds, each once; none if the session waits.
+pub(super) fn held_by(session: &Session) -> Vec<Resource> {
     let mut held = Vec::new();
     for record in session.claims.iter().filter(|record| record.rank.is_held()) {
         if !held.contains(&record.claim.resource) {

@@ -19,7 +19,7 @@ use rustix::process::{
 };
 
 use super::event::{Ended, Event, Group, Signal, Stop};
-use super::guardian::{Guardian, Ward};
+use super::guardian::{self, Ward};
 use super::hint;
 use super::signals::Signals;
 use super::spawn::spawn;
@@ -51,13 +51,9 @@ pub(crate) struct CommandSpec {
 
 #[derive(Debug)]
 pub(crate) struct Child {
-    pid: Pid,
-    reaped: bool,
     group: Group,
     /// The descriptors that the guardian keeps open.
     kept: Vec<OwnedFd>,
-    /// `None` after too many guardians have died.
-    guardian: Option<Guardian>,
     ward: Ward,
     /// Number of guardians that may still die before rlock goes on without one.
     guardians_left: u32,
@@ -87,23 +83,20 @@ impl Child {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
             let mut family = expect_orphans();
             let _blocked = signals.hold_back()?;
-            let guardian = Guardian::start(&ward, kept)?;
-            let leader = (group == Group::Own).then(|| guardian.pid());
+            let guardian = guardian::start(&ward, kept)?;
+            let leader = (group == Group::Own).then_some(guardian);
             let pid = match spawn(&command.argv, environment, &prepare(signals, leader), limit) {
                 Ok(pid) => pid,
                 Err(error) => {
-                    guardian.dismiss();
-                    waitpid(Some(guardian.pid()), WaitOptions::empty())?;
+                    guardian::dismiss(guardian);
+                    waitpid(Some(guardian), WaitOptions::empty())?;
                     return Err(error);
                 }
             };
-            (family.guardian, family.command) = (Some(guardian.pid()), Some(pid));
+            (family.guardian, family.command) = (Some(guardian), Some(pid));
             Ok(Self {
-                pid,
-                reaped: false,
                 group,
                 kept: owned,
-                guardian: Some(guardian),
                 ward: Ward { group: leader, is_first: false, ..ward.clone() },
                 guardians_left: GUARDIANS_MAX,
                 family,
@@ -117,7 +110,7 @@ impl Child {
 
     /// The command's process id, until the command is reaped.
     pub(crate) fn pid(&self) -> Option<Pid> {
-        (!self.reaped).then_some(self.pid)
+        self.family.command
     }
 
     /// Checks the state of the command without waiting. The caller must call it after each SIGCHLD.
@@ -153,15 +146,14 @@ impl Child {
             }
             waitpid(Some(ended), WaitOptions::empty())?;
             if Some(ended) == self.family.guardian {
-                (self.guardian, self.family.guardian) = (None, None);
-                if self.guardians_left > 0 && !self.reaped {
+                self.family.guardian = None;
+                if self.guardians_left > 0 && self.pid().is_some() {
                     self.guardians_left -= 1;
                     let _blocked = signals.hold_back()?;
                     let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
                     // If the system has no memory or processes left, the command goes on unguarded,
                     // as it does after too many guardians have died.
-                    self.guardian = Guardian::start(&self.ward, &kept).ok();
-                    self.family.guardian = self.guardian.as_ref().map(Guardian::pid);
+                    self.family.guardian = guardian::start(&self.ward, &kept).ok();
                 }
             }
         }
@@ -288,8 +280,8 @@ impl Child {
     /// Tells the guardian to end, because no process needs a guardian any more.
     pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
-        if let Some(guardian) = self.guardian.take() {
-            guardian.dismiss();
+        if let Some(guardian) = self.family.guardian {
+            guardian::dismiss(guardian);
         }
     }
 
@@ -337,9 +329,7 @@ impl Child {
     /// # Errors
     /// An error of the kernel; none is expected.
     pub(crate) fn reap(&mut self) -> io::Result<()> {
-        if let Some(pid) = self.pid() {
-            self.reaped = true;
-            self.family.command = None;
+        if let Some(pid) = self.family.command.take() {
             waitpid(Some(pid), WaitOptions::empty())?;
         }
         Ok(())

@@ -48,12 +48,6 @@ const NAME: &CStr = c"rlock-guardian";
 /// rlock's own executable file.
 const EXECUTABLE: &CStr = c"/proc/self/exe";
 
-/// The guardian as rlock sees it.
-#[derive(Debug)]
-pub(super) struct Guardian {
-    pid: Pid,
-}
-
 /// What a guardian watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ward {
@@ -81,45 +75,37 @@ struct Plan {
     _texts: [Vec<CString>; 2],
 }
 
-impl Guardian {
-    /// Starts a guardian, which keeps these descriptors open. All signals have to be blocked.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
-        // rlock never closes this descriptor. Both processes share it, so the guardian would watch
-        // whatever gets its number next.
-        let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok().map(IntoRawFd::into_raw_fd);
-        let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-        let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
-        let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
-        let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
-        let plan: *const Plan = Box::leak(Box::new(plan));
-        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::SIGCHLD;
-        // SAFETY: the stack and the plan are never freed. The child makes only system calls on
-        // them, none of which uses the C library's variables, and ends without a return.
-        let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
-        let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
-        let guardian = Self { pid };
-        // The guardian moves itself, too. But the command is about to join the group, so rlock does
-        // not wait for the guardian to do that.
-        if let Err(error) = move_to_group(Some(pid), ward.group) {
-            guardian.dismiss();
-            waitpid(Some(pid), WaitOptions::empty())?;
-            return Err(error.into());
-        }
-        Ok(guardian)
+/// Starts a guardian, which keeps these descriptors open. All signals have to be blocked.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
+    // rlock never closes this descriptor. Both processes share it, so the guardian would watch
+    // whatever gets its number next.
+    let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok().map(IntoRawFd::into_raw_fd);
+    let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
+    let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
+    let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
+    let plan: *const Plan = Box::leak(Box::new(plan));
+    let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: the stack and the plan are never freed. The child makes only system calls on
+    // them, none of which uses the C library's variables, and ends without a return.
+    let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
+    let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
+    // The guardian moves itself, too. But the command is about to join the group, so rlock does
+    // not wait for the guardian to do that.
+    if let Err(error) = move_to_group(Some(pid), ward.group) {
+        dismiss(pid);
+        waitpid(Some(pid), WaitOptions::empty())?;
+        return Err(error.into());
     }
+    Ok(pid)
+}
 
-    /// The guardian's process id.
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// Ends the guardian, for there is nothing left to guard. It is to be reaped afterwards.
-    pub(super) fn dismiss(&self) {
-        let _ = kill_process(self.pid, Kernel::KILL);
-    }
+/// Ends a guardian, for there is nothing left to guard. It is to be reaped afterwards.
+pub(super) fn dismiss(guardian: Pid) {
+    let _ = kill_process(guardian, Kernel::KILL);
 }
 
 /// Moves a guardian into a process group, or into one of its own if that group is gone. A guardian

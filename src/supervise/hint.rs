@@ -5,6 +5,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use crate::words::shell_quoted;
+
 /// The environment variable in which bash exports the function `program`.
 pub(super) fn function_variable(program: &OsStr) -> OsString {
     let mut name = OsString::from("BASH_FUNC_");
@@ -20,10 +22,13 @@ pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
     // A name that is not UTF-8 was hardly typed, and a hint could not quote it.
     let program = program.to_str()?;
     if is_function {
-        return Some(format!("a shell function needs its shell, as in: rlock exec KEY -- bash -c {}", quoted(program)));
+        return Some(format!(
+            "a shell function needs its shell, as in: rlock exec KEY -- bash -c {}",
+            shell_quoted(program)
+        ));
     }
     if program.contains(|c: char| c.is_whitespace() || "|&;<>()$`\"'".contains(c)) {
-        let line = if program.chars().count() > SHOWN_CHARS { "STRING".to_owned() } else { quoted(program) };
+        let line = if program.chars().count() > SHOWN_CHARS { "STRING".to_owned() } else { shell_quoted(program) };
         return Some(format!("a whole command line goes to -c, as in: rlock exec KEY -c {line}"));
     }
     if IN_THE_SHELL.contains(&program) {
@@ -36,12 +41,6 @@ pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
 
 /// A hint does not quote a longer command line.
 const SHOWN_CHARS: usize = 60;
-
-/// A word in shell syntax.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
-}
 
 /// The builtins and reserved words of POSIX shells and bash. Some of them exist as programs as
 /// well; the caller asks for a hint only if the program was not found.

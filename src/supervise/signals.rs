@@ -148,7 +148,10 @@ impl Signals {
     /// Several signals come in the order of their numbers, as the kernel delivers pending signals.
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         loop {
-            let origin = self.next_origin()?;
+            if self.kept.is_empty() {
+                self.gather();
+            }
+            let origin = self.kept.pop_front()?;
             if origin.signal == SIGCHLD {
                 return Some(Arrival::Child);
             }
@@ -156,13 +159,6 @@ impl Signals {
                 return Some(Arrival::Signal(signal, Source::of(&origin)));
             }
         }
-    }
-
-    fn next_origin(&mut self) -> Option<Origin> {
-        if self.kept.is_empty() {
-            self.gather();
-        }
-        self.kept.pop_front()
     }
 
     /// Takes the signals that the handlers have recorded.

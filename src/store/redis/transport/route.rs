@@ -78,7 +78,7 @@ impl Route {
             if conversation.is_over() {
                 return;
             }
-            match self.advance() {
+            match self.connection.advance(&self.target, self.reply_max) {
                 Ok(Some(event)) => conversation.on(event, now),
                 Err(failure) => conversation.on(Event::Failed(failure), now),
                 Ok(None) => {
@@ -142,10 +142,6 @@ impl Route {
         let mut subscribe = redis::cmd(if is_cluster { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         self.connection.send(subscribe, Expected::Subscription);
-    }
-
-    fn advance(&mut self) -> Result<Option<Event>, Failure> {
-        self.connection.advance(&self.target, self.reply_max)
     }
 
     /// The failure when nothing arrived in time.
