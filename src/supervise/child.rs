@@ -69,7 +69,8 @@ impl Child {
     /// gone, even if rlock is killed.
     ///
     /// # Errors
-    /// The command's exit code is 126 or 127, as in the shells, when the command cannot be executed. Nothing is left running then.
+    /// The command cannot be executed. The failure has the exit code 126 or 127, as in the shells.
+    /// Nothing is left running then.
     pub(crate) fn start(
         command: &CommandSpec,
         environment: &[(OsString, OsString)],

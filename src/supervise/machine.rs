@@ -228,8 +228,8 @@ fn cancel(signal: Signal, sender: Sender) -> Next {
 
 /// The exit after a signal that ended the command, or cancelled the request.
 ///
-/// After Ctrl-C a shell ends its script or loop only if SIGINT also ended the program that the shell
-/// waited for. A program that exits, even with 130, has handled the key.
+/// After Ctrl-C a shell ends its script or loop only if SIGINT also ended the program that the
+/// shell waited for. A program that exits, even with 130, has handled the key.
 fn exit_after(signal: Signal, by_key: bool) -> Action {
     if by_key { Action::ExitBy(signal) } else { Action::Exit(signal.exit_code()) }
 }

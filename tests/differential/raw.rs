@@ -9,8 +9,8 @@ use crate::side::Side;
 /// The fields that remain of a resource without holders and waiters.
 const IDLE_FIELDS: [&str; 3] = ["#seq", "#token", "#clock"];
 
-/// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the sizes
-/// of q, l and u.
+/// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the
+/// sizes of q, l and u.
 type Answers = ((i64, i64, i64, i64, i64), BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
 
 /// Checks the keys of every resource against its holders and waiters.

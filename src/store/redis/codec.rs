@@ -2,8 +2,8 @@
 //! [`ScriptReply`] comes back.
 //!
 //! Nothing is sent here. A client sends [`Call::evalsha`] first, and [`Call::eval`] if the server
-//! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`] and
-//! sends it again.
+//! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`]
+//! and sends it again.
 
 mod reply;
 

@@ -125,7 +125,8 @@ fn described(action: &Action) -> String {
     }
 }
 
-/// Returns the name of the script or command, with `source` for a script that is sent by its source.
+/// Returns the name of the script or command, with `source` for a script that is sent by its
+/// source.
 fn sent(command: &Cmd) -> String {
     let words = |command: &Cmd| -> Vec<Vec<u8>> {
         let arguments = command.args_iter().map(|argument| match argument {
