@@ -6,6 +6,8 @@
 
 mod key;
 mod number;
+#[cfg(test)]
+mod testing;
 
 use std::cmp::Ordering;
 use std::error::Error;
@@ -51,22 +53,6 @@ impl Endpoint {
         }
         let key = parse_key(text).map_err(|wrong| EndpointError(Fault::Number { shown: shown(text), wrong }))?;
         Ok(Endpoint { text: text.into(), key })
-    }
-
-    /// The number with this key. Its text is in lowest terms: `5`, `-1/3`, `inf`.
-    ///
-    /// Returns none if the bytes are not exactly the [`Endpoint::key`] of a number within
-    /// [`Endpoint::MAX_DIGITS`]. The text may be longer than [`Endpoint::MAX_TEXT`], because a
-    /// fraction can be longer than the decimal that was parsed.
-    pub fn decode(key: &[u8]) -> Option<Endpoint> {
-        let text = if key == key::MINUS_INFINITY {
-            "-inf".to_owned()
-        } else if key == key::PLUS_INFINITY {
-            "inf".to_owned()
-        } else {
-            key::decode(key, number::MAX_BITS)?.lowest_terms()?
-        };
-        Some(Endpoint { text: text.into(), key: key.into() })
     }
 
     /// The text as the user wrote it.

@@ -14,6 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use super::mode::{Mode, Modes};
 use super::records::Records;
 use super::request::SessionId;
@@ -26,7 +28,7 @@ const FANOUT: usize = 48;
 
 /// The place of a claim in the order of grants. Holders come first, then waiters below an
 /// ancestor's hold, then all other waiters, first come, first served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(u64);
 
 impl Rank {
@@ -57,20 +59,10 @@ impl Rank {
     pub fn waits_behind(self) -> Self {
         if self < Self::FIRST_ORDINARY { Self::FIRST_WAITING } else { self }
     }
-
-    /// The bits that a store writes.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// The rank with these bits, as [`Rank::to_bits`] returned them.
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
 }
 
 /// One claim of one session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The cut at which the claim begins.
     pub lower: Cut,
@@ -96,7 +88,7 @@ impl Entry {
 }
 
 /// A child of an inner node, with a summary of all entries below the child.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     /// The number of the child's node.
     pub node: u32,
@@ -121,7 +113,7 @@ impl Child {
 }
 
 /// A node of the tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Node {
     /// The entries of a leaf, in order.
     Leaf(Vec<Entry>),
@@ -131,7 +123,7 @@ pub enum Node {
 
 /// The tree of one resource. The root is stored with the resource, so a small tree needs no record
 /// of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// The root node.
     pub root: Node,

@@ -8,13 +8,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
+use serde::{Deserialize, Serialize};
+
 use super::index::{Node, Rank, Tree};
 use super::request::{Claim, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::clock::StoreTime;
 
 /// One claim of a session, with its rank and token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimRecord {
     /// The claim.
     pub claim: Claim,
@@ -27,7 +29,7 @@ pub struct ClaimRecord {
 }
 
 /// A session: a holder if its claims are held, otherwise a waiter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,
@@ -56,7 +58,7 @@ impl Session {
 }
 
 /// The state of a resource that is held or waited for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceState {
     /// The last token that was issued for the resource.
     pub last_token: u64,

@@ -7,6 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::text::Unprintable;
 
 /// The named thing that is locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control
@@ -14,7 +16,8 @@ use super::text::Unprintable;
 ///
 /// Names are compared byte by byte; no name is trimmed, folded or normalised. Clones share the
 /// text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Resource(Arc<str>);
 
 impl Resource {
@@ -42,6 +45,20 @@ impl Resource {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for Resource {
+    type Error = ResourceError;
+
+    fn try_from(name: String) -> Result<Self, ResourceError> {
+        Self::new(&name)
+    }
+}
+
+impl From<Resource> for String {
+    fn from(name: Resource) -> Self {
+        name.as_str().to_owned()
     }
 }
 

@@ -19,9 +19,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use std::{fmt, io};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::TABLE_BYTES_MAX;
 use super::beacon::Identity;
-use super::codec::{Damaged, Record};
+use super::codec::{Damaged, decode, encode};
 use super::lmdb::Txn;
 use crate::clock::StoreTime;
 use crate::lock::index::Node;
@@ -99,10 +102,10 @@ impl<'t> Transaction<'t> {
         let mut raw = Raw::default();
         let (sessions, beacons) = (self.key(b"s", &[]), self.key(b"b", &[]));
         for (key, value) in self.txn.scan(&sessions)? {
-            raw.sessions.push((SessionId::from_bytes(&key[sessions.len()..])?, value.to_vec()));
+            raw.sessions.push((decode(&key[sessions.len()..])?, value.to_vec()));
         }
         for (key, value) in self.txn.scan(&beacons)? {
-            raw.beacons.insert(SessionId::from_bytes(&key[beacons.len()..])?, value.to_vec());
+            raw.beacons.insert(decode(&key[beacons.len()..])?, value.to_vec());
         }
         let all = if names.is_empty() { self.resources()? } else { Vec::new() };
         for name in names.iter().chain(&all) {
@@ -143,7 +146,7 @@ impl<'t> Transaction<'t> {
         let prefix = self.key(b"s", &[]);
         let mut sessions = Vec::new();
         for (key, value) in self.txn.scan(&prefix)? {
-            sessions.push((SessionId::from_bytes(&key[prefix.len()..])?, Session::from_bytes(value)?));
+            sessions.push((decode(&key[prefix.len()..])?, decode(value)?));
         }
         Ok(sessions)
     }
@@ -168,12 +171,12 @@ impl<'t> Transaction<'t> {
         self.put(&self.beacon_key(id), beacon)
     }
 
-    fn get<T: Record>(&self, key: &[u8]) -> Result<Option<T>, Error> {
-        Ok(self.txn.get(key)?.map(T::from_bytes).transpose()?)
+    fn get<T: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<T>, Error> {
+        Ok(self.txn.get(key)?.map(decode).transpose()?)
     }
 
-    fn put<T: Record>(&mut self, key: &[u8], record: &T) -> Result<(), Error> {
-        self.txn.put(key, &record.to_bytes())
+    fn put(&mut self, key: &[u8], record: &impl Serialize) -> Result<(), Error> {
+        self.txn.put(key, &encode(record))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
-use super::codec::Record;
+use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
 use crate::clock::StoreTime;
@@ -37,16 +37,16 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
     for (id, bytes) in &raw.sessions {
-        let session = Session::from_bytes(bytes)?;
+        let session: Session = decode(bytes)?;
         holders.insert(*id, session.is_holder());
         memory.put_session(*id, session).unwrap_or_else(|never| match never {});
     }
     for (name, bytes) in &raw.resources {
-        let state = ResourceState::from_bytes(bytes)?;
+        let state: ResourceState = decode(bytes)?;
         memory.put_resource(name, state).unwrap_or_else(|never| match never {});
     }
     for (name, number, bytes) in &raw.nodes {
-        let node = Node::from_bytes(bytes)?;
+        let node: Node = decode(bytes)?;
         memory.put_node(name, *number, node).unwrap_or_else(|never| match never {});
     }
     let Ok(outcome) = LockTable::new(memory).apply(StoreTime::default(), Op::Inspect(names.to_vec()));
@@ -57,7 +57,7 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
         if let Some(lives) = known.get(&id) {
             return Ok(*lives);
         }
-        let identity = raw.beacons.get(&id).map(|bytes| Identity::from_bytes(bytes)).transpose()?;
+        let identity = raw.beacons.get(&id).map(|bytes| decode::<Identity>(bytes)).transpose()?;
         let holds = holders.get(&id).copied().unwrap_or(false);
         let lives = match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, Record};
+use super::super::codec::{Damaged, decode};
 use super::super::lmdb::Item;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
@@ -44,11 +44,11 @@ impl<'b> Table<'b> {
     fn take(&mut self, key: &'b [u8], value: &[u8]) -> Result<(), Damaged> {
         let (kind, name) = key.split_first().ok_or(Damaged)?;
         match kind {
-            b'c' | b'q' if name.is_empty() => in_range(u64::from_bytes(value)?)?,
-            b'b' => drop(Identity::from_bytes(value)?),
-            b's' => drop(self.sessions.insert(name, Session::from_bytes(value)?)),
-            b'r' => drop(self.resources.insert(name, ResourceState::from_bytes(value)?)),
-            b'n' => drop(self.nodes.insert(name, Node::from_bytes(value)?)),
+            b'c' | b'q' if name.is_empty() => in_range(decode(value)?)?,
+            b'b' => drop(decode::<Identity>(value)?),
+            b's' => drop(self.sessions.insert(name, decode(value)?)),
+            b'r' => drop(self.resources.insert(name, decode(value)?)),
+            b'n' => drop(self.nodes.insert(name, decode(value)?)),
             _ => return Err(Damaged),
         }
         Ok(())
