@@ -10,6 +10,7 @@ use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
+use super::completions::Shell;
 use super::pages::Page;
 
 /// A parsed command line. Each subcommand has one variant, except that `exec` and the `range-*`
@@ -118,32 +119,6 @@ pub struct Downgrade {
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
-}
-
-/// A shell that rlock has completions for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shell {
-    /// GNU bash.
-    Bash,
-    /// zsh.
-    Zsh,
-    /// fish.
-    Fish,
-}
-
-impl Shell {
-    /// Every shell that rlock has a script for.
-    pub const ALL: [Self; 3] = [Self::Bash, Self::Zsh, Self::Fish];
-
-    /// The shell's name in the form that a user types.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bash => "bash",
-            Self::Zsh => "zsh",
-            Self::Fish => "fish",
-        }
-    }
 }
 
 /// `rlock man`.

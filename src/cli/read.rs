@@ -15,7 +15,7 @@ use crate::words;
 
 use super::args::id;
 use super::claims;
-use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shell, Shrink, StoreOptions};
+use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shrink, StoreOptions};
 use super::pages::Page;
 use super::usage::Mistake;
 
@@ -114,7 +114,7 @@ pub(super) fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn downgrade(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
     Ok(Invocation::Downgrade(Downgrade {
-        mode: if mode == Mode::Read.as_str() { Mode::Read } else { Mode::Prewrite },
+        mode: mode.parse().expect("clap takes only the modes of the list"),
         resource: matches.remove_one(id::RESOURCE),
         store: store(&mut matches),
     }))
@@ -122,8 +122,7 @@ pub(super) fn downgrade(mut matches: ArgMatches) -> Result<Invocation, Mistake> 
 
 pub(super) fn completions(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let name: String = matches.remove_one(id::SHELL).expect("clap requires a shell");
-    let shell = Shell::ALL.into_iter().find(|shell| shell.as_str() == name);
-    Ok(Invocation::Completions(shell.expect("clap takes only the shells of the list")))
+    Ok(Invocation::Completions(name.parse().expect("clap takes only the shells of the list")))
 }
 
 pub(super) fn man(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -157,7 +156,8 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shell, Shrink, StoreOptions};
+    use super::super::completions::SHELLS;
+    use super::super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shrink, StoreOptions};
     use super::super::pages::Page;
     use super::super::parse;
     use super::super::tests::{mistake, parsed};
@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn the_reference_is_asked_for_by_name() {
-        for shell in Shell::ALL {
-            assert_eq!(parsed(&format!("completions {}", shell.as_str())).unwrap(), Invocation::Completions(shell));
+        for shell in SHELLS {
+            assert_eq!(parsed(&format!("completions {shell}")).unwrap(), Invocation::Completions(shell));
         }
         let print = |name| Invocation::Man(Man::Print(Page::find(name).unwrap()));
         assert_eq!(parsed("man").unwrap(), print("rlock"));

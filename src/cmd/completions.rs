@@ -2,8 +2,7 @@
 
 use anyhow::Context as _;
 
-use crate::cli::completions;
-use crate::cli::invocation::Shell;
+use crate::cli::completions::{self, Shell};
 use crate::cli::stdout;
 
 /// Prints the script for `shell` and returns the exit code.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
 
-use rlock::cli::invocation::Shell;
+use rlock::cli::completions::SHELLS;
 use rlock::cli::{completions, pages};
 
 /// What to do when a file is not as it should be.
@@ -14,7 +14,7 @@ const REFRESH: &str = "run: RLOCK_REFRESH=1 cargo test --test reference";
 
 #[test]
 fn completions_are_current() {
-    let files = Shell::ALL.map(|shell| (completions::file_name(shell).to_owned(), completions::script(shell)));
+    let files = SHELLS.map(|shell| (completions::file_name(shell), completions::script(shell)));
     compare("completions", files.into());
 }
 
