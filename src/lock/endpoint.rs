@@ -10,10 +10,11 @@ mod number;
 mod testing;
 
 use std::cmp::Ordering;
-use std::error::Error;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+use thiserror::Error;
 
 use number::{Rational, Wrong};
 
@@ -110,37 +111,17 @@ impl fmt::Display for Endpoint {
 
 /// The reason why a text is not an endpoint. The message quotes the text, shortened and without
 /// control characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct EndpointError(Fault);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum Fault {
+    #[error("an end of an interval may have {} bytes, this one has {bytes}", Endpoint::MAX_TEXT)]
     TextTooLong { bytes: usize },
+    #[error("'{shown}' {wrong}")]
     Number { shown: String, wrong: Wrong },
 }
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, wrong) = match &self.0 {
-            Fault::TextTooLong { bytes } => {
-                return write!(f, "an end of an interval may have {} bytes, this one has {bytes}", Endpoint::MAX_TEXT);
-            }
-            Fault::Number { shown, wrong } => (shown, wrong),
-        };
-        let max = Endpoint::MAX_DIGITS;
-        match wrong {
-            Wrong::NotANumber => write!(f, "'{text}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf"),
-            Wrong::ZeroDenominator => {
-                write!(f, "'{text}' divides by zero: write inf or -inf for an interval without end")
-            }
-            Wrong::TooManyDigits => {
-                write!(f, "'{text}' has more than {max} digits when written out: use an exponent nearer to zero")
-            }
-        }
-    }
-}
-
-impl Error for EndpointError {}
 
 /// Maximum number of characters of a text that a message repeats.
 const MAX_SHOWN: usize = 60;

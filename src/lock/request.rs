@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::mode::Mode;
 use super::resource::Resource;
@@ -23,16 +24,9 @@ impl fmt::Display for SessionId {
 }
 
 /// The error for a text that is not a session id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a session id has 32 hexadecimal digits")]
 pub struct SessionIdError;
-
-impl fmt::Display for SessionIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a session id has 32 hexadecimal digits")
-    }
-}
-
-impl std::error::Error for SessionIdError {}
 
 impl FromStr for SessionId {
     type Err = SessionIdError;

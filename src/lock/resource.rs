@@ -3,11 +3,11 @@
 //! Each store decides how the name is written in its own namespace. The module `span` says which
 //! part of a resource is locked.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::text::Unprintable;
 
@@ -69,32 +69,21 @@ impl fmt::Display for Resource {
 }
 
 /// The reason why a text cannot name a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResourceError {
     /// The text is empty.
+    #[error("a resource name must not be empty")]
     Empty,
     /// The text is longer than [`Resource::MAX_BYTES`].
+    #[error("a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)]
     TooLong {
         /// The length of the text, in bytes of UTF-8.
         bytes: usize,
     },
     /// The text has a control or format character.
+    #[error("the resource name {0}")]
     Unprintable(Unprintable),
 }
-
-impl fmt::Display for ResourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ResourceError::Empty => f.write_str("a resource name must not be empty"),
-            ResourceError::TooLong { bytes } => {
-                write!(f, "a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)
-            }
-            ResourceError::Unprintable(found) => write!(f, "the resource name {found}"),
-        }
-    }
-}
-
-impl Error for ResourceError {}
 
 #[cfg(test)]
 mod tests {

@@ -17,13 +17,13 @@
 //! so each infinity has a single cut, which is its key alone. An open end at an infinity therefore
 //! equals a closed end.
 
-use std::error::Error;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use thiserror::Error;
 
 use super::endpoint::{Endpoint, EndpointError, shown};
 
@@ -95,8 +95,8 @@ impl Span {
         let is_empty = lower >= upper;
         let interval = Interval { lo, hi, lo_open, hi_open, lower, upper };
         match is_empty {
-            true if interval.lo > interval.hi => Err(SpanError(Fault::Backwards(interval.shown()))),
-            true => Err(SpanError(Fault::Empty(interval.shown()))),
+            true if interval.lo > interval.hi => Err(SpanError::Backwards(interval.shown())),
+            true => Err(SpanError::Empty(interval.shown())),
             false => Ok(Span::Interval(Arc::new(interval))),
         }
     }
@@ -107,7 +107,7 @@ impl Span {
     /// # Errors
     /// The text is not an interval, an end is not a number, or [`Span::interval`] refuses the ends.
     pub fn parse(text: &str) -> Result<Span, SpanError> {
-        let malformed = || SpanError(Fault::Malformed(shown(text)));
+        let malformed = || SpanError::Malformed(shown(text));
         let (lo_open, rest) = match text.strip_prefix('(') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('[').ok_or_else(malformed)?),
@@ -117,7 +117,7 @@ impl Span {
             None => (false, rest.strip_suffix(']').ok_or_else(malformed)?),
         };
         let (lo, hi) = ends.split_once(',').filter(|(_, hi)| !hi.contains(',')).ok_or_else(malformed)?;
-        let end = |text: &str| Endpoint::parse(text.trim()).map_err(|error| SpanError(Fault::End(error)));
+        let end = |text: &str| Endpoint::parse(text.trim()).map_err(SpanError::End);
         Self::interval(end(lo)?, lo_open, end(hi)?, hi_open)
     }
 
@@ -251,31 +251,21 @@ impl fmt::Display for Interval {
 }
 
 /// The reason why a text or a pair of ends is not an interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpanError(Fault);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpanError {
+    /// The lower end is above the upper end.
+    #[error("the interval {0} ends before it starts")]
     Backwards(String),
+    /// No number lies between the ends.
+    #[error("the interval {0} is empty")]
     Empty(String),
+    /// The text does not have the form of an interval.
+    #[error("'{0}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)")]
     Malformed(String),
+    /// The text of an end is not a number.
+    #[error("{0}")]
     End(EndpointError),
 }
-
-impl fmt::Display for SpanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Fault::Backwards(interval) => write!(f, "the interval {interval} ends before it starts"),
-            Fault::Empty(interval) => write!(f, "the interval {interval} is empty"),
-            Fault::Malformed(text) => {
-                write!(f, "'{text}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)")
-            }
-            Fault::End(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for SpanError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,16 +5,20 @@
 //! handles the bytes in numeric order.
 
 use num_bigint::BigUint;
+use thiserror::Error;
 
 use super::Endpoint;
 
 pub(super) const MAX_DIGITS: usize = Endpoint::MAX_DIGITS;
 
 /// The reason why a text is not a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Wrong {
+    #[error("is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf")]
     NotANumber,
+    #[error("divides by zero: write inf or -inf for an interval without end")]
     ZeroDenominator,
+    #[error("has more than {MAX_DIGITS} digits when written out: use an exponent nearer to zero")]
     TooManyDigits,
 }
 

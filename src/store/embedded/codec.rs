@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 pub(super) struct Damaged;
 
 pub(super) fn encode(record: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(record).expect("every record has an encoding")
+    postcard::to_extend(record, Vec::with_capacity(256)).expect("every record has an encoding")
 }
 
 /// Decodes a record that fills all of `bytes`.

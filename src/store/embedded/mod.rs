@@ -51,15 +51,17 @@ mod tests;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use self::beacon::Peer;
 use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::{Gate, Patience};
 use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
-use self::transaction::{Fate, Work};
+use self::transaction::Work;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::clock::StoreTime;
+use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
@@ -102,8 +104,8 @@ impl Embedded {
             match work.apply(Op::Acquire(request.clone()))? {
                 Reply::Busy(blockers) => {
                     if !work.reap_dead(&blockers)? {
-                        let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                        let listings = work.inspect(&resources)?;
+                        let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
+                        let listings = work.inspect(resources)?;
                         let obstructions = listings.into_iter().map(Obstruction::from).collect();
                         return Ok((Standing::Busy(obstructions), Vec::new()));
                     }
@@ -112,7 +114,7 @@ impl Embedded {
                     // The sessions that cause the refusal may be dead.
                     let mut suspects = request.ancestors.clone();
                     for claim in &request.claims {
-                        suspects.extend(work.sessions_of(&claim.resource)?);
+                        suspects.extend(work.sessions_of(&claim.resource, |_| true)?);
                     }
                     if !work.reap_dead(&suspects)? {
                         return Ok((Standing::Refused(refusal), Vec::new()));
@@ -202,7 +204,7 @@ impl Store for Embedded {
             let mut dead = Vec::new();
             for (id, session) in work.records().sessions()? {
                 let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
-                if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Fate::Dead) {
+                if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Peer::Dead) {
                     dead.push((id, session));
                 }
             }
@@ -223,9 +225,7 @@ impl Store for Embedded {
 
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         self.transact(None, |work| {
-            let mut holders = work.holders_of(resource)?;
-            holders.sort_unstable();
-            holders.dedup();
+            let holders = work.sessions_of(resource, Rank::is_held)?;
             let mut broken = Vec::new();
             for id in &holders {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));

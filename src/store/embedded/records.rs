@@ -16,8 +16,8 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::time::Duration;
-use std::{fmt, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,39 +36,25 @@ const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
 
 /// The reason why records cannot be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The table has no room for another record.
+    #[error(
+        "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
+        TABLE_BYTES_MAX >> 20
+    )]
     Full,
     /// A system call failed.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The table or a record is invalid.
+    #[error("{DAMAGED}")]
     Damaged,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => write!(
-                f,
-                "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
-                TABLE_BYTES_MAX >> 20
-            ),
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Damaged => f.write_str(DAMAGED),
-        }
-    }
 }
 
 /// The message for a damaged table that is in use.
 pub(super) const DAMAGED: &str =
     "its table is damaged: end the rlock processes that use it, then the next one starts with a new table";
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
 
 impl From<Damaged> for Error {
     fn from(Damaged: Damaged) -> Self {
