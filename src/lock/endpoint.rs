@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::text::shortened;
 use number::{Rational, Wrong};
 
 /// One end of an interval: an exact rational number, or plus or minus infinity.
@@ -123,16 +124,9 @@ enum Fault {
     Number { shown: String, wrong: Wrong },
 }
 
-/// Maximum number of characters of a text that a message repeats.
-const MAX_SHOWN: usize = 60;
-
 /// Sanitises and shortens a user's text for a one-line message.
 pub(super) fn shown(text: &str) -> String {
-    let safe = text.replace(char::is_control, "?");
-    match safe.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", &safe[..end]),
-        None => safe,
-    }
+    shortened(&text.replace(char::is_control, "?"))
 }
 
 fn parse_key(text: &str) -> Result<Arc<[u8]>, Wrong> {

@@ -50,12 +50,13 @@ mod tests;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use self::beacon::Peer;
 use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
-use self::gate::{Gate, Patience};
+use self::gate::Gate;
 use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
 use self::transaction::Work;
@@ -127,8 +128,8 @@ impl Embedded {
 
     /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
     /// building an answer with many claims takes long.
-    fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
-        let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
+    fn listings(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Answer>, Error> {
+        let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(names))? else {
             return Ok(None);
         };
         // As in a transaction, the records may contradict each other.
@@ -195,7 +196,7 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let resources = self.listings(Patience::Endless, resources)?.unwrap_or_default().listings;
+        let resources = self.listings(None, resources)?.unwrap_or_default().listings;
         Ok(Inspection { now: StoreTime::of_machine(), resources })
     }
 

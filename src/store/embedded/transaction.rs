@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::process::geteuid;
 
@@ -10,7 +11,6 @@ use super::beacon::{self, Beacon, Identity, Peer};
 use super::directory::Directory;
 use super::fault::Guard;
 use super::file::TableFile;
-use super::gate::Patience;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, ending};
@@ -54,19 +54,19 @@ impl Embedded {
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
-        let done = self.transact_within(Patience::Endless, own, work)?;
-        Ok(done.expect("an endless patience ends with the lock"))
+        let done = self.transact_within(None, own, work)?;
+        Ok(done.expect("a wait without a limit ends with the lock"))
     }
 
-    /// Like [`transact`](Self::transact), but returns `None` if the wait for the lock ends without
-    /// the lock.
+    /// Like [`transact`](Self::transact), but returns `None` if the wait for the lock takes longer
+    /// than `limit`.
     pub(super) fn transact_within<T>(
         &mut self,
-        patience: Patience,
+        limit: Option<Duration>,
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
-        if !self.lock(patience)? {
+        if !self.lock(limit)? {
             return Ok(None);
         }
         let Self { directory, table, namespace, .. } = self;
@@ -77,7 +77,7 @@ impl Embedded {
         let table = match table {
             Some(table) => table,
             None => {
-                directory.prepare(&locked)?;
+                directory.prepare(&locked).map_err(|error| directory.unusable(&error))?;
                 table.insert(TableFile::open(directory, &locked).map_err(unusable)?)
             }
         };
@@ -107,9 +107,9 @@ impl Embedded {
 
     /// Gets the lock that other processes use as well. If the directory was replaced, it is opened
     /// again, unless this process has used the old one.
-    fn lock(&mut self, patience: Patience) -> Result<bool, Error> {
+    fn lock(&mut self, limit: Option<Duration>) -> Result<bool, Error> {
         for _ in 0..OPENINGS {
-            let passed = self.gate.pass(self.directory.lock_file(), patience);
+            let passed = self.gate.pass(self.directory.lock_file(), limit);
             if !passed.map_err(|error| self.directory.unusable(&error))? {
                 return Ok(false);
             }
