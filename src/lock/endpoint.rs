@@ -11,7 +11,6 @@ mod testing;
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -89,12 +88,6 @@ impl PartialOrd for Endpoint {
 impl Ord for Endpoint {
     fn cmp(&self, other: &Endpoint) -> Ordering {
         self.key.cmp(&other.key)
-    }
-}
-
-impl Hash for Endpoint {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
     }
 }
 

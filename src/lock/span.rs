@@ -18,7 +18,6 @@
 //! equals a closed end.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
@@ -168,13 +167,6 @@ impl PartialEq for Span {
 }
 
 impl Eq for Span {}
-
-impl Hash for Span {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.lower().hash(state);
-        self.upper().hash(state);
-    }
-}
 
 /// Formats the span as `whole`, or as the interval that the user wrote.
 impl fmt::Display for Span {
