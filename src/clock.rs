@@ -8,6 +8,7 @@ use std::ops::{Add, AddAssign, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// An instant of CLOCK_BOOTTIME, which runs through suspend. Arithmetic stops at the ends of the
 /// clock.
@@ -55,7 +56,7 @@ impl Sub for Boottime {
 
 /// An instant of the store's clock, in microseconds since the Unix epoch. Arithmetic stops at the
 /// ends of the clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoreTime(u64);
 
 impl StoreTime {

@@ -14,12 +14,10 @@ use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Process, SessionId};
 use crate::lock::span::Span;
+use crate::lock::text::shortened;
 use crate::processes;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
-
-/// Maximum number of characters of a command in a line.
-const COMMAND_CHARS: usize = 60;
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -188,13 +186,6 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
     last.map(|word| without_passwords(&String::from_utf8_lossy(word))).as_ref() == process.command.last()
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(COMMAND_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 /// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339

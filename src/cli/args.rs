@@ -58,7 +58,7 @@ fn switch(id: &'static str, help: &'static str) -> Arg {
 
 /// A positional argument.
 pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
-    Arg::new(id).value_parser(parser.into()).help(help)
+    Arg::new(id).value_parser(parser.into()).value_hint(ValueHint::Other).help(help)
 }
 
 /// The options that select the store, accepted before and after the subcommand.
@@ -87,7 +87,7 @@ pub(super) fn exec(command: Command) -> Command {
             "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
              65 refused, 69 no store, 76 lost, 126 or 127 not run. More: rlock man exec | man -l -",
         )
-        .arg(word(id::KEY, values::resource, "What to lock for writing").value_hint(ValueHint::Other))
+        .arg(word(id::KEY, values::resource, "What to lock for writing"))
         .arg(stray_words())
         .arg(claim(id::READ, "KEY", "Lock KEY for reading: beside other readers"))
         .arg(claim(id::PREWRITE, "KEY", "Lock KEY for reading now and writing later: beside readers only"))
@@ -123,12 +123,9 @@ pub(super) fn range(command: Command) -> Command {
             "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]'\n\
              say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
         )
-        .arg(word(id::KEY, values::resource, "What to lock a part of").value_hint(ValueHint::Other))
-        .arg(
-            word(id::LO, values::plain, "The lower end, or the whole interval: '[1.2,1.8)'")
-                .value_hint(ValueHint::Other),
-        )
-        .arg(word(id::HI, values::plain, "The upper end").value_hint(ValueHint::Other))
+        .arg(word(id::KEY, values::resource, "What to lock a part of"))
+        .arg(word(id::LO, values::plain, "The lower end, or the whole interval: '[1.2,1.8)'"))
+        .arg(word(id::HI, values::plain, "The upper end"))
         .args(run_options())
         .arg(command_words())
 }
@@ -183,18 +180,14 @@ pub(super) fn cleanup(command: Command) -> Command {
 }
 
 fn keys(help: &'static str) -> Arg {
-    word(id::KEY, values::resource, help).action(ArgAction::Append).num_args(1..).value_hint(ValueHint::Other)
+    word(id::KEY, values::resource, help).action(ArgAction::Append).num_args(1..)
 }
 
 pub(super) fn shrink(command: Command) -> Command {
     command
         .override_usage("rlock shrink LO HI [--resource KEY]\n       rlock shrink '[LO,HI)' [--resource KEY]")
-        .arg(
-            word(id::LO, values::plain, "The new lower end, or the whole interval: '[1.2,1.8)'")
-                .required(true)
-                .value_hint(ValueHint::Other),
-        )
-        .arg(word(id::HI, values::plain, "The new upper end").value_hint(ValueHint::Other))
+        .arg(word(id::LO, values::plain, "The new lower end, or the whole interval: '[1.2,1.8)'").required(true))
+        .arg(word(id::HI, values::plain, "The new upper end"))
         .arg(which())
 }
 

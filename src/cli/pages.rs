@@ -6,26 +6,40 @@
 
 mod prose;
 
-use std::{fmt, io};
+use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use self::Subject::{Program, Subcommand, Topic};
 use super::table;
 
 /// One man page.
-#[derive(Clone, Copy)]
-pub struct Page(Subject);
-
-/// The subject of a page.
-#[derive(Clone, Copy)]
-enum Subject {
-    Program,
-    Subcommand(&'static table::Subcommand),
-    Topic(&'static table::Topic),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The page's name, such as `rlock-exec`.
+    pub name: &'static str,
+    /// The word that selects the page on the command line: the name of the subcommand or topic.
+    pub(super) word: &'static str,
+    /// The section of the manual that the page belongs to: 1 for programs, 7 for topics.
+    pub section: u8,
+    /// A summary in one line.
+    about: &'static str,
+    /// The texts of the page in the markup of [`prose`].
+    texts: &'static [&'static str],
 }
+
+const PROGRAM: Page =
+    Page { name: "rlock", word: "rlock", section: 1, about: table::ABOUT, texts: &[include_str!("pages/rlock.txt")] };
+
+/// The page about the stores on servers.
+const REDIS: Page = Page {
+    name: "rlock-redis",
+    word: "redis",
+    section: 7,
+    about: "Locks across machines, on Redis and Valkey servers",
+    texts: &[include_str!("pages/redis.txt")],
+};
 
 /// The crate roff puts this preamble before all its output, so that an apostrophe stays an
 /// apostrophe.
@@ -33,9 +47,11 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    let subcommands = table::SUBCOMMANDS.iter().map(Subject::Subcommand);
-    let topics = table::TOPICS.iter().map(Subject::Topic);
-    std::iter::once(Subject::Program).chain(subcommands).chain(topics).map(Page)
+    let subcommands = table::SUBCOMMANDS.iter().map(|subcommand| {
+        let table::Subcommand { name, page, about, texts, .. } = *subcommand;
+        Page { name: page, word: name, section: 1, about, texts }
+    });
+    std::iter::once(PROGRAM).chain(subcommands).chain([REDIS])
 }
 
 impl Page {
@@ -43,32 +59,13 @@ impl Page {
     /// as `exec`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        all().find(|page| page.name() == name || page.0.word() == Some(name))
-    }
-
-    /// The page's name, such as `rlock-exec`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            Program => "rlock",
-            Subcommand(subcommand) => subcommand.page,
-            Topic(topic) => topic.page,
-        }
-    }
-
-    /// The section of the manual that the page belongs to.
-    #[must_use]
-    pub fn section(self) -> u8 {
-        match self.0 {
-            Program | Subcommand(_) => 1,
-            Topic(_) => 7,
-        }
+        all().find(|page| page.name == name || page.word == name)
     }
 
     /// The name of the file in which man(1) looks for the page.
     #[must_use]
     pub fn file_name(self) -> String {
-        format!("{}.{}", self.name(), self.section())
+        format!("{}.{}", self.name, self.section)
     }
 
     /// The page in the format that man(1) reads.
@@ -84,13 +81,11 @@ impl Page {
     fn write(self, out: &mut Vec<u8>) -> io::Result<()> {
         let command = self.command();
         let has_subcommands = command.has_subcommands();
-        let (is_topic, manual) = match self.0 {
-            Program | Subcommand(_) => (false, "User Commands"),
-            Topic(_) => (true, "Miscellaneous Information"),
-        };
+        let is_topic = self.section == REDIS.section;
+        let manual = if is_topic { "Miscellaneous Information" } else { "User Commands" };
         let man = Man::new(command)
-            .title(self.name().to_uppercase())
-            .section(self.section().to_string())
+            .title(self.name.to_uppercase())
+            .section(self.section.to_string())
             // A date would change the page without a change in its text. An empty date would let
             // the next field take its place.
             .date(" ")
@@ -118,19 +113,17 @@ impl Page {
         // The subcommand `help` has no page, so the list of pages must not contain it.
         let mut root = table::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
         root.build();
-        match self.0 {
-            Program => root,
-            Subcommand(subcommand) => {
-                root.find_subcommand(subcommand.name).expect("the root has every subcommand of the table").clone()
-            }
-            Topic(topic) => Command::new(self.name()).about(topic.about),
+        match root.find_subcommand(self.word) {
+            Some(subcommand) => subcommand.clone(),
+            None if self == PROGRAM => root,
+            None => Command::new(self.name).about(self.about),
         }
     }
 
     /// The text of the DESCRIPTION, and the text of the later sections. The options stand between
     /// the two.
     fn sections(self) -> (String, String) {
-        let mut description = self.0.texts().concat();
+        let mut description = self.texts.concat();
         let end = description.find("\n# ").map_or(description.len(), |newline| newline + 1);
         let rest = description.split_off(end);
         (description, rest)
@@ -140,13 +133,13 @@ impl Page {
     /// page.
     fn see_also(self) -> Roff {
         let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
-        let own: Vec<Self> = match self.0 {
-            Program => all().skip(1).collect(),
-            Subcommand(table::Subcommand { name: "exec", .. }) => found(&["rlock", "redis"]),
-            Subcommand(_) => found(&["rlock", "exec", "redis"]),
-            Topic(_) => found(&["rlock", "exec", "inspect", "cleanup"]),
+        let own: Vec<Self> = match self.word {
+            "rlock" => all().skip(1).collect(),
+            "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
+            "exec" => found(&["rlock", "redis"]),
+            _ => found(&["rlock", "exec", "redis"]),
         };
-        let peer = (self.section() == 1).then(|| "flock(1)".to_owned());
+        let peer = (self.section == 1).then(|| "flock(1)".to_owned());
         let others: Vec<_> = own.into_iter().map(Self::reference).chain(peer).collect();
         let mut roff = Roff::new();
         roff.control("SH", ["SEE ALSO"]).text([roman(others.join(", "))]);
@@ -155,41 +148,7 @@ impl Page {
 
     /// A reference to the page, as other pages print it.
     fn reference(self) -> String {
-        format!("{}({})", self.name(), self.section())
-    }
-}
-
-impl Subject {
-    /// The word that selects the page on the command line.
-    fn word(self) -> Option<&'static str> {
-        match self {
-            Program => None,
-            Subcommand(subcommand) => Some(subcommand.name),
-            Topic(topic) => Some(topic.name),
-        }
-    }
-
-    /// The texts of the page in the markup of [`prose`].
-    fn texts(self) -> &'static [&'static str] {
-        match self {
-            Program => &[include_str!("pages/rlock.txt")],
-            Subcommand(subcommand) => subcommand.texts,
-            Topic(topic) => topic.texts,
-        }
-    }
-}
-
-impl PartialEq for Page {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for Page {}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reference())
+        format!("{}({})", self.name, self.section)
     }
 }
 
@@ -237,7 +196,7 @@ mod tests {
         for page in all() {
             let text = text(page);
             assert!(text.is_ascii(), "{page:?}");
-            let title = format!(".TH {} {} \" \" \"rlock ", page.name().to_uppercase(), page.section());
+            let title = format!(".TH {} {} \" \" \"rlock ", page.name.to_uppercase(), page.section);
             assert!(text.contains(&title), "{page:?}");
             assert!(!text.contains('`'), "{page:?}: a backtick has no partner");
             assert_eq!(text.matches(PREAMBLE).count(), 1, "{page:?}");

@@ -114,7 +114,7 @@ pub(super) fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn downgrade(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
     Ok(Invocation::Downgrade(Downgrade {
-        mode: if mode == Mode::Read.as_str() { Mode::Read } else { Mode::Prewrite },
+        mode: mode.parse().expect("clap takes only the modes of the list"),
         resource: matches.remove_one(id::RESOURCE),
         store: store(&mut matches),
     }))

@@ -11,6 +11,7 @@ use clap::{ArgMatches, Command, ValueHint, value_parser};
 
 use super::args::{self, id};
 use super::invocation::Invocation;
+use super::pages;
 use super::read;
 use super::usage::Mistake;
 use crate::lock::mode::Mode;
@@ -22,7 +23,7 @@ pub(super) struct Subcommand {
     /// The name of its manual page.
     pub(super) page: &'static str,
     /// A summary in one line.
-    about: &'static str,
+    pub(super) about: &'static str,
     /// The texts of its manual page, in order.
     pub(super) texts: &'static [&'static str],
     /// Adds its arguments to the definition.
@@ -34,6 +35,9 @@ pub(super) struct Subcommand {
     /// Whether a command follows its words after `--`.
     pub(super) runs_command: bool,
 }
+
+/// What rlock does, in one line.
+pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
 /// Every subcommand, in the order of the help.
 pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
@@ -151,23 +155,6 @@ pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
     },
 ];
 
-/// A manual page that is about no subcommand.
-pub(super) struct Topic {
-    /// The word that selects the page.
-    pub(super) name: &'static str,
-    pub(super) page: &'static str,
-    /// A summary in one line.
-    pub(super) about: &'static str,
-    pub(super) texts: &'static [&'static str],
-}
-
-pub(super) static TOPICS: [Topic; 1] = [Topic {
-    name: "redis",
-    page: "rlock-redis",
-    about: "Locks across machines, on Redis and Valkey servers",
-    texts: &[include_str!("pages/redis.txt")],
-}];
-
 impl Subcommand {
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name)
@@ -195,7 +182,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
     let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
     Command::new("rlock")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Hold a lock while a command runs")
+        .about(ABOUT)
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         .after_help(
             "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
@@ -222,14 +209,11 @@ pub(super) fn invocation(mut matches: ArgMatches) -> Result<Invocation, Mistake>
 }
 
 fn man(command: Command) -> Command {
-    let subcommands = SUBCOMMANDS.iter().map(|subcommand| (subcommand.page, subcommand.name));
-    let topics = TOPICS.iter().map(|topic| (topic.page, topic.name));
-    let pages = subcommands.chain(topics).map(|(page, word)| PossibleValue::new(page).alias(word));
-    let pages = PossibleValuesParser::new([PossibleValue::new("rlock")].into_iter().chain(pages));
+    let pages = pages::all().map(|page| PossibleValue::new(page.name).alias(page.word));
     command
         .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
         .arg(
-            args::word(id::PAGE, pages, "The page: rlock, exec, redis and so on")
+            args::word(id::PAGE, PossibleValuesParser::new(pages), "The page: rlock, exec, redis and so on")
                 .conflicts_with(id::DIR)
                 .hide_possible_values(true),
         )

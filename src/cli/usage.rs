@@ -1,8 +1,6 @@
 //! Answers words that are not an invocation: a request for help gets its text, and a mistake is
 //! reported in one line.
 
-use std::fmt;
-
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -10,24 +8,18 @@ use super::numbers::unmark;
 use crate::words::one_line;
 
 /// The reason why there is nothing to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Usage {
     /// The user asked for help or the version: print the text to standard output and exit with 0.
+    #[error("{0}")]
     Information(String),
     /// The command line was empty: print the short help to standard error and exit with 64.
+    #[error("{0}")]
     Bare(String),
     /// A mistake, in one line without a prefix: print it to standard error and exit with 64.
+    #[error("{0}")]
     Mistake(String),
 }
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Information(text) | Self::Bare(text) | Self::Mistake(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// A mistake before the help that it should point to is known.
 #[derive(Debug)]

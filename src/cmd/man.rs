@@ -24,7 +24,7 @@ pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
 /// /usr/share/man.
 fn write_all(dir: &Path) -> anyhow::Result<()> {
     for page in pages::all() {
-        let section = dir.join(format!("man{}", page.section()));
+        let section = dir.join(format!("man{}", page.section));
         fs::create_dir_all(&section).with_context(|| format!("cannot create '{}'", section.display()))?;
         let path = section.join(page.file_name());
         fs::write(&path, page.roff()).with_context(|| format!("cannot write '{}'", path.display()))?;

@@ -6,13 +6,16 @@
 
 mod key;
 mod number;
+#[cfg(test)]
+mod testing;
 
 use std::cmp::Ordering;
-use std::error::Error;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use thiserror::Error;
+
+use super::text::shortened;
 use number::{Rational, Wrong};
 
 /// One end of an interval: an exact rational number, or plus or minus infinity.
@@ -53,22 +56,6 @@ impl Endpoint {
         Ok(Endpoint { text: text.into(), key })
     }
 
-    /// The number with this key. Its text is in lowest terms: `5`, `-1/3`, `inf`.
-    ///
-    /// Returns none if the bytes are not exactly the [`Endpoint::key`] of a number within
-    /// [`Endpoint::MAX_DIGITS`]. The text may be longer than [`Endpoint::MAX_TEXT`], because a
-    /// fraction can be longer than the decimal that was parsed.
-    pub fn decode(key: &[u8]) -> Option<Endpoint> {
-        let text = if key == key::MINUS_INFINITY {
-            "-inf".to_owned()
-        } else if key == key::PLUS_INFINITY {
-            "inf".to_owned()
-        } else {
-            key::decode(key, number::MAX_BITS)?.lowest_terms()?
-        };
-        Some(Endpoint { text: text.into(), key: key.into() })
-    }
-
     /// The text as the user wrote it.
     pub fn text(&self) -> &str {
         &self.text
@@ -104,12 +91,6 @@ impl Ord for Endpoint {
     }
 }
 
-impl Hash for Endpoint {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-    }
-}
-
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.text)
@@ -124,48 +105,21 @@ impl fmt::Display for Endpoint {
 
 /// The reason why a text is not an endpoint. The message quotes the text, shortened and without
 /// control characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct EndpointError(Fault);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 enum Fault {
+    #[error("an end of an interval may have {} bytes, this one has {bytes}", Endpoint::MAX_TEXT)]
     TextTooLong { bytes: usize },
+    #[error("'{shown}' {wrong}")]
     Number { shown: String, wrong: Wrong },
 }
 
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, wrong) = match &self.0 {
-            Fault::TextTooLong { bytes } => {
-                return write!(f, "an end of an interval may have {} bytes, this one has {bytes}", Endpoint::MAX_TEXT);
-            }
-            Fault::Number { shown, wrong } => (shown, wrong),
-        };
-        let max = Endpoint::MAX_DIGITS;
-        match wrong {
-            Wrong::NotANumber => write!(f, "'{text}' is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf"),
-            Wrong::ZeroDenominator => {
-                write!(f, "'{text}' divides by zero: write inf or -inf for an interval without end")
-            }
-            Wrong::TooManyDigits => {
-                write!(f, "'{text}' has more than {max} digits when written out: use an exponent nearer to zero")
-            }
-        }
-    }
-}
-
-impl Error for EndpointError {}
-
-/// Maximum number of characters of a text that a message repeats.
-const MAX_SHOWN: usize = 60;
-
 /// Sanitises and shortens a user's text for a one-line message.
 pub(super) fn shown(text: &str) -> String {
-    let safe = text.replace(char::is_control, "?");
-    match safe.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", &safe[..end]),
-        None => safe,
-    }
+    shortened(&text.replace(char::is_control, "?"))
 }
 
 fn parse_key(text: &str) -> Result<Arc<[u8]>, Wrong> {

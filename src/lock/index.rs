@@ -14,6 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use super::mode::{Mode, Modes};
 use super::records::Records;
 use super::request::SessionId;
@@ -26,7 +28,7 @@ const FANOUT: usize = 48;
 
 /// The place of a claim in the order of grants. Holders come first, then waiters below an
 /// ancestor's hold, then all other waiters, first come, first served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(u64);
 
 impl Rank {
@@ -57,20 +59,10 @@ impl Rank {
     pub fn waits_behind(self) -> Self {
         if self < Self::FIRST_ORDINARY { Self::FIRST_WAITING } else { self }
     }
-
-    /// The bits that a store writes.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// The rank with these bits, as [`Rank::to_bits`] returned them.
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
 }
 
 /// One claim of one session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The cut at which the claim begins.
     pub lower: Cut,
@@ -96,7 +88,7 @@ impl Entry {
 }
 
 /// A child of an inner node, with a summary of all entries below the child.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     /// The number of the child's node.
     pub node: u32,
@@ -116,12 +108,12 @@ impl Child {
     /// Whether this summary equals the summary of `node`. A store on disk checks this, because
     /// other processes may have written to the store.
     pub fn sums_up(&self, node: &Node) -> bool {
-        summary(node).is_some_and(|sum| *self == child_of((self.node, sum)))
+        summary(self.node, node).as_ref() == Some(self)
     }
 }
 
 /// A node of the tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Node {
     /// The entries of a leaf, in order.
     Leaf(Vec<Entry>),
@@ -131,7 +123,7 @@ pub enum Node {
 
 /// The tree of one resource. The root is stored with the resource, so a small tree needs no record
 /// of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// The root node.
     pub root: Node,
@@ -241,7 +233,7 @@ impl Tree {
             let mut node = records.take_node(resource, id)?;
             alter(&mut node, &mut edit, below.take());
             let right = node.split().map(|right| store(records, resource, &mut self.next, right)).transpose()?;
-            let now = summary(&node).map(|sum| child_of((id, sum)));
+            let now = summary(id, &node);
             match now {
                 Some(_) => records.put_node(resource, id, node)?,
                 None => records.remove_node(resource, id)?,
@@ -249,13 +241,13 @@ impl Tree {
             if right.is_none() && now.as_ref() == Some(&step.child) {
                 return Ok(());
             }
-            below = Some(Altered { at: step.at, now, right: right.map(child_of) });
+            below = Some(Altered { at: step.at, now, right });
         }
         alter(&mut self.root, &mut edit, below);
         if let Some(right) = self.root.split() {
             let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
-            let left = child_of(store(records, resource, &mut self.next, left)?);
-            let right = child_of(store(records, resource, &mut self.next, right)?);
+            let left = store(records, resource, &mut self.next, left)?;
+            let right = store(records, resource, &mut self.next, right)?;
             self.root = Node::Inner(vec![left, right]);
         }
         self.lower_root(records, resource)
@@ -316,13 +308,18 @@ impl Tree {
         // A best-first search: the heap orders each subtree by the rank of its first waiter. A
         // subtree is opened when that waiter is the next.
         let mut subtrees = BinaryHeap::new();
+        // Each entry lies at its place in `seen`.
         let mut entries = BinaryHeap::new();
+        let mut seen = Vec::new();
         let mut open = Some(Cow::Borrowed(&self.root));
         loop {
             match open.as_deref() {
                 Some(Node::Leaf(leaf)) => {
                     let fits = |entry: &&Entry| !entry.rank.is_held() && entry.rank > after && query.matches(entry);
-                    entries.extend(leaf.iter().filter(fits).map(|entry| Reverse(ByRank(entry.clone()))));
+                    for entry in leaf.iter().filter(fits) {
+                        entries.push(Reverse((entry.rank, entry.claim, seen.len())));
+                        seen.push(entry.clone());
+                    }
                 }
                 Some(Node::Inner(children)) => {
                     let may = children.iter().filter(|child| query.may_match(child));
@@ -333,11 +330,10 @@ impl Tree {
             let next_subtree = subtrees.peek().map_or(Rank::LAST, |Reverse((rank, _))| *rank);
             while found.len() < limit {
                 match entries.peek() {
-                    Some(Reverse(ByRank(entry))) if entry.rank < next_subtree => {
-                        found.extend(entries.pop().map(|Reverse(ByRank(entry))| entry));
-                    }
+                    Some(Reverse((rank, _, at))) if *rank < next_subtree => found.push(seen[*at].clone()),
                     _ => break,
                 }
+                entries.pop();
             }
             if found.len() == limit {
                 return Ok(found);
@@ -365,48 +361,8 @@ impl Tree {
     }
 }
 
-/// An entry that is compared by its rank and its claim index only.
-struct ByRank(Entry);
-
-impl PartialEq for ByRank {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for ByRank {}
-
-impl PartialOrd for ByRank {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ByRank {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0.rank, self.0.claim).cmp(&(other.0.rank, other.0.claim))
-    }
-}
-
-/// A node's number and the summary of its content.
-type Numbered = (u32, Summary);
-
-/// The summary that an inner node stores for a child, without the child's number.
-struct Summary {
-    first: Entry,
-    upper: Cut,
-    held: Modes,
-    waiting: Modes,
-    first_waiting: Rank,
-}
-
-fn child_of((node, summary): Numbered) -> Child {
-    let Summary { first, upper, held, waiting, first_waiting } = summary;
-    Child { node, first, upper, held, waiting, first_waiting }
-}
-
 /// The summary of a node, or none if the node is empty.
-fn summary(node: &Node) -> Option<Summary> {
+fn summary(id: u32, node: &Node) -> Option<Child> {
     let (mut held, mut waiting, mut first_waiting) = (Modes::EMPTY, Modes::EMPTY, Rank::LAST);
     let (first, upper) = match node {
         Node::Leaf(entries) => {
@@ -429,16 +385,16 @@ fn summary(node: &Node) -> Option<Summary> {
             (&children.first()?.first, children.iter().map(|child| &child.upper).max()?)
         }
     };
-    Some(Summary { first: first.clone(), upper: upper.clone(), held, waiting, first_waiting })
+    Some(Child { node: id, first: first.clone(), upper: upper.clone(), held, waiting, first_waiting })
 }
 
 /// Assigns a number to a new node and puts the node into the records.
-fn store<R: Records>(records: &mut R, resource: &Resource, next: &mut u32, node: Node) -> Result<Numbered, R::Error> {
+fn store<R: Records>(records: &mut R, resource: &Resource, next: &mut u32, node: Node) -> Result<Child, R::Error> {
     let id = *next;
     *next += 1;
-    let sum = summary(&node).expect("a node that is split has entries on both sides");
+    let child = summary(id, &node).expect("a node that is split has entries on both sides");
     records.put_node(resource, id, node)?;
-    Ok((id, sum))
+    Ok(child)
 }
 
 /// The index of the child into which an entry belongs: the last child that does not begin after the

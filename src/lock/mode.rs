@@ -4,12 +4,14 @@
 //! This module compares modes only. The module `conflict` decides whether two claims meet at all
 //! (resource, span, session) and counts the slots that are taken.
 
-use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
 /// How a claim shares its span with other claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// Shared: goes with reads, prewrites and slots.
     Read,
@@ -117,18 +119,11 @@ impl FromStr for Mode {
 }
 
 /// The error for a text that names no mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{shown}' is not a mode: write read, prewrite, write or slot")]
 pub struct ModeError {
     shown: String,
 }
-
-impl fmt::Display for ModeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a mode: write read, prewrite, write or slot", self.shown)
-    }
-}
-
-impl Error for ModeError {}
 
 /// How a claim is treated below an ancestor's hold; see [`Mode::below`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,7 +139,7 @@ pub enum Nesting {
 }
 
 /// A set of modes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Modes(u8);
 
 impl Modes {

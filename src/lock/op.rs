@@ -1,7 +1,8 @@
 //! Defines the operations that the lock table accepts, and their replies.
 
-use std::fmt;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use super::mode::Mode;
 use super::request::{Process, Request, SessionId};
@@ -93,9 +94,14 @@ pub enum Reply {
 }
 
 /// The reason why a request or a change can never be granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// An ancestor's hold can't grow into the requested mode.
+    #[error(
+        "an enclosing rlock holds '{resource}' for {held}, which can't become {asked} without risk of deadlock: \
+         claim --{} there instead",
+        if *asked == Mode::Write { "prewrite or --write" } else { asked.as_str() }
+    )]
     CannotGrow {
         /// The resource that the request or the change names.
         resource: Resource,
@@ -105,6 +111,11 @@ pub enum Refusal {
         asked: Mode,
     },
     /// The claim reaches past the span of an ancestor's hold.
+    #[error(
+        "an enclosing rlock holds {held} of '{resource}', and {} reaches past that: claim all of it there, \
+         or no more than that here",
+        if asked.is_whole() { "the whole of it".to_owned() } else { asked.to_string() }
+    )]
     ReachesPast {
         /// The resource that the request or the change names.
         resource: Resource,
@@ -114,6 +125,10 @@ pub enum Refusal {
         asked: Span,
     },
     /// The resource is shared in a different number of slots.
+    #[error(
+        "'{resource}' is shared in {in_force} slots as long as anybody holds or waits for one, not in {asked}: \
+         ask for {resource}={in_force}"
+    )]
     SlotsDiffer {
         /// The resource that the request or the change names.
         resource: Resource,
@@ -123,11 +138,16 @@ pub enum Refusal {
         asked: u32,
     },
     /// The session holds no claim that it could shrink or downgrade.
+    #[error("this session holds nothing of '{resource}': name what it holds with --resource")]
     NotHeld {
         /// The resource that the request or the change names.
         resource: Resource,
     },
     /// The new span is not inside a held span.
+    #[error(
+        "{asked} is not inside what this session holds of '{resource}': a hold can only shrink, \
+         'rlock inspect' shows it"
+    )]
     NotInside {
         /// The resource that the request or the change names.
         resource: Resource,
@@ -135,11 +155,16 @@ pub enum Refusal {
         asked: Span,
     },
     /// The held claim is a slot, which can't shrink.
+    #[error("this session holds a slot of '{resource}', which has no parts to give up")]
     SlotIsWhole {
         /// The resource that the request or the change names.
         resource: Resource,
     },
     /// The new mode is not below the held mode.
+    #[error(
+        "what this session holds of '{resource}' can't be lowered from {held} to {asked}: a hold is lowered from \
+         write to prewrite or read, or from prewrite to read"
+    )]
     NotBelow {
         /// The resource that the request or the change names.
         resource: Resource,
@@ -149,57 +174,12 @@ pub enum Refusal {
         asked: Mode,
     },
     /// A nested request waits and relies on the part that would be given up.
+    #[error("a nested rlock waits for '{resource}' on the strength of this hold: let it finish or end it first")]
     NestedWaits {
         /// The resource that the request or the change names.
         resource: Resource,
     },
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CannotGrow { resource, held, asked } => write!(
-                f,
-                "an enclosing rlock holds '{resource}' for {held}, which can't become {asked} without risk of deadlock: \
-                 claim --{} there instead",
-                if *asked == Mode::Write { "prewrite or --write" } else { asked.as_str() }
-            ),
-            Self::ReachesPast { resource, held, asked } => write!(
-                f,
-                "an enclosing rlock holds {held} of '{resource}', and {} reaches past that: claim all of it there, \
-                 or no more than that here",
-                if asked.is_whole() { "the whole of it".to_owned() } else { asked.to_string() }
-            ),
-            Self::SlotsDiffer { resource, in_force, asked } => write!(
-                f,
-                "'{resource}' is shared in {in_force} slots as long as anybody holds or waits for one, not in {asked}: \
-                 ask for {resource}={in_force}"
-            ),
-            Self::NotHeld { resource } => {
-                write!(f, "this session holds nothing of '{resource}': name what it holds with --resource")
-            }
-            Self::NotInside { resource, asked } => write!(
-                f,
-                "{asked} is not inside what this session holds of '{resource}': a hold can only shrink, \
-                 'rlock inspect' shows it"
-            ),
-            Self::SlotIsWhole { resource } => {
-                write!(f, "this session holds a slot of '{resource}', which has no parts to give up")
-            }
-            Self::NotBelow { resource, held, asked } => write!(
-                f,
-                "what this session holds of '{resource}' can't be lowered from {held} to {asked}: a hold is lowered from \
-                 write to prewrite or read, or from prewrite to read"
-            ),
-            Self::NestedWaits { resource } => write!(
-                f,
-                "a nested rlock waits for '{resource}' on the strength of this hold: let it finish or end it first"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// The holders and waiters of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]

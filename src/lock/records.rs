@@ -8,13 +8,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
+use serde::{Deserialize, Serialize};
+
 use super::index::{Node, Rank, Tree};
 use super::request::{Claim, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::clock::StoreTime;
 
 /// One claim of a session, with its rank and token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimRecord {
     /// The claim.
     pub claim: Claim,
@@ -27,7 +29,7 @@ pub struct ClaimRecord {
 }
 
 /// A session: a holder if its claims are held, otherwise a waiter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,
@@ -56,7 +58,7 @@ impl Session {
 }
 
 /// The state of a resource that is held or waited for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceState {
     /// The last token that was issued for the resource.
     pub last_token: u64,
@@ -121,7 +123,7 @@ pub struct Memory {
     sessions: HashMap<SessionId, Session>,
     expiries: BTreeSet<(StoreTime, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
-    nodes: BTreeMap<Resource, Nodes>,
+    nodes: HashMap<(Resource, u32), Node>,
     seq: u64,
 }
 
@@ -129,29 +131,6 @@ impl Memory {
     /// Whether no session, expiry, resource or node is left.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
-    }
-}
-
-/// The nodes of one tree, indexed by their numbers. A tree assigns its numbers in ascending order.
-#[derive(Clone, Debug, Default)]
-struct Nodes {
-    slots: Vec<Option<Node>>,
-    used: usize,
-}
-
-impl Nodes {
-    fn put(&mut self, id: u32, node: Node) {
-        let at = id as usize;
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.used += usize::from(self.slots[at].replace(node).is_none());
-    }
-
-    fn take(&mut self, id: u32) -> Option<Node> {
-        let node = self.slots.get_mut(id as usize).and_then(Option::take);
-        self.used -= usize::from(node.is_some());
-        node
     }
 }
 
@@ -202,29 +181,20 @@ impl Records for Memory {
     }
 
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Infallible> {
-        let slot = self.nodes.get(name).and_then(|nodes| nodes.slots.get(id as usize));
-        Ok(Cow::Borrowed(slot.and_then(Option::as_ref).expect(MISSING)))
+        Ok(Cow::Borrowed(self.nodes.get(&(name.clone(), id)).expect(MISSING)))
     }
 
     fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Infallible> {
-        Ok(self.nodes.get_mut(name).and_then(|nodes| nodes.take(id)).expect(MISSING))
+        Ok(self.nodes.remove(&(name.clone(), id)).expect(MISSING))
     }
 
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Infallible> {
-        match self.nodes.get_mut(name) {
-            Some(nodes) => nodes.put(id, node),
-            None => self.nodes.entry(name.clone()).or_default().put(id, node),
-        }
+        self.nodes.insert((name.clone(), id), node);
         Ok(())
     }
 
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Infallible> {
-        if let Some(nodes) = self.nodes.get_mut(name) {
-            nodes.take(id);
-            if nodes.used == 0 {
-                self.nodes.remove(name);
-            }
-        }
+        self.nodes.remove(&(name.clone(), id));
         Ok(())
     }
 

@@ -5,12 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
 use super::mode::Mode;
 use super::resource::Resource;
 use super::span::Span;
 
 /// The random 128-bit id of an rlock process that makes a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);
 
 impl fmt::Display for SessionId {
@@ -21,16 +24,9 @@ impl fmt::Display for SessionId {
 }
 
 /// The error for a text that is not a session id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a session id has 32 hexadecimal digits")]
 pub struct SessionIdError;
-
-impl fmt::Display for SessionIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a session id has 32 hexadecimal digits")
-    }
-}
-
-impl std::error::Error for SessionIdError {}
 
 impl FromStr for SessionId {
     type Err = SessionIdError;
@@ -44,7 +40,7 @@ impl FromStr for SessionId {
 }
 
 /// A resource, a mode and a span.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The resource that is claimed.
     pub resource: Resource,
@@ -57,7 +53,7 @@ pub struct Claim {
 }
 
 /// A description of the rlock process for people. The table bases no decision on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The host name of the machine.
     pub host: String,
@@ -71,7 +67,7 @@ pub struct Process {
 
 /// The lengths of the leases of a session. A store needs leases if it can't see whether a process
 /// is alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// How long a grant lasts unless the session renews it.
     pub ttl: Duration,

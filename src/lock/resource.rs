@@ -3,9 +3,11 @@
 //! Each store decides how the name is written in its own namespace. The module `span` says which
 //! part of a resource is locked.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::text::Unprintable;
 
@@ -14,7 +16,8 @@ use super::text::Unprintable;
 ///
 /// Names are compared byte by byte; no name is trimmed, folded or normalised. Clones share the
 /// text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Resource(Arc<str>);
 
 impl Resource {
@@ -45,6 +48,20 @@ impl Resource {
     }
 }
 
+impl TryFrom<String> for Resource {
+    type Error = ResourceError;
+
+    fn try_from(name: String) -> Result<Self, ResourceError> {
+        Self::new(&name)
+    }
+}
+
+impl From<Resource> for String {
+    fn from(name: Resource) -> Self {
+        name.as_str().to_owned()
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -52,32 +69,21 @@ impl fmt::Display for Resource {
 }
 
 /// The reason why a text cannot name a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResourceError {
     /// The text is empty.
+    #[error("a resource name must not be empty")]
     Empty,
     /// The text is longer than [`Resource::MAX_BYTES`].
+    #[error("a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)]
     TooLong {
         /// The length of the text, in bytes of UTF-8.
         bytes: usize,
     },
     /// The text has a control or format character.
+    #[error("the resource name {0}")]
     Unprintable(Unprintable),
 }
-
-impl fmt::Display for ResourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ResourceError::Empty => f.write_str("a resource name must not be empty"),
-            ResourceError::TooLong { bytes } => {
-                write!(f, "a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)
-            }
-            ResourceError::Unprintable(found) => write!(f, "the resource name {found}"),
-        }
-    }
-}
-
-impl Error for ResourceError {}
 
 #[cfg(test)]
 mod tests {

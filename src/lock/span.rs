@@ -17,64 +17,19 @@
 //! so each infinity has a single cut, which is its key alone. An open end at an infinity therefore
 //! equals a closed end.
 
-use std::cmp::Ordering;
-use std::error::Error;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use thiserror::Error;
 
 use super::endpoint::{Endpoint, EndpointError, shown};
 
-/// A point between two numbers, or at one of the infinities. Cuts are compared byte by byte; clones
-/// of a long cut share its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Cut(Stored);
-
-/// The bytes of a cut. The few bytes of an ordinary number are stored in the cut itself. A search
-/// through many cuts then reads consecutive memory and follows no pointers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stored {
-    Short(Short),
-    Long(Arc<[u8]>),
-}
-
-/// At most [`Short::MAX_BYTES`] bytes, padded with zeros, and the number of bytes that count. Whole
-/// arrays compare like the bytes that count. If one array is a prefix of another, the padding or
-/// the count decides.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Short {
-    bytes: [u8; Short::MAX_BYTES],
-    count: u8,
-}
-
-impl Short {
-    const MAX_BYTES: usize = 22;
-
-    /// The first 16 bytes as one number, which decides most comparisons in one step.
-    fn head(&self) -> u128 {
-        self.bytes.first_chunk().copied().map_or(0, u128::from_be_bytes)
-    }
-
-    fn order(&self, other: &Self) -> Ordering {
-        let rest = || (&self.bytes[16..], self.count).cmp(&(&other.bytes[16..], other.count));
-        self.head().cmp(&other.head()).then_with(rest)
-    }
-}
-
-impl Ord for Cut {
-    fn cmp(&self, other: &Self) -> Ordering {
-        match (&self.0, &other.0) {
-            (Stored::Short(one), Stored::Short(other)) => one.order(other),
-            _ => self.as_bytes().cmp(other.as_bytes()),
-        }
-    }
-}
-
-impl PartialOrd for Cut {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+/// A point between two numbers, or at one of the infinities. Cuts are compared byte by byte. The
+/// cut of an ordinary number needs no memory of its own, so a search follows no pointers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cut(SmallVec<[u8; 22]>);
 
 static AT_MINUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::MINUS_INFINITY));
 static AT_PLUS_INFINITY: LazyLock<Cut> = LazyLock::new(|| Cut::from_bytes(Cut::PLUS_INFINITY));
@@ -90,20 +45,12 @@ impl Cut {
 
     /// The cut with these bytes. The bytes must come from [`Cut::as_bytes`]; they are not checked.
     pub fn from_bytes(bytes: &[u8]) -> Cut {
-        if bytes.len() > Short::MAX_BYTES {
-            return Cut(Stored::Long(bytes.into()));
-        }
-        let mut short = Short { bytes: [0; Short::MAX_BYTES], count: bytes.len() as u8 };
-        short.bytes[..bytes.len()].copy_from_slice(bytes);
-        Cut(Stored::Short(short))
+        Cut(bytes.into())
     }
 
     /// The bytes of the cut, whose byte order is the order of the cuts.
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Stored::Short(short) => &short.bytes[..usize::from(short.count)],
-            Stored::Long(bytes) => bytes,
-        }
+        &self.0
     }
 
     fn beside(end: &Endpoint, side: u8) -> Cut {
@@ -119,7 +66,8 @@ impl Cut {
 ///
 /// Two spans are equal if they cover the same numbers, in whatever spelling. The whole equals
 /// `(-inf,inf)`; [`Span::is_whole`] tells the two apart.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Span {
     /// The whole resource, claimed without an interval.
     Whole,
@@ -146,8 +94,8 @@ impl Span {
         let is_empty = lower >= upper;
         let interval = Interval { lo, hi, lo_open, hi_open, lower, upper };
         match is_empty {
-            true if interval.lo > interval.hi => Err(SpanError(Fault::Backwards(interval.shown()))),
-            true => Err(SpanError(Fault::Empty(interval.shown()))),
+            true if interval.lo > interval.hi => Err(SpanError::Backwards(interval.shown())),
+            true => Err(SpanError::Empty(interval.shown())),
             false => Ok(Span::Interval(Arc::new(interval))),
         }
     }
@@ -158,7 +106,7 @@ impl Span {
     /// # Errors
     /// The text is not an interval, an end is not a number, or [`Span::interval`] refuses the ends.
     pub fn parse(text: &str) -> Result<Span, SpanError> {
-        let malformed = || SpanError(Fault::Malformed(shown(text)));
+        let malformed = || SpanError::Malformed(shown(text));
         let (lo_open, rest) = match text.strip_prefix('(') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('[').ok_or_else(malformed)?),
@@ -168,7 +116,7 @@ impl Span {
             None => (false, rest.strip_suffix(']').ok_or_else(malformed)?),
         };
         let (lo, hi) = ends.split_once(',').filter(|(_, hi)| !hi.contains(',')).ok_or_else(malformed)?;
-        let end = |text: &str| Endpoint::parse(text.trim()).map_err(|error| SpanError(Fault::End(error)));
+        let end = |text: &str| Endpoint::parse(text.trim()).map_err(SpanError::End);
         Self::interval(end(lo)?, lo_open, end(hi)?, hi_open)
     }
 
@@ -220,13 +168,6 @@ impl PartialEq for Span {
 
 impl Eq for Span {}
 
-impl Hash for Span {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.lower().hash(state);
-        self.upper().hash(state);
-    }
-}
-
 /// Formats the span as `whole`, or as the interval that the user wrote.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -234,6 +175,20 @@ impl fmt::Display for Span {
             Span::Whole => f.pad("whole"),
             Span::Interval(interval) => interval.fmt(f),
         }
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        span.to_string()
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = SpanError;
+
+    fn try_from(text: String) -> Result<Self, SpanError> {
+        if text == Span::Whole.to_string() { Ok(Span::Whole) } else { Span::parse(&text) }
     }
 }
 
@@ -288,31 +243,21 @@ impl fmt::Display for Interval {
 }
 
 /// The reason why a text or a pair of ends is not an interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpanError(Fault);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpanError {
+    /// The lower end is above the upper end.
+    #[error("the interval {0} ends before it starts")]
     Backwards(String),
+    /// No number lies between the ends.
+    #[error("the interval {0} is empty")]
     Empty(String),
+    /// The text does not have the form of an interval.
+    #[error("'{0}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)")]
     Malformed(String),
+    /// The text of an end is not a number.
+    #[error("{0}")]
     End(EndpointError),
 }
-
-impl fmt::Display for SpanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Fault::Backwards(interval) => write!(f, "the interval {interval} ends before it starts"),
-            Fault::Empty(interval) => write!(f, "the interval {interval} is empty"),
-            Fault::Malformed(text) => {
-                write!(f, "'{text}' is not an interval: write it as [1.2,1.8], [1.2,1.8), (1.2,1.8] or (1.2,1.8)")
-            }
-            Fault::End(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for SpanError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::conflict::{self, Asker};
 use super::index::{Entry, Query, Rank};
@@ -79,6 +79,19 @@ impl<R: Records> LockTable<R> {
             Some(session) => self.blockers_of(id, &session),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The sessions with a claim on a resource, in the order of their ids. `wanted` chooses the
+    /// claims by their ranks.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn sessions_of(&self, resource: &Resource, wanted: impl Fn(Rank) -> bool) -> Result<Vec<SessionId>, R::Error> {
+        let Some(state) = self.records.resource(resource)? else { return Ok(Vec::new()) };
+        let entries = state.tree.entries(&self.records, resource)?;
+        let sessions: BTreeSet<_> =
+            entries.iter().filter(|entry| wanted(entry.rank)).map(|entry| entry.session).collect();
+        Ok(sessions.into_iter().collect())
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
@@ -231,15 +244,7 @@ impl<R: Records> LockTable<R> {
         resource: &Resource,
         granted: &mut Vec<SessionId>,
     ) -> Result<Reply, R::Error> {
-        let mut holders: Vec<SessionId> = match self.records.resource(resource)? {
-            Some(state) => {
-                let entries = state.tree.entries(&self.records, resource)?;
-                entries.iter().filter(|entry| entry.rank.is_held()).map(|entry| entry.session).collect()
-            }
-            None => Vec::new(),
-        };
-        holders.sort_unstable();
-        holders.dedup();
+        let holders = self.sessions_of(resource, Rank::is_held)?;
         self.leave(now, &holders, granted)?;
         Ok(Reply::Broken(holders))
     }

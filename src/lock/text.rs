@@ -35,6 +35,17 @@ const FORMAT: [(char, char); 21] = [
     ('\u{E0020}', '\u{E007F}'),
 ];
 
+/// Maximum number of characters of a command or of a user's text in a message.
+const SHOWN_MAX: usize = 60;
+
+/// The text as a message repeats it: without its end if it is long.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Whether a terminal obeys or hides a character instead of showing it.
 pub(crate) fn is_control_or_format(c: char) -> bool {
     c.is_control() || is_format(c)

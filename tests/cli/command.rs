@@ -158,8 +158,10 @@ fn closed_standard_descriptor_stays_closed_for_the_command() {
         lab.settle(&mut shell);
         let script = format!("\"$0\" exec k -- test -e /proc/self/fd/{number} {closed}");
         assert_eq!(Ran::of(shell.args(["-c", &script, RLOCK])).code(), Some(1), "{closed}");
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
         let script = script.replace(closed, "");
-        assert_eq!(Ran::of(Command::new("sh").args(["-c", &script, RLOCK])).code(), Some(0), "{number}");
+        assert_eq!(Ran::of(shell.args(["-c", &script, RLOCK])).code(), Some(0), "{number}");
     }
 }
 

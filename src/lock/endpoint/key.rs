@@ -47,18 +47,18 @@ pub(super) const MINUS_INFINITY: [u8; 1] = [0x00];
 /// The key of inf.
 pub(super) const PLUS_INFINITY: [u8; 1] = [0xFF];
 
-const NEGATIVE: u8 = 0x40;
-const ZERO: u8 = 0x80;
-const POSITIVE: u8 = 0xC0;
+pub(super) const NEGATIVE: u8 = 0x40;
+pub(super) const ZERO: u8 = 0x80;
+pub(super) const POSITIVE: u8 = 0xC0;
 
 /// The largest term that is its own code.
-const MAX_PLAIN: u8 = 0xDF;
+pub(super) const MAX_PLAIN: u8 = 0xDF;
 /// The code byte of a term of one byte. Each further byte of the term adds one to the code byte.
-const SHORT: u8 = 0xE0;
+pub(super) const SHORT: u8 = 0xE0;
 /// Maximum number of bytes of a term whose code byte tells its length.
-const MAX_SHORT: usize = 29;
-const LONG: u8 = 0xFE;
-const INFINITY: u8 = 0xFF;
+pub(super) const MAX_SHORT: usize = 29;
+pub(super) const LONG: u8 = 0xFE;
+pub(super) const INFINITY: u8 = 0xFF;
 
 /// The key of a finite number. The time is quadratic in the number of digits.
 pub(super) fn encode(number: &Rational) -> Vec<u8> {
@@ -79,31 +79,11 @@ pub(super) fn encode(number: &Rational) -> Vec<u8> {
     writer.key
 }
 
-/// The finite number with this key, in lowest terms. Returns none if [`encode`] writes no such key,
-/// or if the numerator or the denominator needs more than `max_bits` bits.
-pub(super) fn decode(key: &[u8], max_bits: u64) -> Option<Rational> {
-    let (&tag, rest) = key.split_first()?;
-    let mut reader = Reader { rest, mask: 0x00, max_bits };
-    let whole = reader.whole(tag)?;
-    let (numerator, denominator) = reader.terms()?;
-    let whole = whole * &denominator;
-    let negative = tag == NEGATIVE;
-    let numerator = if negative { whole - numerator } else { whole + numerator };
-    (numerator.bits() <= max_bits).then_some(Rational { negative, numerator, denominator })
-}
-
 /// The quotient and the remainder.
 fn split(numerator: &BigUint, denominator: &BigUint) -> (BigUint, BigUint) {
     let quotient = numerator / denominator;
     let remainder = numerator - &quotient * denominator;
     (quotient, remainder)
-}
-
-/// Advances two successive numerators, or two successive denominators, of the convergents by one
-/// term.
-fn next_convergent((before, last): (BigUint, BigUint), term: &BigUint) -> (BigUint, BigUint) {
-    let next = &last * term + before;
-    (last, next)
 }
 
 struct Writer {
@@ -174,77 +154,9 @@ impl Writer {
     }
 }
 
-struct Reader<'k> {
-    rest: &'k [u8],
-    mask: u8,
-    max_bits: u64,
-}
-
-impl Reader<'_> {
-    /// Reads the absolute value of a0, which follows the byte `tag`, then sets the mask for a1.
-    fn whole(&mut self, tag: u8) -> Option<BigUint> {
-        self.mask = if tag == NEGATIVE { 0xFF } else { 0x00 };
-        let whole = match tag {
-            ZERO => BigUint::ZERO,
-            NEGATIVE | POSITIVE => self.term()??,
-            _ => return None,
-        };
-        self.mask = 0xFF;
-        Some(whole)
-    }
-
-    /// Reads the numerator and the denominator of `0 + 1/(a1 + 1/(a2 + …))`, by the recurrence of
-    /// the convergents.
-    fn terms(&mut self) -> Option<(BigUint, BigUint)> {
-        let one = BigUint::from(1u8);
-        let mut numerators = (one.clone(), BigUint::ZERO);
-        let mut denominators = (BigUint::ZERO, one.clone());
-        let mut last = None;
-        while let Some(term) = self.term()? {
-            numerators = next_convergent(numerators, &term);
-            denominators = next_convergent(denominators, &term);
-            if denominators.1.bits() > self.max_bits {
-                return None;
-            }
-            last = Some(term);
-            self.mask = !self.mask;
-        }
-        // A list that ends in 1 is a second spelling of a shorter list.
-        let is_canonical = self.rest.is_empty() && last != Some(one);
-        is_canonical.then_some((numerators.1, denominators.1))
-    }
-
-    /// Reads one term. The inner none is infinity. The outer none is a code that is truncated, too
-    /// large or not the shortest.
-    fn term(&mut self) -> Option<Option<BigUint>> {
-        let first = self.byte()?;
-        let len = match first {
-            0x00 => return None,
-            1..=MAX_PLAIN => return Some(Some(BigUint::from(first))),
-            INFINITY => return Some(None),
-            LONG => usize::from(self.byte()?) << 8 | usize::from(self.byte()?),
-            short => usize::from(short - SHORT) + 1,
-        };
-        let is_long = first == LONG;
-        if is_long != (len > MAX_SHORT) || len as u64 > self.max_bits.div_ceil(8) {
-            return None;
-        }
-        let (bytes, rest) = self.rest.split_at_checked(len)?;
-        self.rest = rest;
-        let bytes: Vec<u8> = bytes.iter().map(|byte| byte ^ self.mask).collect();
-        let is_shortest = bytes[0] != 0 && (len > 1 || bytes[0] > MAX_PLAIN);
-        is_shortest.then(|| Some(BigUint::from_bytes_be(&bytes)))
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(byte ^ self.mask)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::testing::decode;
     use super::*;
     use proptest::prelude::*;
 

@@ -5,19 +5,20 @@
 //! handles the bytes in numeric order.
 
 use num_bigint::BigUint;
+use thiserror::Error;
 
 use super::Endpoint;
 
-const MAX_DIGITS: usize = Endpoint::MAX_DIGITS;
-
-/// Enough bits for [`Endpoint::MAX_DIGITS`] digits: 10/3 is a little more than log2(10).
-pub(super) const MAX_BITS: u64 = (MAX_DIGITS as u64 * 10).div_ceil(3);
+pub(super) const MAX_DIGITS: usize = Endpoint::MAX_DIGITS;
 
 /// The reason why a text is not a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Wrong {
+    #[error("is not a number: write it as 1.2, -3e-9, 22/7, -inf or inf")]
     NotANumber,
+    #[error("divides by zero: write inf or -inf for an interval without end")]
     ZeroDenominator,
+    #[error("has more than {MAX_DIGITS} digits when written out: use an exponent nearer to zero")]
     TooManyDigits,
 }
 
@@ -39,17 +40,6 @@ impl Rational {
             None => parse_decimal(unsigned)?,
         };
         Ok(Rational { negative, numerator, denominator })
-    }
-
-    /// The text of a number in lowest terms, or none if the number exceeds the limit on digits.
-    pub(super) fn lowest_terms(&self) -> Option<String> {
-        let sign = if self.negative { "-" } else { "" };
-        let (numerator, denominator) = (self.numerator.to_string(), self.denominator.to_string());
-        let is_within_limit = numerator.len().max(denominator.len()) <= MAX_DIGITS;
-        is_within_limit.then(|| match denominator.as_str() {
-            "1" => format!("{sign}{numerator}"),
-            _ => format!("{sign}{numerator}/{denominator}"),
-        })
     }
 }
 

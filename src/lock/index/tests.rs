@@ -229,5 +229,4 @@ fn nested_waiters_rank_between_holders_and_other_waiters() {
     assert_eq!(Rank::waiting(1, true), Rank::FIRST_WAITING);
     assert_eq!(Rank::waiting(7, true).waits_behind(), Rank::FIRST_WAITING);
     assert_eq!(Rank::waiting(7, false).waits_behind(), Rank::waiting(7, false));
-    assert_eq!(Rank::from_bits(Rank::waiting(7, false).to_bits()), Rank::waiting(7, false));
 }

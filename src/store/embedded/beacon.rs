@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
 use super::ending;
@@ -35,7 +36,7 @@ pub(super) struct Beacon {
 }
 
 /// The attributes that tell a beacon from any other file in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     /// The inode number of the pipe.
     pub(super) inode: u64,

@@ -137,17 +137,21 @@ impl Directory {
     }
 
     fn open_at(path: PathBuf, is_default: bool) -> Result<Self, Error> {
-        let dir = open_or_make(&path, is_default).map_err(|error| unusable(&path, &advised(error)))?;
-        let stat = fstat(&dir).map_err(|error| unusable(&path, &error))?;
-        check_file_system(&path, &dir)?;
+        Self::try_open_at(&path, is_default).map_err(|error| unusable(&path, &error))
+    }
+
+    fn try_open_at(path: &Path, is_default: bool) -> io::Result<Self> {
+        let dir = open_or_make(path, is_default).map_err(advised)?;
+        let stat = fstat(&dir)?;
+        check_file_system(&dir)?;
         if is_default {
-            check_private(&path, &stat)?;
+            check_private(&stat)?;
         }
-        check_owner(&path, &stat)?;
+        check_owner(&stat)?;
         let rights = Rights::of(&stat);
-        let state = rights.folder(&dir, STATE).map_err(|error| unusable(&path, &advised_inside(error)))?;
-        let lock = rights.file(&state, LOCK).map_err(|error| unusable(&path, &advised_inside(error)))?;
-        Ok(Self { path, is_default, dir, state, lock, rights })
+        let state = rights.folder(&dir, STATE).map_err(advised_inside)?;
+        let lock = rights.file(&state, LOCK).map_err(advised_inside)?;
+        Ok(Self { path: path.to_owned(), is_default, dir, state, lock, rights })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -192,12 +196,10 @@ impl Directory {
     /// Makes sure that the state has this format and is of this boot. The state of an earlier boot
     /// is cleared: none of its processes lives, and its table was written without waiting for the
     /// disk.
-    pub(super) fn prepare(&self, locked: &Locked<'_>) -> Result<(), Error> {
-        let mut buffer = [0; LOCK_BYTES];
-        let read = rustix::io::pread(&self.lock, &mut buffer, 0).map_err(|error| self.unusable(&error))?;
+    pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<()> {
+        let found = self.lock_text()?;
         let boot = boot();
         let expected = format!("{TITLE}{FORMAT}\nboot {boot}\n");
-        let found = &buffer[..read];
         if found.starts_with(expected.as_bytes()) {
             return Ok(());
         }
@@ -205,30 +207,35 @@ impl Directory {
             let format = format.split(|byte| *byte == b'\n').next().unwrap_or_default();
             if format != FORMAT.as_bytes() {
                 let format = String::from_utf8_lossy(format);
-                return Err(self.unusable(&format_args!(
+                return Err(io::Error::other(format!(
                     "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"
                 )));
             }
         } else if !found.is_empty() {
-            return Err(self.unusable(&FOREIGN));
+            return Err(io::Error::other(FOREIGN));
         }
         // A container may show another boot id than its host, so a different id alone proves
         // nothing. If a machine shows no boot id, a reboot cannot be noticed.
         let same_for_all_we_know = boot.is_empty() && !found.is_empty();
-        if same_for_all_we_know || self.anybody_lives().map_err(|error| self.unusable(&error))? {
+        if same_for_all_we_know || self.anybody_lives()? {
             return Ok(());
         }
-        self.clear(locked).map_err(|error| self.unusable(&advised_inside(error)))?;
-        rustix::io::pwrite(&self.lock, expected.as_bytes(), 0).map_err(|error| self.unusable(&error))?;
-        rustix::fs::ftruncate(&self.lock, expected.len() as u64).map_err(|error| self.unusable(&error))
+        self.clear(locked).map_err(advised_inside)?;
+        rustix::io::pwrite(&self.lock, expected.as_bytes(), 0)?;
+        Ok(rustix::fs::ftruncate(&self.lock, expected.len() as u64)?)
+    }
+
+    fn lock_text(&self) -> io::Result<Vec<u8>> {
+        let mut text = vec![0; LOCK_BYTES];
+        let read = rustix::io::pread(&self.lock, &mut text, 0)?;
+        text.truncate(read);
+        Ok(text)
     }
 
     /// The seal of the table: the last line of the lock file, `None` if the file has no such line.
     pub(super) fn seal(&self) -> io::Result<Option<String>> {
-        let mut buffer = [0; LOCK_BYTES];
-        let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
-        let seal = std::str::from_utf8(&buffer[..read]).ok().and_then(|text| text.splitn(3, '\n').nth(2));
-        Ok(seal.map(str::to_owned))
+        let text = String::from_utf8(self.lock_text()?).ok();
+        Ok(text.and_then(|text| text.splitn(3, '\n').nth(2).map(str::to_owned)))
     }
 
     /// The modification time of the lock file, at which a transaction last changed the table.
@@ -240,10 +247,7 @@ impl Directory {
     /// Writes the seal of the table. A seal always has the same length, so it overwrites the old
     /// one.
     pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
-        let mut buffer = [0; LOCK_BYTES];
-        let read = rustix::io::pread(&self.lock, &mut buffer, 0)?;
-        let mut ends = buffer[..read].iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-        let at = ends.nth(1).unwrap_or(read);
+        let at: usize = self.lock_text()?.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
         rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
         Ok(())
     }
@@ -496,37 +500,30 @@ fn open_or_make(path: &Path, is_default: bool) -> io::Result<OwnedFd> {
 
 /// Refuses a default directory that other users may access, because its name alone decides which
 /// directory is used.
-fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
+fn check_private(stat: &Stat) -> io::Result<()> {
     let uid = geteuid().as_raw();
     if stat.st_uid != uid {
         let owner = stat.st_uid;
-        return Err(unusable(
-            path,
-            &format_args!("it belongs to uid {owner}, not to {uid}: have it removed, or name another with --store"),
-        ));
+        return Err(io::Error::other(format!(
+            "it belongs to uid {owner}, not to {uid}: have it removed, or name another with --store"
+        )));
     }
     let mode = stat.st_mode & 0o777;
     if mode != 0o700 {
-        return Err(unusable(
-            path,
-            &format_args!("its permissions are {mode:03o}: give it 700, for it is yours alone"),
-        ));
+        return Err(io::Error::other(format!("its permissions are {mode:03o}: give it 700, for it is yours alone")));
     }
     Ok(())
 }
 
 /// Root does not use a directory of another user, because its owner could replace the store's files
 /// at any time.
-fn check_owner(path: &Path, stat: &Stat) -> Result<(), Error> {
+fn check_owner(stat: &Stat) -> io::Result<()> {
     if geteuid().is_root() && stat.st_uid != 0 {
         let owner = stat.st_uid;
-        return Err(unusable(
-            path,
-            &format_args!(
-                "it belongs to uid {owner}, who could mislead root with what is in it: run rlock as that user, or give the \
-                 directory to root"
-            ),
-        ));
+        return Err(io::Error::other(format!(
+            "it belongs to uid {owner}, who could mislead root with what is in it: run rlock as that user, or give the \
+             directory to root"
+        )));
     }
     Ok(())
 }
@@ -535,18 +532,15 @@ fn same_file(one: rustix::io::Result<Stat>, other: rustix::io::Result<Stat>) -> 
     matches!((one, other), (Ok(one), Ok(other)) if (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-fn check_file_system(path: &Path, dir: &OwnedFd) -> Result<(), Error> {
-    let stat = rustix::fs::fstatfs(dir).map_err(|error| unusable(path, &error))?;
+fn check_file_system(dir: &OwnedFd) -> io::Result<()> {
+    let stat = rustix::fs::fstatfs(dir)?;
     // The type is a 32-bit number, which some architectures keep in a signed word.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let magic = stat.f_type as u32;
     match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(unusable(
-            path,
-            &format_args!(
-                "it is on a network file system ({name}), where other machines' locks are not seen: name a local one"
-            ),
-        )),
+        Some((_, name)) => Err(io::Error::other(format!(
+            "it is on a network file system ({name}), where other machines' locks are not seen: name a local one"
+        ))),
         None => Ok(()),
     }
 }

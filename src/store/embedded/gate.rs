@@ -22,22 +22,14 @@ const TRIES: u32 = 16;
 /// A small stack suffices for a thread that makes two system calls.
 const STACK_BYTES: usize = 64 << 10;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Patience {
-    /// Waits without a limit.
-    Endless,
-    /// Waits no longer than this.
-    Limited(Duration),
-}
-
 /// The progress of this process on its way to the lock.
 #[derive(Debug, Default)]
 pub(super) struct Gate(Option<Blocked>);
 
 impl Gate {
-    /// Gets the lock, and returns whether it came in time. If not, the wait goes on in the
-    /// background: see [`descriptor`](Self::descriptor).
-    pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, patience: Patience) -> io::Result<bool> {
+    /// Gets the lock, and returns whether it came within `limit`, if there is a limit. If not, the
+    /// wait goes on in the background: see [`descriptor`](Self::descriptor).
+    pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, limit: Option<Duration>) -> io::Result<bool> {
         if self.0.is_none() {
             for _ in 0..TRIES {
                 match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
@@ -47,10 +39,7 @@ impl Gate {
                 }
             }
         }
-        let limit = match patience {
-            Patience::Endless => return block(lock).map(|()| true),
-            Patience::Limited(limit) => limit,
-        };
+        let Some(limit) = limit else { return block(lock).map(|()| true) };
         let blocked = match &mut self.0 {
             Some(blocked) => blocked,
             none => none.insert(Blocked::start(lock)?),

@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon};
-use super::gate::Patience;
 use super::{Embedded, Error};
 use crate::clock::Boottime;
 use crate::lock::op::{Op, Reply};
@@ -80,18 +79,18 @@ impl EmbeddedHandle {
     /// Updates the state of the request if the lock is free at once.
     fn advance(&mut self) -> Result<(), Error> {
         let id = self.request.session;
-        let (patience, request) = (Patience::Limited(Duration::ZERO), &self.request);
+        let (at_once, request) = (Some(Duration::ZERO), &self.request);
         let done = match &self.stage {
             Stage::Over => return Ok(()),
             Stage::Asking => {
-                let made = self.store.transact_within(patience, Some(id), |work| work.enter(request.clone()));
+                let made = self.store.transact_within(at_once, Some(id), |work| work.enter(request.clone()));
                 let made = made.inspect_err(|_| beacon::remove(&self.store.directory, id))?;
                 made.map(|(standing, watched, beacon)| {
                     self.stage = Stage::Asked(beacon);
                     (standing, watched)
                 })
             }
-            Stage::Asked(beacon) => self.store.transact_within(patience, Some(id), |work| {
+            Stage::Asked(beacon) => self.store.transact_within(at_once, Some(id), |work| {
                 beacon.drain()?;
                 work.stand(id)
             })?,
@@ -178,8 +177,7 @@ impl Handle for EmbeddedHandle {
         let Stage::Asked(beacon) = &self.stage else { return Ok(Released::Done) };
         let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
         let id = self.request.session;
-        let released =
-            self.store.transact_within(Patience::Limited(limit), Some(id), |work| work.apply(Op::Release(id)));
+        let released = self.store.transact_within(Some(limit), Some(id), |work| work.apply(Op::Release(id)));
         match released {
             Ok(Some(reply)) => {
                 beacon.remove(&self.store.directory);
@@ -195,14 +193,14 @@ impl Handle for EmbeddedHandle {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
-        let patience = Patience::Limited(REPORT_LIMIT);
-        let mut answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
+        let limit = Some(REPORT_LIMIT);
+        let mut answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
         if !answer.dead.is_empty() {
             // The next holder may not have noticed the death yet, and nothing wakes this process
             // when it does.
             let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
-            self.store.transact_within(patience, own, |work| work.reap_dead(&dead))?;
-            answer = self.store.listings(patience, &resources)?.ok_or_else(|| self.stuck())?;
+            self.store.transact_within(limit, own, |work| work.reap_dead(&dead))?;
+            answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
         }
         self.shown = answer.holders;
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())

@@ -62,14 +62,8 @@ impl Env {
 
     /// The number of the last page that the table uses.
     pub(super) fn last_page(&self) -> usize {
-        let mut info = ffi::MDB_envinfo {
-            me_mapaddr: ptr::null_mut(),
-            me_mapsize: 0,
-            me_last_pgno: 0,
-            me_last_txnid: 0,
-            me_maxreaders: 0,
-            me_numreaders: 0,
-        };
+        // SAFETY: all zeros are a valid `info`: numbers and a null pointer.
+        let mut info: ffi::MDB_envinfo = unsafe { std::mem::zeroed() };
         // SAFETY: the environment is open, and `info` has room for the answer.
         unsafe { ffi::mdb_env_info(self.0.as_ptr(), &raw mut info) };
         info.me_last_pgno

@@ -50,16 +50,19 @@ mod tests;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use self::beacon::Peer;
 use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
-use self::gate::{Gate, Patience};
+use self::gate::Gate;
 use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
-use self::transaction::{Fate, Work};
+use self::transaction::Work;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::clock::StoreTime;
+use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
@@ -102,8 +105,8 @@ impl Embedded {
             match work.apply(Op::Acquire(request.clone()))? {
                 Reply::Busy(blockers) => {
                     if !work.reap_dead(&blockers)? {
-                        let resources: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                        let listings = work.inspect(&resources)?;
+                        let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
+                        let listings = work.inspect(resources)?;
                         let obstructions = listings.into_iter().map(Obstruction::from).collect();
                         return Ok((Standing::Busy(obstructions), Vec::new()));
                     }
@@ -112,7 +115,7 @@ impl Embedded {
                     // The sessions that cause the refusal may be dead.
                     let mut suspects = request.ancestors.clone();
                     for claim in &request.claims {
-                        suspects.extend(work.sessions_of(&claim.resource)?);
+                        suspects.extend(work.sessions_of(&claim.resource, |_| true)?);
                     }
                     if !work.reap_dead(&suspects)? {
                         return Ok((Standing::Refused(refusal), Vec::new()));
@@ -125,8 +128,8 @@ impl Embedded {
 
     /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
     /// building an answer with many claims takes long.
-    fn listings(&mut self, patience: Patience, names: &[Resource]) -> Result<Option<Answer>, Error> {
-        let Some(raw) = self.transact_within(patience, None, |work| work.records().copy(names))? else {
+    fn listings(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Answer>, Error> {
+        let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(names))? else {
             return Ok(None);
         };
         // As in a transaction, the records may contradict each other.
@@ -193,7 +196,7 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let resources = self.listings(Patience::Endless, resources)?.unwrap_or_default().listings;
+        let resources = self.listings(None, resources)?.unwrap_or_default().listings;
         Ok(Inspection { now: StoreTime::of_machine(), resources })
     }
 
@@ -202,7 +205,7 @@ impl Store for Embedded {
             let mut dead = Vec::new();
             for (id, session) in work.records().sessions()? {
                 let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
-                if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Fate::Dead) {
+                if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Peer::Dead) {
                     dead.push((id, session));
                 }
             }
@@ -223,9 +226,7 @@ impl Store for Embedded {
 
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         self.transact(None, |work| {
-            let mut holders = work.holders_of(resource)?;
-            holders.sort_unstable();
-            holders.dedup();
+            let holders = work.sessions_of(resource, Rank::is_held)?;
             let mut broken = Vec::new();
             for id in &holders {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));

@@ -16,12 +16,15 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::time::Duration;
-use std::{fmt, io};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::TABLE_BYTES_MAX;
 use super::beacon::Identity;
-use super::codec::{Damaged, Record};
+use super::codec::{Damaged, decode, encode};
 use super::lmdb::Txn;
 use crate::clock::StoreTime;
 use crate::lock::index::Node;
@@ -33,39 +36,25 @@ const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
 
 /// The reason why records cannot be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The table has no room for another record.
+    #[error(
+        "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
+        TABLE_BYTES_MAX >> 20
+    )]
     Full,
     /// A system call failed.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The table or a record is invalid.
+    #[error("{DAMAGED}")]
     Damaged,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => write!(
-                f,
-                "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
-                TABLE_BYTES_MAX >> 20
-            ),
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Damaged => f.write_str(DAMAGED),
-        }
-    }
 }
 
 /// The message for a damaged table that is in use.
 pub(super) const DAMAGED: &str =
     "its table is damaged: end the rlock processes that use it, then the next one starts with a new table";
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
 
 impl From<Damaged> for Error {
     fn from(Damaged: Damaged) -> Self {
@@ -99,10 +88,10 @@ impl<'t> Transaction<'t> {
         let mut raw = Raw::default();
         let (sessions, beacons) = (self.key(b"s", &[]), self.key(b"b", &[]));
         for (key, value) in self.txn.scan(&sessions)? {
-            raw.sessions.push((SessionId::from_bytes(&key[sessions.len()..])?, value.to_vec()));
+            raw.sessions.push((decode(&key[sessions.len()..])?, value.to_vec()));
         }
         for (key, value) in self.txn.scan(&beacons)? {
-            raw.beacons.insert(SessionId::from_bytes(&key[beacons.len()..])?, value.to_vec());
+            raw.beacons.insert(decode(&key[beacons.len()..])?, value.to_vec());
         }
         let all = if names.is_empty() { self.resources()? } else { Vec::new() };
         for name in names.iter().chain(&all) {
@@ -143,7 +132,7 @@ impl<'t> Transaction<'t> {
         let prefix = self.key(b"s", &[]);
         let mut sessions = Vec::new();
         for (key, value) in self.txn.scan(&prefix)? {
-            sessions.push((SessionId::from_bytes(&key[prefix.len()..])?, Session::from_bytes(value)?));
+            sessions.push((decode(&key[prefix.len()..])?, decode(value)?));
         }
         Ok(sessions)
     }
@@ -168,12 +157,12 @@ impl<'t> Transaction<'t> {
         self.put(&self.beacon_key(id), beacon)
     }
 
-    fn get<T: Record>(&self, key: &[u8]) -> Result<Option<T>, Error> {
-        Ok(self.txn.get(key)?.map(T::from_bytes).transpose()?)
+    fn get<T: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<T>, Error> {
+        Ok(self.txn.get(key)?.map(decode).transpose()?)
     }
 
-    fn put<T: Record>(&mut self, key: &[u8], record: &T) -> Result<(), Error> {
-        self.txn.put(key, &record.to_bytes())
+    fn put(&mut self, key: &[u8], record: &impl Serialize) -> Result<(), Error> {
+        self.txn.put(key, &encode(record))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Error> {

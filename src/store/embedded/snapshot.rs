@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
-use super::codec::Record;
+use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
 use crate::clock::StoreTime;
@@ -37,29 +37,25 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
     for (id, bytes) in &raw.sessions {
-        let session = Session::from_bytes(bytes)?;
+        let session: Session = decode(bytes)?;
         holders.insert(*id, session.is_holder());
         memory.put_session(*id, session).unwrap_or_else(|never| match never {});
     }
     for (name, bytes) in &raw.resources {
-        let state = ResourceState::from_bytes(bytes)?;
+        let state: ResourceState = decode(bytes)?;
         memory.put_resource(name, state).unwrap_or_else(|never| match never {});
     }
     for (name, number, bytes) in &raw.nodes {
-        let node = Node::from_bytes(bytes)?;
+        let node: Node = decode(bytes)?;
         memory.put_node(name, *number, node).unwrap_or_else(|never| match never {});
     }
     let Ok(outcome) = LockTable::new(memory).apply(StoreTime::default(), Op::Inspect(names.to_vec()));
     let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
-    let mut known: HashMap<SessionId, bool> = HashMap::new();
     let mut answer = Answer::default();
-    answer.listings = without_the_dead(listings, names.is_empty(), &mut |id| {
-        if let Some(lives) = known.get(&id) {
-            return Ok(*lives);
-        }
-        let identity = raw.beacons.get(&id).map(|bytes| Identity::from_bytes(bytes)).transpose()?;
+    answer.listings = without_the_dead(listings, &mut |id| {
+        let identity = raw.beacons.get(&id).map(|bytes| decode::<Identity>(bytes)).transpose()?;
         let holds = holders.get(&id).copied().unwrap_or(false);
-        let lives = match beacon::look(directory, id, identity.as_ref())? {
+        Ok(match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => {
                 if holds && answer.holders.len() < WATCHED_MAX {
                     answer.holders.push(pipe);
@@ -71,33 +67,24 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
                 false
             }
             Peer::Missing => holds,
-        };
-        known.insert(id, lives);
-        Ok(lives)
+        })
     })?;
+    if names.is_empty() {
+        answer.listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+    }
     Ok(answer)
 }
 
-/// Removes dead sessions from listings. With `only_used`, resources without a live session are
-/// removed too.
+/// Removes dead sessions from listings. Each session is looked at once.
 pub(super) fn without_the_dead(
     mut listings: Vec<ResourceListing>,
-    only_used: bool,
     lives: &mut Lives<'_>,
 ) -> Result<Vec<ResourceListing>, Error> {
+    let mut known: HashMap<SessionId, Result<bool, Error>> = HashMap::new();
+    let mut stays = |id| *known.entry(id).or_insert_with(|| lives(id)).as_ref().unwrap_or(&true);
     for listing in &mut listings {
-        let mut error = None;
-        let mut stays = |id| {
-            lives(id).unwrap_or_else(|reason| {
-                error = Some(reason);
-                true
-            })
-        };
         listing.holders.retain(|holder| stays(holder.session));
         listing.waiters.retain(|waiter| stays(waiter.session));
-        if let Some(error) = error {
-            return Err(error);
-        }
         let mut last = None;
         let mut position = 0;
         for waiter in &mut listing.waiters {
@@ -105,8 +92,5 @@ pub(super) fn without_the_dead(
             waiter.position = position;
         }
     }
-    if only_used {
-        listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
-    }
-    Ok(listings)
+    known.into_values().find_map(Result::err).map_or(Ok(listings), Err)
 }

@@ -1,8 +1,9 @@
 //! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::process::geteuid;
 
@@ -10,28 +11,17 @@ use super::beacon::{self, Beacon, Identity, Peer};
 use super::directory::Directory;
 use super::fault::Guard;
 use super::file::TableFile;
-use super::gate::Patience;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, ending};
 use crate::clock::StoreTime;
+use crate::lock::index::Rank;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
-
-/// The state of a session's process.
-pub(super) enum Fate {
-    /// The process lives. The writing end of its pipe serves to wake or watch it.
-    Alive(OwnedFd),
-    /// The process is dead; or it is a waiter that nobody can reach any more, and so runs nothing.
-    Dead,
-    /// The session is a holder, and somebody has removed or replaced its beacon. The process counts
-    /// as alive.
-    Unknown,
-}
 
 /// A transaction in progress.
 pub(super) struct Work<'t> {
@@ -64,19 +54,19 @@ impl Embedded {
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
-        let done = self.transact_within(Patience::Endless, own, work)?;
-        Ok(done.expect("an endless patience ends with the lock"))
+        let done = self.transact_within(None, own, work)?;
+        Ok(done.expect("a wait without a limit ends with the lock"))
     }
 
-    /// Like [`transact`](Self::transact), but returns `None` if the wait for the lock ends without
-    /// the lock.
+    /// Like [`transact`](Self::transact), but returns `None` if the wait for the lock takes longer
+    /// than `limit`.
     pub(super) fn transact_within<T>(
         &mut self,
-        patience: Patience,
+        limit: Option<Duration>,
         own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
-        if !self.lock(patience)? {
+        if !self.lock(limit)? {
             return Ok(None);
         }
         let Self { directory, table, namespace, .. } = self;
@@ -87,7 +77,7 @@ impl Embedded {
         let table = match table {
             Some(table) => table,
             None => {
-                directory.prepare(&locked)?;
+                directory.prepare(&locked).map_err(|error| directory.unusable(&error))?;
                 table.insert(TableFile::open(directory, &locked).map_err(unusable)?)
             }
         };
@@ -117,9 +107,9 @@ impl Embedded {
 
     /// Gets the lock that other processes use as well. If the directory was replaced, it is opened
     /// again, unless this process has used the old one.
-    fn lock(&mut self, patience: Patience) -> Result<bool, Error> {
+    fn lock(&mut self, limit: Option<Duration>) -> Result<bool, Error> {
         for _ in 0..OPENINGS {
-            let passed = self.gate.pass(self.directory.lock_file(), patience);
+            let passed = self.gate.pass(self.directory.lock_file(), limit);
             if !passed.map_err(|error| self.directory.unusable(&error))? {
                 return Ok(false);
             }
@@ -196,9 +186,9 @@ impl<'t> Work<'t> {
                 continue;
             }
             match self.fate(session)? {
-                Fate::Alive(_) => self.woken.push((session, self.records().beacon(session)?)),
-                Fate::Dead => self.reap_alone(session)?,
-                Fate::Unknown => {}
+                Peer::Alive(_) => self.woken.push((session, self.records().beacon(session)?)),
+                Peer::Dead => self.reap_alone(session)?,
+                Peer::Missing => {}
             }
         }
         Ok(())
@@ -214,7 +204,7 @@ impl<'t> Work<'t> {
     /// watch may not block them any more.
     pub(super) fn wake_waiters_of(&mut self, resources: &[Resource]) -> Result<(), records::Error> {
         for resource in resources {
-            let waiters = self.waiters_of(resource)?;
+            let waiters = self.sessions_of(resource, |rank| !rank.is_held())?;
             self.wake_later(&waiters)?;
         }
         Ok(())
@@ -227,16 +217,13 @@ impl<'t> Work<'t> {
         self.woken.drain(..).for_each(|(session, identity)| beacon::wake(directory, session, identity.as_ref()));
     }
 
-    /// The state of a holder's or waiter's process.
-    pub(super) fn fate(&self, id: SessionId) -> Result<Fate, records::Error> {
+    /// The state of a holder's or waiter's process. A waiter without its beacon counts as dead: no
+    /// process can wake it, and it runs no command. It learns that it is lost when it looks.
+    pub(super) fn fate(&self, id: SessionId) -> Result<Peer, records::Error> {
         let identity = self.records().beacon(id)?;
         Ok(match beacon::look(self.directory, id, identity.as_ref())? {
-            Peer::Alive(pipe) => Fate::Alive(pipe),
-            Peer::Dead => Fate::Dead,
-            // No process can wake this waiter, and the waiter runs no command. It learns that it is
-            // lost when it looks.
-            Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Fate::Dead,
-            Peer::Missing => Fate::Unknown,
+            Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
+            peer => peer,
         })
     }
 
@@ -259,7 +246,7 @@ impl<'t> Work<'t> {
         let mut found = false;
         let own = self.own;
         for suspect in suspects.iter().filter(|suspect| Some(**suspect) != own) {
-            if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Fate::Dead) {
+            if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Peer::Dead) {
                 self.reap(*suspect)?;
                 found = true;
             }
@@ -283,9 +270,9 @@ impl<'t> Work<'t> {
             let mut dead = Vec::new();
             for blocker in self.table.blockers(id)? {
                 match self.fate(blocker)? {
-                    Fate::Alive(pipe) => watched.push(pipe),
-                    Fate::Dead => dead.push(blocker),
-                    Fate::Unknown => {}
+                    Peer::Alive(pipe) => watched.push(pipe),
+                    Peer::Dead => dead.push(blocker),
+                    Peer::Missing => {}
                 }
             }
             if dead.is_empty() {
@@ -297,44 +284,21 @@ impl<'t> Work<'t> {
         }
     }
 
-    /// Lists the live holders and waiters.
-    pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
-        let listings = self.list(resources)?;
-        let mut known: HashMap<SessionId, bool> = HashMap::new();
-        without_the_dead(listings, resources.is_empty(), &mut |id| {
-            if let Some(lives) = known.get(&id) {
-                return Ok(*lives);
-            }
-            let lives = !matches!(self.fate(id)?, Fate::Dead);
-            known.insert(id, lives);
-            Ok(lives)
-        })
-    }
-
-    fn list(&mut self, resources: &[Resource]) -> Result<Vec<ResourceListing>, records::Error> {
-        match self.table.apply(StoreTime::default(), Op::Inspect(resources.to_vec()))?.reply {
-            Reply::Listing(listings) => Ok(listings),
+    /// Lists the live holders and waiters of the named resources.
+    pub(super) fn inspect(&mut self, resources: Vec<Resource>) -> Result<Vec<ResourceListing>, records::Error> {
+        match self.table.apply(StoreTime::default(), Op::Inspect(resources))?.reply {
+            Reply::Listing(listings) => without_the_dead(listings, &mut |id| Ok(!matches!(self.fate(id)?, Peer::Dead))),
             reply => unreachable!("inspect answers with a listing, not {reply:?}"),
         }
     }
 
-    /// The sessions that hold a resource, including dead ones.
-    pub(super) fn holders_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
-        let listings = self.list(std::slice::from_ref(resource))?;
-        Ok(listings.iter().flat_map(|listing| &listing.holders).map(|holder| holder.session).collect())
-    }
-
-    /// The sessions that wait for a resource, including dead ones.
-    pub(super) fn waiters_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
-        let listings = self.list(std::slice::from_ref(resource))?;
-        Ok(listings.iter().flat_map(|listing| &listing.waiters).map(|waiter| waiter.session).collect())
-    }
-
-    /// The sessions that hold a resource or wait for it, including dead ones.
-    pub(super) fn sessions_of(&mut self, resource: &Resource) -> Result<Vec<SessionId>, records::Error> {
-        let mut sessions = self.holders_of(resource)?;
-        sessions.extend(self.waiters_of(resource)?);
-        Ok(sessions)
+    /// The sessions with a claim on a resource, including dead ones. `wanted` chooses the claims.
+    pub(super) fn sessions_of(
+        &self,
+        resource: &Resource,
+        wanted: impl Fn(Rank) -> bool,
+    ) -> Result<Vec<SessionId>, records::Error> {
+        self.table.sessions_of(resource, wanted)
     }
 
     /// Removes the beacons of dead processes that have no session in the table.

@@ -13,3 +13,7 @@ use super::codec::Damaged;
 pub(super) fn table(bytes: &[u8]) -> Result<(), Damaged> {
     records::check(&pages::read(bytes)?)
 }
+
+fn ensure(holds: bool) -> Result<(), Damaged> {
+    if holds { Ok(()) } else { Err(Damaged) }
+}

@@ -6,6 +6,7 @@
 use super::super::TABLE_BYTES_MAX;
 use super::super::codec::Damaged;
 use super::super::lmdb::Item;
+use super::ensure;
 
 /// The width of page numbers and sizes.
 const WORD: usize = size_of::<usize>();
@@ -44,16 +45,12 @@ const META_PAGES: usize = 2;
 /// Returns the keys and values of the table, in order. Fails unless every page is valid.
 pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
     let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
-    if !size.is_power_of_two() || !(4096..=32768).contains(&size) {
-        return Err(Damaged);
-    }
+    ensure(size.is_power_of_two() && (4096..=32768).contains(&size))?;
     let metas = [meta(bytes, size, 0)?, meta(bytes, size, 1)?];
     let current = usize::from(metas[0].txn < metas[1].txn);
     let Meta { last_page, txn, free, main } = metas[current];
     // The next transaction writes to the other meta page.
-    if txn % 2 != current || txn > usize::MAX / 2 || last_page < META_PAGES - 1 {
-        return Err(Damaged);
-    }
+    ensure(txn % 2 == current && txn <= usize::MAX / 2 && last_page >= META_PAGES - 1)?;
     let pages = last_page.checked_add(1).filter(|pages| *pages <= TABLE_BYTES_MAX / size).ok_or(Damaged)?;
     let mut file = File { bytes, size, used: vec![false; pages] };
     file.used[..META_PAGES].fill(true);
@@ -86,13 +83,10 @@ fn meta(bytes: &[u8], size: usize, page: usize) -> Result<Meta, Damaged> {
     let flags = u16_at(bytes, WORD + 2)?;
     let address = word_at(content, 8)?;
     let psize = u32_at(content, META_DBS)? as usize;
-    if (flags, u32_at(content, 0)?, u32_at(content, 4)?, address, psize) != (META, MAGIC, VERSION, 0, size) {
-        return Err(Damaged);
-    }
+    let header = (flags, u32_at(content, 0)?, u32_at(content, 4)?, address, psize);
+    ensure(header == (META, MAGIC, VERSION, 0, size))?;
     let (free, main) = (db(content, META_DBS)?, db(content, META_DBS + DB)?);
-    if (free.flags, main.flags) != (FREE_FLAGS, 0) {
-        return Err(Damaged);
-    }
+    ensure((free.flags, main.flags) == (FREE_FLAGS, 0))?;
     Ok(Meta { last_page: word_at(content, META_LAST_PAGE)?, txn: word_at(content, META_TXN)?, free, main })
 }
 
@@ -124,43 +118,34 @@ impl<'b> File<'b> {
     fn tree(&mut self, db: Db, is_before: fn(&[u8], &[u8]) -> bool) -> Result<Items<'b>, Damaged> {
         let mut walk = Walk { depth: db.depth, is_before, items: Vec::new() };
         if db.root == NONE {
-            return if db.depth == 0 && db.entries == 0 { Ok(walk.items) } else { Err(Damaged) };
+            ensure(db.depth == 0)?;
+        } else {
+            ensure((1..=DEPTH_MAX).contains(&db.depth))?;
+            self.page(db.root, 1, None, &mut walk)?;
         }
-        if !(1..=DEPTH_MAX).contains(&db.depth) {
-            return Err(Damaged);
-        }
-        self.page(db.root, 1, None, &mut walk)?;
-        if walk.items.len() == db.entries { Ok(walk.items) } else { Err(Damaged) }
+        ensure(walk.items.len() == db.entries)?;
+        Ok(walk.items)
     }
 
     /// Walks through a page and the pages below it, where no key may be before `from`.
     fn page(&mut self, page: usize, level: usize, from: Option<&'b [u8]>, walk: &mut Walk<'b>) -> Result<(), Damaged> {
         let bytes = self.take(page, 1)?;
         let leaf = level == walk.depth;
-        if u16_at(bytes, WORD + 2)? != if leaf { LEAF } else { BRANCH } {
-            return Err(Damaged);
-        }
+        ensure(u16_at(bytes, WORD + 2)? == if leaf { LEAF } else { BRANCH })?;
         let nodes = nodes(bytes, leaf)?;
-        if nodes.len() < if leaf { 1 } else { 2 } {
-            return Err(Damaged);
-        }
+        ensure(nodes.len() >= if leaf { 1 } else { 2 })?;
         for (at, node) in nodes.into_iter().enumerate() {
             if leaf {
                 let ordered = walk.items.last().is_none_or(|(last, _)| (walk.is_before)(last, node.key));
-                if node.key.is_empty() || !ordered || from.is_some_and(|from| (walk.is_before)(node.key, from)) {
-                    return Err(Damaged);
-                }
+                ensure(!node.key.is_empty() && ordered)?;
+                ensure(from.is_none_or(|from| !(walk.is_before)(node.key, from)))?;
                 let value = self.value(&node)?;
                 walk.items.push((node.key, value));
             } else {
                 // The first key of a branch is ignored: it stands for all smaller keys.
                 let from = if at == 0 { from } else { Some(node.key) };
-                let ordered = match (walk.items.last(), from) {
-                    (Some((last, _)), Some(from)) if at > 0 => (walk.is_before)(last, from),
-                    _ => true,
-                };
-                if !ordered {
-                    return Err(Damaged);
+                if let (1.., Some((last, _)), Some(from)) = (at, walk.items.last(), from) {
+                    ensure((walk.is_before)(last, from))?;
                 }
                 self.page(node.child(), level + 1, from, walk)?;
             }
@@ -177,9 +162,7 @@ impl<'b> File<'b> {
         // There may be more pages than the value needs, because the value was longer before.
         let count = u32_at(header, WORD + 4)? as usize;
         let bytes = self.take(first, count)?;
-        if u16_at(bytes, WORD + 2)? != OVERFLOW {
-            return Err(Damaged);
-        }
+        ensure(u16_at(bytes, WORD + 2)? == OVERFLOW)?;
         bytes.get(PAGE_HEADER..PAGE_HEADER + node.number).ok_or(Damaged)
     }
 
@@ -187,28 +170,23 @@ impl<'b> File<'b> {
     fn take(&mut self, first: usize, count: usize) -> Result<&'b [u8], Damaged> {
         let end = first.checked_add(count).ok_or(Damaged)?;
         let used = self.used.get_mut(first..end).ok_or(Damaged)?;
-        if used.iter().any(|used| *used) {
-            return Err(Damaged);
-        }
+        ensure(!used.contains(&true))?;
         used.fill(true);
         let bytes = self.bytes.get(first * self.size..end * self.size).ok_or(Damaged)?;
-        if word_at(bytes, 0)? == first { Ok(bytes) } else { Err(Damaged) }
+        ensure(word_at(bytes, 0)? == first)?;
+        Ok(bytes)
     }
 
     /// Takes the pages that a transaction gave up. The value is their count and their numbers, in
     /// falling order.
     fn take_free(&mut self, key: &[u8], value: &[u8], txn: usize) -> Result<(), Damaged> {
         let count = word_at(value, 0)?;
-        if key.len() != WORD || number(key) > txn || count >= value.len() / WORD {
-            return Err(Damaged);
-        }
+        ensure(key.len() == WORD && number(key) <= txn && count < value.len() / WORD)?;
         let mut before = NONE;
         for at in 1..=count {
             let page = word_at(value, at * WORD)?;
             let used = self.used.get_mut(page).ok_or(Damaged)?;
-            if page >= before || std::mem::replace(used, true) {
-                return Err(Damaged);
-            }
+            ensure(page < before && !std::mem::replace(used, true))?;
             before = page;
         }
         Ok(())
@@ -235,17 +213,14 @@ impl Node<'_> {
 /// Returns the nodes of a page. The nodes must fill the end of the page without a gap.
 fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
     let (lower, upper) = (usize::from(u16_at(page, WORD + 4)?), usize::from(u16_at(page, WORD + 6)?));
-    if lower < PAGE_HEADER || lower > upper || upper > page.len() || !(lower - PAGE_HEADER).is_multiple_of(2) {
-        return Err(Damaged);
-    }
+    ensure(PAGE_HEADER <= lower && lower <= upper && upper <= page.len())?;
+    ensure((lower - PAGE_HEADER).is_multiple_of(2))?;
     let node_max = ((page.len() - PAGE_HEADER) / 2) & !1;
     let mut nodes = Vec::with_capacity((lower - PAGE_HEADER) / 2);
     let mut places = Vec::with_capacity(nodes.capacity());
     for pointer in (PAGE_HEADER..lower).step_by(2) {
         let start = usize::from(u16_at(page, pointer)?);
-        if start < upper || !start.is_multiple_of(2) {
-            return Err(Damaged);
-        }
+        ensure(start >= upper && start.is_multiple_of(2))?;
         let bytes = page.get(start..).ok_or(Damaged)?;
         let (number, flags) = (u32_at(bytes, 0)? as usize, u16_at(bytes, 4)?);
         let key_len = usize::from(u16_at(bytes, 6)?);
@@ -258,15 +233,14 @@ fn nodes(page: &[u8], leaf: bool) -> Result<Vec<Node<'_>>, Damaged> {
         let key = bytes.get(NODE_HEADER..NODE_HEADER + key_len).ok_or(Damaged)?;
         let data = bytes[NODE_HEADER + key_len..].get(..data_len).ok_or(Damaged)?;
         let len = NODE_HEADER + key_len + data_len;
-        if len > node_max {
-            return Err(Damaged);
-        }
+        ensure(len <= node_max)?;
         places.push((start, len + len % 2));
         nodes.push(Node { number, flags, key, data });
     }
     places.sort_unstable();
     let end = places.iter().try_fold(upper, |end, (start, len)| (*start == end).then_some(end + len));
-    if end == Some(page.len()) { Ok(nodes) } else { Err(Damaged) }
+    ensure(end == Some(page.len()))?;
+    Ok(nodes)
 }
 
 /// Reads a key of the list of free pages, which is a transaction number.

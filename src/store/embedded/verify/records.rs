@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, Record};
+use super::super::codec::{Damaged, decode};
 use super::super::lmdb::Item;
+use super::ensure;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::records::{ResourceState, Session};
@@ -32,23 +33,23 @@ pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     }
     let all_found =
         table.sessions.iter().all(|(key, session)| found.get(*key).copied().unwrap_or(0) == session.claims.len());
-    if all_found && table.nodes.is_empty() { Ok(()) } else { Err(Damaged) }
+    ensure(all_found && table.nodes.is_empty())
 }
 
 /// Fails if a number that rises with each use is close to the end of its range.
 fn in_range(number: u64) -> Result<(), Damaged> {
-    if number <= u64::MAX / 4 { Ok(()) } else { Err(Damaged) }
+    ensure(number <= u64::MAX / 4)
 }
 
 impl<'b> Table<'b> {
     fn take(&mut self, key: &'b [u8], value: &[u8]) -> Result<(), Damaged> {
         let (kind, name) = key.split_first().ok_or(Damaged)?;
         match kind {
-            b'c' | b'q' if name.is_empty() => in_range(u64::from_bytes(value)?)?,
-            b'b' => drop(Identity::from_bytes(value)?),
-            b's' => drop(self.sessions.insert(name, Session::from_bytes(value)?)),
-            b'r' => drop(self.resources.insert(name, ResourceState::from_bytes(value)?)),
-            b'n' => drop(self.nodes.insert(name, Node::from_bytes(value)?)),
+            b'c' | b'q' if name.is_empty() => in_range(decode(value)?)?,
+            b'b' => drop(decode::<Identity>(value)?),
+            b's' => drop(self.sessions.insert(name, decode(value)?)),
+            b'r' => drop(self.resources.insert(name, decode(value)?)),
+            b'n' => drop(self.nodes.insert(name, decode(value)?)),
             _ => return Err(Damaged),
         }
         Ok(())
@@ -64,15 +65,11 @@ impl<'b> Table<'b> {
         let (namespace, name) = (&key[..=zero], &key[zero + 1..]);
         let resource = std::str::from_utf8(name).ok().and_then(|name| Resource::new(name).ok()).ok_or(Damaged)?;
         in_range(state.last_token)?;
-        if state.tree.next > u32::MAX / 2 {
-            return Err(Damaged);
-        }
+        ensure(state.tree.next <= u32::MAX / 2)?;
         let mut entries = Vec::new();
         self.collect(key, &state.tree.root, state.tree.next, &mut entries)?;
         let order = |entry: &Entry| (entry.lower.clone(), entry.rank, entry.session, entry.claim);
-        if !entries.is_sorted_by(|one, other| order(one) < order(other)) {
-            return Err(Damaged);
-        }
+        ensure(entries.is_sorted_by(|one, other| order(one) < order(other)))?;
         let mut counts = ResourceState::default();
         for entry in &entries {
             let session_key = [namespace, &entry.session.0].concat();
@@ -83,9 +80,7 @@ impl<'b> Table<'b> {
             let is = (claim.span.lower(), claim.span.upper(), claim.mode, record.rank, record.shares);
             let slot = claim.mode == Mode::Slot;
             let fits = claim.resource == resource && claim.slots.is_some() == slot && (slot || !record.shares);
-            if said != is || !fits || record.rank == Rank::LAST {
-                return Err(Damaged);
-            }
+            ensure(said == is && fits && record.rank != Rank::LAST)?;
             *(if record.rank.is_held() { &mut counts.held } else { &mut counts.waiting }) += 1;
             counts.slot_claims += u32::from(slot);
             counts.shared_slots += u32::from(record.shares);
@@ -93,7 +88,7 @@ impl<'b> Table<'b> {
         }
         let said = (state.held, state.waiting, state.slot_claims, state.shared_slots);
         let is = (counts.held, counts.waiting, counts.slot_claims, counts.shared_slots);
-        if said == is && !entries.is_empty() { Ok(()) } else { Err(Damaged) }
+        ensure(said == is && !entries.is_empty())
     }
 
     /// Collects the entries below a node. Each node is removed from the map, so no node is visited
@@ -105,9 +100,7 @@ impl<'b> Table<'b> {
                 for child in children {
                     let key = [resource, b"\0", &child.node.to_be_bytes()].concat();
                     let below = self.nodes.remove(key.as_slice()).ok_or(Damaged)?;
-                    if child.node >= next || !child.sums_up(&below) {
-                        return Err(Damaged);
-                    }
+                    ensure(child.node < next && child.sums_up(&below))?;
                     self.collect(resource, &below, next, entries)?;
                 }
             }
