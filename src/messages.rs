@@ -87,6 +87,14 @@ impl Messages {
     }
 }
 
+pub(crate) fn spare_exited(code: u8) -> String {
+    format!("the work of --meanwhile exited with {code}")
+}
+
+pub(crate) fn spare_killed(signal: i32) -> String {
+    format!("the work of --meanwhile was ended by signal {signal}")
+}
+
 /// The outcomes for a command whose grant is lost. The message about the loss ends with one of
 /// them.
 pub(crate) const NOT_STARTED: &str = "; the command was not started";

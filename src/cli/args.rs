@@ -29,6 +29,8 @@ pub(super) mod id {
     pub(crate) const GRACE: &str = "grace";
     pub(crate) const CONNECT_TIMEOUT: &str = "connect-timeout";
     pub(crate) const REPLICAS: &str = "replicas";
+    pub(crate) const MEANWHILE: &str = "meanwhile";
+    pub(crate) const ELSE: &str = "else";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -131,8 +133,11 @@ pub(super) fn range(command: Command) -> Command {
 }
 
 /// The options of every subcommand that runs a command.
-fn run_options() -> [Arg; 10] {
-    let shell_command = OsStringValueParser::new().map(values::shell_command);
+fn run_options() -> [Arg; 12] {
+    let shell = |id, help| {
+        let string = OsStringValueParser::new().map(values::shell_command);
+        option(id, "STRING", string, help).value_hint(ValueHint::CommandString)
+    };
     [
         switch(id::NO_WAIT, "Don't wait: exit with 75 when busy").short('n'),
         option(id::WAIT, "DUR", values::duration, "Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]")
@@ -145,12 +150,12 @@ fn run_options() -> [Arg; 10] {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
+        shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
+        shell(id::ELSE, "When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why")
+            .conflicts_with(id::CONFLICT_EXIT_CODE),
         switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
         switch(id::VERBOSE, "Say what is being done").short('v'),
-        option(id::SHELL_COMMAND, "STRING", shell_command, "Run STRING by /bin/sh, in place of COMMAND")
-            .short('c')
-            .conflicts_with(id::COMMAND)
-            .value_hint(ValueHint::CommandString),
+        shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
     ]
 }
 

@@ -68,6 +68,10 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
+    /// The spare work, for /bin/sh: it runs beside the wait or after the release.
+    pub meanwhile: Option<OsString>,
+    /// The work for /bin/sh in place of the busy line and the exit code.
+    pub otherwise: Option<OsString>,
     /// Print nothing when busy or while waiting.
     pub quiet: bool,
     /// Report the start of the wait and the grant.

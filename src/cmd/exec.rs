@@ -68,6 +68,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         notice: !exec.quiet && io::stderr().is_terminal(),
         quiet: exec.quiet,
         verbose: exec.verbose,
+        has_spare: exec.meanwhile.is_some(),
+        has_else: exec.otherwise.is_some(),
     };
     let start_with = move |tokens: &[u64]| {
         let highest = tokens.iter().max().copied().unwrap_or_default();
@@ -76,7 +78,9 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     };
     let messages = Messages { claims: exec.claims, related, has_leases };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
-    run::run(handle.as_mut(), Task { command, messages, settings }, start_with, signals, &mut io::stderr())
+    let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
+    let task = Task { command, messages, settings, spare, otherwise };
+    run::run(handle.as_mut(), task, start_with, signals, &mut io::stderr())
 }
 
 /// The grace to use. If a grant is a lease, rlock tells the command to stop a grace before the

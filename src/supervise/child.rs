@@ -14,14 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getppid, kill_process,
-    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid,
-    waitpid,
+    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, waitid, waitpid,
 };
 
 use super::event::{Ended, Event, Group, Signal, Stop};
 use super::guardian::{self, Ward};
 use super::hint;
 use super::signals::Signals;
+use super::spare::SpareIds;
 use super::spawn::spawn;
 use super::tree::Family;
 use crate::exit;
@@ -61,6 +61,8 @@ pub(crate) struct Child {
     /// Whether [`Child::look`] has seen a stop after which rlock has not continued the command.
     stopped: bool,
     awaits_rest: bool,
+    /// The shell of the spare work, which this type does not reap.
+    spare: Option<Pid>,
 }
 
 impl Child {
@@ -103,6 +105,7 @@ impl Child {
                 family,
                 stopped: false,
                 awaits_rest: false,
+                spare: None,
             })
         };
         let program = command.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -138,11 +141,19 @@ impl Child {
         Ok(over.then_some(Event::RestEnded))
     }
 
-    /// Reaps all ended children except the command, and replaces a guardian that has died.
+    /// Leaves the processes of the spare work alone.
+    pub(crate) fn set_apart(&mut self, spare: SpareIds) {
+        self.spare = Some(spare.shell);
+        self.family.foreign_group = Some(spare.group);
+    }
+
+    /// Reaps all ended children except the command and the spare work, and replaces a guardian that
+    /// has died.
     fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
         while let Some(ended) = next_ended()? {
-            if Some(ended) == self.pid() {
-                // The command has ended just now. Its SIGCHLD brings another look.
+            if Some(ended) == self.pid() || Some(ended) == self.spare {
+                // The process has ended just now. The command's SIGCHLD, or the end of the spare
+                // work, brings another look.
                 return Ok(());
             }
             waitpid(Some(ended), WaitOptions::empty())?;
@@ -339,7 +350,7 @@ impl Child {
 
 /// Prepares the command between clone and exec. The command dies with rlock, joins the group that
 /// the guardian leads, if any, and gets back the signal state that rlock was started with.
-fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()> {
+pub(super) fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()> {
     let undo = signals.undo_in_child();
     let rlock = getpid();
     move || {
@@ -366,6 +377,7 @@ fn expect_orphans() -> Family {
         guardian: None,
         command: None,
         strangers: Vec::new(),
+        foreign_group: None,
         sessions: [own_session()].into(),
     };
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -399,11 +411,16 @@ fn next_ended() -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(unsafe { info.si_pid() }))
 }
 
-/// As process 1, reaps the processes that rlock inherited while it has no command. In any other
-/// process the function does nothing.
-pub(crate) fn reap_inherited() {
-    // The call fails when no child is left, which ends the loop.
-    while getpid().is_init() && wait(WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {}
+/// As process 1, reaps the processes that rlock inherited while it has no command, but not the
+/// spare work. In any other process the function does nothing.
+pub(crate) fn reap_inherited(spare: Option<SpareIds>) {
+    let shell = spare.map(|spare| spare.shell);
+    while getpid().is_init()
+        && let Ok(Some(ended)) = next_ended()
+        && Some(ended) != shell
+    {
+        let _ = waitpid(Some(ended), WaitOptions::empty());
+    }
 }
 
 /// Waits until killed processes have ended, but at most [`KILLED_LIMIT`].
@@ -415,7 +432,7 @@ fn wait_for_end(ending: &[OwnedFd]) {
     }
 }
 
-fn ended(status: &WaitIdStatus) -> Ended {
+pub(super) fn ended(status: &WaitIdStatus) -> Ended {
     match status.terminating_signal() {
         Some(number) => Ended::Signal(number),
         // The kernel keeps eight bits of an exit code.
@@ -427,7 +444,7 @@ fn ended(status: &WaitIdStatus) -> Ended {
 }
 
 /// The error for a program that cannot be run, with the exit code that a shell would give.
-fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> Failure {
+pub(super) fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -> Failure {
     let name = program.display();
     let (code, why) = match error.kind() {
         io::ErrorKind::NotFound if find(program) => (exit::NOT_FOUND, "its interpreter was not found".to_owned()),

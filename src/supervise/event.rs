@@ -178,6 +178,10 @@ pub(crate) enum Event {
     Ended(Ended),
     /// No process that the command has started is left.
     RestEnded,
+    /// The spare work has ended.
+    SpareEnded(Ended),
+    /// The spare work could not be started.
+    SpareFailed,
     /// The grant or the place in the queue was given back. A release that finds the grant gone
     /// reports [`Event::Lost`] instead.
     Released,
@@ -243,10 +247,28 @@ pub(crate) enum Action {
     ReportLost(Consequence),
     /// Print that the lease could not be renewed in time.
     ReportOverdue(Consequence),
+    /// Start the spare work. The loop answers with [`Event::SpareEnded`] when the work has ended,
+    /// or with [`Event::SpareFailed`].
+    StartSpare,
+    /// Send the signal to the spare work.
+    PassSpare(Signal),
+    /// Send SIGKILL to the spare work.
+    KillSpare,
+    /// Print how the spare work ended.
+    ReportSpare(Ended),
+    /// Execute the work of `--else` in place of rlock. No action follows.
+    RunElse,
     /// Exit with this code. No action follows.
     Exit(u8),
     /// End rlock by this signal. No action follows.
     ExitBy(Signal),
+}
+
+impl Action {
+    /// Whether rlock ends with this action.
+    pub(crate) fn is_exit(&self) -> bool {
+        matches!(self, Self::RunElse | Self::Exit(_) | Self::ExitBy(_))
+    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 use std::time::Duration;
 
 use self::running::{LastTime, Running, Starting, Stopping, end_as_lost, leaving};
+use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
-use super::event::{Action, Event, Group, Sender, Signal};
+use super::event::{Action, Event, Group, Sender, Signal, Stop};
 use crate::clock::Boottime;
 use crate::lock::lease;
 
 mod running;
+mod spare;
 mod waiting;
 
 /// What the command line and the terminal say about the supervision.
@@ -32,6 +34,10 @@ pub(crate) struct Settings {
     pub(crate) quiet: bool,
     /// Whether rlock reports the start of the wait and the grant.
     pub(crate) verbose: bool,
+    /// Whether there is spare work.
+    pub(crate) has_spare: bool,
+    /// Whether a busy request is followed by the work of `--else` instead of the busy line.
+    pub(crate) has_else: bool,
 }
 
 /// How long a wait may last before it is shown.
@@ -65,6 +71,8 @@ enum State {
     /// The command has ended by itself. The release finds out whether the grant was held to the
     /// end; the action is the exit if it was.
     Leaving(Action),
+    /// All that is left before this exit is the end of the spare work.
+    Sparing(Action),
     Done,
 }
 
@@ -79,8 +87,9 @@ enum Next {
 }
 
 impl Next {
-    /// The last actions before the exit, and the exit. There is no other way to [`State::Done`].
-    fn finish<const N: usize>(actions: [Action; N], exit: Action) -> Self {
+    /// The last actions before the exit, and the exit. There is no other way to [`State::Done`]
+    /// but by [`State::Sparing`].
+    fn finish(actions: impl IntoIterator<Item = Action>, exit: Action) -> Self {
         Self::Enter(State::Done, actions.into_iter().chain([exit]).collect())
     }
 
@@ -150,16 +159,33 @@ impl Next {
 pub(crate) struct Machine {
     settings: Settings,
     state: State,
+    spare: Spare,
 }
 
 impl Machine {
     /// A machine that waits for the store's first answer.
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, state: State::Requesting }
+        Self { spare: Spare::new(&settings), settings, state: State::Requesting }
     }
 
     /// Takes in what happened at `now` and returns the actions that follow, in order.
     pub(crate) fn on(&mut self, event: Event, now: Boottime) -> Vec<Action> {
+        let mut actions = self.spare.before(event, &self.state, now, &self.settings);
+        actions.extend(self.step(event, now));
+        if let Some(exit) = actions.pop_if(|action| action.is_exit()) {
+            let (is_delayed, start) = self.spare.delays();
+            if is_delayed {
+                self.state = State::Sparing(exit);
+                actions.extend(start);
+            } else {
+                actions.push(exit);
+            }
+        }
+        actions
+    }
+
+    /// Takes in an event apart from the spare work.
+    fn step(&mut self, event: Event, now: Boottime) -> Vec<Action> {
         let settings = &self.settings;
         let next = match &mut self.state {
             State::Requesting => requesting(event, now, settings),
@@ -171,6 +197,14 @@ impl Machine {
             State::Clearing(last_time) => last_time.on(event, now),
             State::Killed if matches!(event, Event::Ended(_)) => end_as_lost(),
             State::Leaving(exit) => leaving(event, *exit),
+            State::Sparing(exit) => {
+                *exit = spare::delayed(*exit, event);
+                match (&self.spare, event) {
+                    (Spare::Over, _) => Next::finish([], *exit),
+                    (_, Event::Signal { signal: Signal::Tstp, .. }) => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
+                    _ => Next::nothing(),
+                }
+            }
             State::Killed | State::Done => Next::nothing(),
         };
         match next {
@@ -181,7 +215,7 @@ impl Machine {
             }
             Next::Pass(state, mut actions) => {
                 self.state = state;
-                actions.extend(self.on(event, now));
+                actions.extend(self.step(event, now));
                 actions
             }
         }
@@ -189,14 +223,16 @@ impl Machine {
 
     /// The instant at which the machine wants [`Event::Tick`], if any.
     pub(crate) fn next_timeout(&self) -> Option<Boottime> {
-        match &self.state {
+        let of_request = match &self.state {
             State::Waiting(wait) => wait.next_timeout(),
             State::Starting(Starting { deadline }) | State::Running(Running { deadline, .. }) => {
                 terminate_at(*deadline, &self.settings)
             }
             State::Stopping(Stopping { last_time, .. }) | State::Clearing(last_time) => Some(last_time.kill_at()),
-            State::Requesting | State::GivingUp | State::Killed | State::Leaving(_) | State::Done => None,
-        }
+            State::Requesting | State::GivingUp | State::Killed | State::Leaving(_) => None,
+            State::Sparing(_) | State::Done => None,
+        };
+        of_request.into_iter().chain(self.spare.kill_at()).min()
     }
 
     /// Whether a requested start is still wanted.

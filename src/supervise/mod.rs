@@ -3,7 +3,7 @@
 //! [`machine`] only decides: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`]
 //! carries the actions out and decides nothing. The other modules do the work of the loop:
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
-//! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
+//! [`guardian`] kills the command's process tree if rlock is killed; [`spare`] runs the spare work; `tree` separates the command's
 //! processes from all others; [`terminal`] detects the terminal and writes the status line.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
@@ -16,6 +16,7 @@ mod hint;
 pub(crate) mod machine;
 pub(crate) mod run;
 pub(crate) mod signals;
+pub(crate) mod spare;
 mod spawn;
 pub(crate) mod terminal;
 mod tree;

@@ -6,16 +6,20 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal as Kernel;
 
 pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
-use super::event::{Action, Consequence, Event};
+use super::event::{Action, Consequence, Ended, Event};
 use super::machine::{Machine, Settings};
 use super::signals::{Arrival, Signals};
+use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
@@ -23,11 +27,18 @@ use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
 
+/// The variable in which the work of `--else` finds the busy line.
+const BUSY: &str = "RLOCK_BUSY";
+
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) command: CommandSpec,
     pub(crate) messages: Messages,
     pub(crate) settings: Settings,
+    /// The spare work, if the settings have any.
+    pub(crate) spare: OsString,
+    /// The work of `--else`, if the settings have any.
+    pub(crate) otherwise: OsString,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -41,7 +52,7 @@ pub(crate) struct Task {
 /// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
-    Task { command, messages, settings }: Task,
+    Task { command, messages, settings, spare, otherwise }: Task,
     environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
     signals: Signals,
     output: &mut dyn Write,
@@ -55,6 +66,9 @@ pub(crate) fn run(
         command,
         environment: Some(environment),
         child: None,
+        spare,
+        spare_work: None,
+        otherwise,
         signals,
         machine: Machine::new(settings),
         messages,
@@ -66,7 +80,7 @@ pub(crate) fn run(
         exit: None,
     };
     // Processes that ended before the signals were installed raised no SIGCHLD.
-    child::reap_inherited();
+    child::reap_inherited(None);
     supervision.ask()?;
     loop {
         if let Some(code) = supervision.exit {
@@ -88,6 +102,9 @@ struct Supervision<'a, E> {
     command: CommandSpec,
     environment: Option<E>,
     child: Option<Child>,
+    spare: OsString,
+    spare_work: Option<SpareWork>,
+    otherwise: OsString,
     signals: Signals,
     machine: Machine,
     messages: Messages,
@@ -117,7 +134,8 @@ where
         if store_is_ready && self.asks {
             self.ask()?;
         }
-        if child_changed {
+        let spare_ended = self.look_at_spare()?;
+        if child_changed || spare_ended {
             self.look_at_child()?;
         }
         self.on(Event::Tick)
@@ -128,8 +146,10 @@ where
     fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
-        let mut polled = Vec::with_capacity(1 + descriptors.len());
+        let mut polled = Vec::with_capacity(2 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
+        polled.extend(self.spare_work.iter().map(|work| PollFd::from_borrowed_fd(work.descriptor(), PollFlags::IN)));
+        let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let timer = self.machine.next_timeout().into_iter().chain(asking).min();
         let left = timer.map(|at| at - Boottime::now());
@@ -137,7 +157,7 @@ where
         // A duration that the kernel cannot express is longer than any wait.
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let store_spoke = match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => polled[1..].iter().any(|descriptor| !descriptor.revents().is_empty()),
+            Ok(_) => polled[of_store..].iter().any(|descriptor| !descriptor.revents().is_empty()),
             Err(rustix::io::Errno::INTR) => false,
             Err(error) => return Err(error).context("cannot wait for signals and the store"),
         };
@@ -213,7 +233,7 @@ where
 
     fn look_at_child(&mut self) -> anyhow::Result<()> {
         if self.child.is_none() {
-            child::reap_inherited();
+            child::reap_inherited(self.spare_work.as_ref().map(SpareWork::ids));
         }
         let Some(child) = &mut self.child else { return Ok(()) };
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
@@ -222,6 +242,44 @@ where
             Some(event) => self.on(event),
             None => Ok(()),
         }
+    }
+
+    /// Reports the end of the spare work. Returns whether it has ended.
+    fn look_at_spare(&mut self) -> anyhow::Result<bool> {
+        let Some(work) = &self.spare_work else { return Ok(false) };
+        let Some(ended) = work.look().context("cannot see what became of the spare work")? else { return Ok(false) };
+        self.spare_work = None;
+        self.on(Event::SpareEnded(ended))?;
+        Ok(true)
+    }
+
+    fn start_spare(&mut self) -> anyhow::Result<()> {
+        match SpareWork::start(&self.spare, &self.signals) {
+            Ok(work) => {
+                self.on_child(|child| child.set_apart(work.ids()));
+                self.spare_work = Some(work);
+                Ok(())
+            }
+            Err(error) => {
+                self.failure = Some(error.text);
+                self.on(Event::SpareFailed)
+            }
+        }
+    }
+
+    /// Executes the work of `--else` in place of rlock. Returns the exit code if that fails.
+    fn run_else(&mut self) -> anyhow::Result<u8> {
+        self.say_the_rest();
+        (self.signals.undo_in_child())().context("cannot restore the signals")?;
+        let busy = self.busy();
+        let error = Command::new(SHELL).arg("-c").arg(&self.otherwise).env(BUSY, busy).exec();
+        let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
+        self.say(&failure.text);
+        Ok(failure.code)
+    }
+
+    fn busy(&self) -> String {
+        self.messages.busy(&self.obstructions, self.settings.wait.filter(|_| self.has_waited))
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
@@ -242,10 +300,13 @@ where
             Action::HideWaiting => drop(self.line.hide(self.output)),
             Action::AskBlockers => self.ask_blockers()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
-            Action::ReportBusy => {
-                let waited = self.settings.wait.filter(|_| self.has_waited);
-                self.say(&self.messages.busy(&self.obstructions, waited));
-            }
+            Action::ReportBusy => self.say(&self.busy()),
+            Action::StartSpare => self.start_spare()?,
+            Action::PassSpare(signal) => self.on_spare(signal.kernel()),
+            Action::KillSpare => self.on_spare(Kernel::KILL),
+            Action::ReportSpare(Ended::Code(code)) => self.say(&messages::spare_exited(code)),
+            Action::ReportSpare(Ended::Signal(number)) => self.say(&messages::spare_killed(number)),
+            Action::RunElse => self.exit = Some(self.run_else()?),
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
@@ -282,6 +343,12 @@ where
         Ok(())
     }
 
+    fn on_spare(&self, signal: Kernel) {
+        if let Some(work) = &self.spare_work {
+            work.pass(signal);
+        }
+    }
+
     fn on_child(&mut self, act: impl FnOnce(&mut Child)) {
         if let Some(child) = &mut self.child {
             act(child);
@@ -301,7 +368,10 @@ where
         let limit = self.machine.start_limit(Boottime::now());
         match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
         {
-            Ok(child) => {
+            Ok(mut child) => {
+                if let Some(work) = &self.spare_work {
+                    child.set_apart(work.ids());
+                }
                 self.child = Some(child);
                 self.on(Event::Started)
             }

@@ -24,6 +24,8 @@ pub(super) struct Family {
     /// Children that this process had before it became rlock, as in `exec > >(tee log); exec rlock
     /// …`.
     pub(super) strangers: Vec<Process>,
+    /// The process group of the spare work, whose orphans become children of rlock too.
+    pub(super) foreign_group: Option<i32>,
     /// The sessions in which members of the tree were seen. An orphan in any other session is a
     /// daemon.
     pub(super) sessions: BTreeSet<i32>,
@@ -55,7 +57,8 @@ impl Family {
     }
 
     fn may_be_root(&self, stat: &Stat) -> bool {
-        Some(stat.process.pid) != self.guardian && !self.strangers.contains(&stat.process)
+        let is_foreign = Some(stat.group) == self.foreign_group || self.strangers.contains(&stat.process);
+        Some(stat.process.pid) != self.guardian && !is_foreign
     }
 }
 
@@ -140,6 +143,7 @@ mod tests {
             guardian: Some(pid(GUARDIAN)),
             command: Some(pid(COMMAND)),
             strangers: vec![process(13, RLOCK, SESSION).process],
+            foreign_group: Some(15),
             sessions: BTreeSet::from([SESSION]),
         }
     }
@@ -156,6 +160,8 @@ mod tests {
             process(GUARDIAN, RLOCK, SESSION),
             process(13, RLOCK, SESSION),
             process(14, 13, SESSION),
+            process(15, RLOCK, SESSION),
+            process(16, 15, SESSION),
             process(30, 20, SESSION),
             process(20, COMMAND, SESSION),
             process(COMMAND, RLOCK, SESSION),

@@ -30,9 +30,8 @@ impl Starting {
             Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) => {
                 Next::nothing()
             }
-            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released | Event::Tick => {
-                Next::nothing()
-            }
+            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
+            Event::SpareEnded(_) | Event::SpareFailed | Event::Tick => Next::nothing(),
         }
     }
 
@@ -98,9 +97,8 @@ impl Running {
                 Next::Stay(vec![Action::Freeze, Action::StopSelf(Stop::Tstp)])
             }
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach | Event::Busy => Next::nothing(),
-            Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::RestEnded | Event::Released => {
-                Next::nothing()
-            }
+            Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::RestEnded => Next::nothing(),
+            Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 
@@ -189,6 +187,7 @@ impl Stopping {
             Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) | Event::Lost => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => Next::nothing(),
             Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
+            Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 
 mod life;
+mod spare;
 mod table;
 
 const GRACE: Duration = Duration::from_secs(5);
@@ -16,7 +17,17 @@ const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
 const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
 fn settings(group: Group) -> Settings {
-    Settings { group, grace: GRACE, wait: Some(WAIT), busy_code: 75, notice: true, quiet: false, verbose: false }
+    Settings {
+        group,
+        grace: GRACE,
+        wait: Some(WAIT),
+        busy_code: 75,
+        notice: true,
+        quiet: false,
+        verbose: false,
+        has_spare: false,
+        has_else: false,
+    }
 }
 
 fn signal(signal: Signal, sender: Sender) -> Event {

@@ -17,7 +17,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
         // The store keeps nothing of this request, so there is nothing to release.
-        Event::Busy => Next::finish([Action::ReportBusy], Action::Exit(settings.busy_code)),
+        Event::Busy => busy(None, settings),
         Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
         Event::Lost => Next::finish(
             [Action::ReportLost(Consequence::NotStarted), Action::Release],
@@ -29,8 +29,18 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Signal { signal, sender } => cancel(signal, sender),
         Event::Queued | Event::OutOfReach | Event::Tick => Next::nothing(),
         Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
-        Event::RestEnded | Event::Released => Next::nothing(),
+        Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
     }
+}
+
+/// The end of a busy request, after `release` if the store keeps something of the request. The work
+/// of `--else` gets the busy line instead of the user.
+fn busy(release: Option<Action>, settings: &Settings) -> Next {
+    let (report, exit) = match settings.has_else {
+        true => (None, Action::RunElse),
+        false => (Some(Action::ReportBusy), Action::Exit(settings.busy_code)),
+    };
+    Next::finish(report.into_iter().chain(release), exit)
 }
 
 fn store_failed() -> Next {
@@ -129,7 +139,7 @@ impl Wait {
 /// grant back.
 pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     match event {
-        Event::Busy => Next::finish([Action::ReportBusy, Action::Release], Action::Exit(settings.busy_code)),
+        Event::Busy => busy(Some(Action::Release), settings),
         Event::StoreFailed => store_failed(),
         _ => Next::nothing(),
     }

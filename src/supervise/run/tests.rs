@@ -127,6 +127,8 @@ const SETTINGS: Settings = Settings {
     notice: false,
     quiet: false,
     verbose: false,
+    has_spare: false,
+    has_else: false,
 };
 
 fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
@@ -140,7 +142,8 @@ fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Sign
 fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
-    Task { command, messages: Messages { claims: vec![claim], related: Vec::new(), has_leases: false }, settings }
+    let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false };
+    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new() }
 }
 
 fn granted() -> Standing {

@@ -29,6 +29,8 @@ fn every_event() -> Vec<Event> {
         Event::Released,
         Event::Busy,
         Event::RestEnded,
+        Event::SpareEnded(Ended::Code(3)),
+        Event::SpareFailed,
         Event::Tick,
     ]);
     events.extend([Stop::Tstp, Stop::Unconditional, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
@@ -56,6 +58,8 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
             row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, "ReportBusy, Release, Exit(75)", "", "", "", "", "", "", "", "", ""])
         }
         Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        // A machine with spare work has tests of its own.
+        Event::SpareEnded(_) | Event::SpareFailed => row([""; 14]),
         Event::RestEnded       => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "Release, Exit(76)", "", "", ""]),
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
@@ -142,6 +146,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
         Event::Started | Event::Released | Event::Busy => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
+        Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";
             row([failed, "", "", "", "", "", ""])
@@ -204,7 +209,7 @@ fn every_pair_of_events_ends_at_most_once() {
             for (name, mut machine, now) in plain().into_iter().chain(late()) {
                 let case = || format!("{first:?}, {second:?}, {name}");
                 let mut actions = machine.on(first, now);
-                let is_exit = |action: &Action| matches!(action, Action::Exit(_) | Action::ExitBy(_));
+                let is_exit = Action::is_exit;
                 let over = actions.last().is_some_and(is_exit);
                 let more = machine.on(second, now);
                 assert!(!over || more.is_empty(), "{}", case());

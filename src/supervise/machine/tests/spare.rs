@@ -1,0 +1,163 @@
+//! The spare work: when it starts, what ends it, and which exits wait for it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const OK: Event = Event::SpareEnded(Ended::Code(0));
+const END: Event = Event::Ended(Ended::Code(4));
+const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
+
+fn with_spare() -> Settings {
+    Settings { has_spare: true, notice: false, ..settings(Group::Own) }
+}
+
+/// The actions of these events, of which a tick comes at the end of the wait, and any other event
+/// at the start.
+fn actions(settings: Settings, events: &[Event]) -> String {
+    let mut machine = Machine::new(settings);
+    let instant = |event: &Event| if *event == Event::Tick { START + WAIT } else { START };
+    let actions: Vec<Action> = events.iter().flat_map(|event| machine.on(*event, instant(event))).collect();
+    actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the request is queued, whether it is granted, how it ends, and when a signal comes.
+#[test]
+fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
+    use Event::{Busy, Lost, OutOfReach, Queued, Released, SpareFailed, StartFailed, Started, StoreFailed, Tick};
+    let granted = granted(None);
+    let denied = Event::Denied(65);
+    let rows: &[(&[Event], &str)] = &[
+        // Granted at once.
+        (&[granted, Started, END, Released, OK], "Start, Reap, Release, StartSpare, Exit(4)"),
+        (&[granted, Started, END, Lost, OK], "Start, Reap, Release, ReportLost(EndedLate), StartSpare, Exit(76)"),
+        (&[granted, StartFailed(127), OK], "Start, ReportFailure, Release, StartSpare, Exit(127)"),
+        (&[granted, Lost, OK], "Start, ReportLost(NotStarted), Release, StartSpare, Exit(76)"),
+        (&[granted, Started, TERM, END, Released], "Start, Pass(Term), Reap, Release, Exit(4)"),
+        (&[granted, TERM], "Start, Release, Exit(143)"),
+        (&[granted, Started, END, Released, TERM, OK], "Start, Reap, Release, StartSpare, PassSpare(Term), Exit(4)"),
+        (&[granted, Started, END, Released, SpareFailed], "Start, Reap, Release, StartSpare, ReportFailure, Exit(4)"),
+        // Queued and granted. The command does not wait for the spare work, but the exit does.
+        (&[Queued, granted, Started, END, Released, OK], "StartSpare, Start, Reap, Release, Exit(4)"),
+        (&[Queued, OK, granted, Started, END, Released], "StartSpare, Start, Reap, Release, Exit(4)"),
+        (
+            &[Queued, Event::SpareEnded(Ended::Code(3)), granted, Started, END, Released],
+            "StartSpare, ReportSpare(Code(3)), Start, Reap, Release, Exit(4)",
+        ),
+        (
+            &[Queued, granted, Started, TERM, OK, END, Released],
+            "StartSpare, Start, PassSpare(Term), Pass(Term), Reap, Release, Exit(4)",
+        ),
+        // Queued and not granted.
+        (&[Queued, TERM, OK], "StartSpare, PassSpare(Term), Release, Exit(143)"),
+        (&[Queued, Queued, Tick, Busy, OK], "StartSpare, AskBlockers, ReportBusy, Release, Exit(75)"),
+        (&[Queued, StoreFailed, OK], "StartSpare, ReportFailure, Release, Exit(69)"),
+        (&[Queued, Lost, OK], "StartSpare, ReportLost(NotStarted), Release, Exit(69)"),
+        (&[OutOfReach, Queued, OK, granted, Started, END, Released], "StartSpare, Start, Reap, Release, Exit(4)"),
+        // Not queued and not granted.
+        (&[Busy, OK], "ReportBusy, StartSpare, Exit(75)"),
+        (&[TERM], "Release, Exit(143)"),
+        (&[denied], "ReportFailure, Exit(65)"),
+        (&[StoreFailed], "ReportFailure, Release, Exit(69)"),
+        (&[OutOfReach, StoreFailed], "ReportFailure, Release, Exit(69)"),
+    ];
+    for (events, expected) in rows {
+        assert_eq!(actions(with_spare(), events), *expected, "{events:?}");
+    }
+    for other in [Signal::Usr1, Signal::Winch, Signal::Cont] {
+        let events = [granted, Started, signal(other, Sender::Other), END, Released, OK];
+        assert!(actions(with_spare(), &events).ends_with("StartSpare, Exit(4)"), "{other:?} ends no spare work");
+    }
+}
+
+#[test]
+fn work_of_else_takes_the_place_of_the_busy_line_after_the_spare_work() {
+    use Event::{Busy, Queued, Tick};
+    let plain = Settings { has_else: true, ..settings(Group::Own) };
+    assert_eq!(actions(plain, &[Busy]), "RunElse");
+    let both = Settings { has_else: true, ..with_spare() };
+    assert_eq!(actions(both, &[Busy, OK]), "StartSpare, RunElse");
+    assert_eq!(actions(both, &[Queued, Tick, Busy, OK]), "StartSpare, AskBlockers, Release, RunElse");
+    assert_eq!(actions(both, &[Busy, TERM, OK]), "StartSpare, PassSpare(Term), Exit(143)");
+}
+
+#[test]
+fn signalled_spare_work_is_killed_after_the_grace() {
+    let mut machine = Machine::new(with_spare());
+    machine.on(Event::Busy, START);
+    assert_eq!(machine.next_timeout(), None);
+    assert_eq!(machine.on(TERM, START), [Action::PassSpare(Signal::Term)]);
+    assert_eq!(machine.next_timeout(), Some(START + GRACE));
+    // A second signal does not prolong the grace.
+    machine.on(TERM, START + GRACE / 2);
+    assert_eq!(machine.on(Event::Tick, START + GRACE), [Action::KillSpare]);
+    assert_eq!(machine.next_timeout(), None);
+    let killed = Ended::Signal(9);
+    assert_eq!(machine.on(Event::SpareEnded(killed), LATE), [Action::ReportSpare(killed), Action::Exit(75)]);
+}
+
+#[test]
+fn ctrl_z_stops_an_rlock_that_waits_for_its_spare_work() {
+    let mut machine = Machine::new(with_spare());
+    machine.on(Event::Busy, START);
+    assert_eq!(machine.on(signal(Signal::Tstp, Sender::Terminal), START), [Action::StopSelf(Stop::Tstp)]);
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let plain = [
+        Event::Queued,
+        Event::OutOfReach,
+        granted(None),
+        granted(Some(DEADLINE)),
+        Event::Denied(65),
+        Event::Lost,
+        Event::StoreFailed,
+        Event::Busy,
+        Event::Started,
+        Event::StartFailed(126),
+        END,
+        Event::RestEnded,
+        Event::Released,
+        Event::Tick,
+        OK,
+        Event::SpareFailed,
+    ];
+    let signals = Signal::ALL.map(|which| signal(which, Sender::Other));
+    let all = [plain.as_slice(), &signals].concat();
+    proptest::collection::vec(proptest::sample::select(all), 0..20)
+}
+
+proptest! {
+    /// The spare work changes nothing else: without its own actions, and up to the exit, the
+    /// machine does the same as one without spare work.
+    #[test]
+    fn spare_work_starts_at_most_once_and_delays_only_the_exit(events in events()) {
+        let mut machine = Machine::new(with_spare());
+        let mut plain = Machine::new(Settings { has_spare: false, ..with_spare() });
+        let (mut starts, mut runs, mut signalled, mut exited) = (0, false, false, false);
+        for event in events {
+            let is_of_spare = matches!(event, Event::SpareEnded(_) | Event::SpareFailed);
+            // The loop reports the end of the spare work only while the work runs.
+            if is_of_spare && !runs {
+                continue;
+            }
+            signalled |= matches!(event, Event::Signal { signal: Signal::Term | Signal::Int | Signal::Hup | Signal::Quit, .. });
+            runs &= !is_of_spare;
+            let mut own = machine.on(event, START);
+            let expected = plain.on(event, START);
+            prop_assert!(!exited || own.is_empty(), "an action follows the exit");
+            if own.contains(&Action::StartSpare) {
+                prop_assert!(!signalled, "the spare work starts after a signal");
+                (starts, runs) = (starts + 1, true);
+            }
+            exited |= own.iter().any(Action::is_exit);
+            prop_assert!(!exited || !runs, "rlock ends before its spare work");
+            own.retain(|action| !matches!(action, Action::StartSpare | Action::PassSpare(_) | Action::StopSelf(_)));
+            own.retain(|action| !action.is_exit() && !is_of_spare);
+            let expected: Vec<_> =
+                expected.into_iter().filter(|action| !action.is_exit() && !matches!(action, Action::StopSelf(_))).collect();
+            prop_assert_eq!(own, expected);
+        }
+        prop_assert!(starts <= 1);
+    }
+}
