@@ -22,6 +22,7 @@ mod namespaces;
 mod network;
 mod printed;
 mod refusals;
+mod spare;
 mod stuck;
 mod usage;
 mod users;

@@ -29,6 +29,9 @@ const BEAT: Duration = Duration::from_millis(10);
 /// The program that wraps some commands: timeout(1).
 pub(crate) const WRAPPER: &str = "timeout";
 
+/// The spare work of some runs. It leaves an orphan behind.
+const SPARE: &str = "sleep 0.05 & sleep 0.01";
+
 /// The ttl and the grace of every rlock of a scenario.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const GRACE: Duration = Duration::from_millis(300);
@@ -38,6 +41,10 @@ pub(crate) fn configure<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: 
     let program = env::current_exe().expect("a test program has a path");
     rlock.args(plan.levels[0].words());
     rlock.args(["-v", &format!("--ttl={}ms", TTL.as_millis()), &format!("--grace={}ms", GRACE.as_millis())]);
+    // Spare work runs beside the request and changes nothing about the lock.
+    if id.ends_with(['2', '5']) {
+        rlock.args(["--meanwhile", SPARE]);
+    }
     rlock.arg("--");
     // timeout(1) puts the command into another process group. A loss or the death of rlock must
     // end the command there, too.
