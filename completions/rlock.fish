@@ -52,7 +52,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the 
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
@@ -67,7 +67,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Whe
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
@@ -82,7 +82,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
@@ -97,7 +97,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Wh
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'

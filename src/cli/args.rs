@@ -151,7 +151,7 @@ fn run_options() -> [Arg; 12] {
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
-        shell(id::ELSE, "When busy, run STRING by /bin/sh: its exit code counts, RLOCK_BUSY says why")
+        shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
         switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
         switch(id::VERBOSE, "Say what is being done").short('v'),

@@ -209,8 +209,8 @@ mod tests {
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
         assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
-        let both = exec("exec k --meanwhile a_b --else -5 -- c");
-        assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("-5".into())));
+        let both = exec("exec k --meanwhile a_b --else c_d -- c");
+        assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
         assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
     }
