@@ -3,8 +3,9 @@
 //! [`machine`] only decides: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`]
 //! carries the actions out and decides nothing. The other modules do the work of the loop:
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
-//! [`guardian`] kills the command's process tree if rlock is killed; [`spare`] runs the spare work; `tree` separates the command's
-//! processes from all others; [`terminal`] detects the terminal and writes the status line.
+//! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
+//! processes from all others; [`spare`] runs the spare work; [`terminal`] detects the terminal and
+//! writes the status line.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
