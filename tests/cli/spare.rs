@@ -218,16 +218,19 @@ fn spare_work_dies_with_its_rlock() {
 fn lost_lock_ends_the_command_and_not_the_spare_work() {
     on_both(|lab| {
         let holder = lab.hold("k");
-        let spare = format!("({LONG}) & {LONG}");
+        // Once the command runs, the spare work leaves an orphan to rlock.
+        let await_command = "echo waits >> log; until grep -q command log; do sleep 0.01; done";
+        let spare = format!("{await_command}; ({{ {LONG}; }} &); {LONG}");
         let waiter = start(lab, &["--meanwhile", &spare], "echo command >> log; sleep 1000; true");
-        until_logged(lab, "begins");
+        until_logged(lab, "waits");
         holder.end().silently(0);
-        until_logged(lab, "command");
+        let count = |word: &str| log(lab).iter().filter(|logged| *logged == word).count();
+        wait_until("both parts of the spare work begin", || count("begins") == 2);
         assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
         wait_until("the lock is free", || is_free(lab));
         go(lab);
         assert_eq!(waiter.end().code(), Some(76));
-        wait_until("both parts of the spare work end", || log(lab).iter().filter(|word| *word == "ends").count() == 2);
+        wait_until("both parts of the spare work end", || count("ends") == 2);
     });
 }
 
