@@ -72,9 +72,14 @@ impl Snapshot {
         let Ok(entries) = fs::read_dir("/proc") else { return };
         let pid = |entry: &DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
         let folders = entries.flatten().filter_map(|entry| Some((pid(&entry)?, entry.ino())));
-        let new: Vec<Pid> = folders.filter(|folder| self.folders.insert(*folder)).map(|(pid, _)| pid).collect();
         let first = self.all.len();
-        self.all.extend(new.into_iter().filter_map(|pid| stat(pid).ok()));
+        for folder in folders.filter(|folder| !self.folders.contains(folder)).collect::<Vec<_>>() {
+            // A process that cannot be read now is read by the next update.
+            if let Ok(stat) = stat(folder.0) {
+                self.folders.insert(folder);
+                self.all.push(stat);
+            }
+        }
         for _ in 0..ATTEMPTS {
             if !self.refresh_orphans(first) {
                 break;

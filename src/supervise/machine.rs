@@ -131,8 +131,8 @@ impl Next {
 /// **Leaving**, from Running to Done: the store may have taken the grant away without a message.
 /// The release finds that out.
 ///
-/// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare work,
-/// see [`spare`].
+/// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare
+/// work, see [`spare`].
 ///
 /// **Overdue**: a grant with a deadline is overdue from one grace before the deadline until a
 /// renewal moves the deadline. The machine then asks the command to end, so that the command is

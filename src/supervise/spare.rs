@@ -97,7 +97,7 @@ impl SpareWork {
     /// An error of the kernel; none is expected.
     pub(crate) fn look(&self) -> io::Result<Option<Ended>> {
         let ended_only = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let Some(status) = waitid(WaitId::PidFd(self.end.as_fd()), ended_only)? else { return Ok(None) };
+        let Some(status) = waitid(WaitId::Pid(self.pid), ended_only)? else { return Ok(None) };
         // The guardian may have been killed and reaped already.
         let _ = pidfd_send_signal(&self.guardian, Kernel::KILL);
         let _ = waitid(WaitId::PidFd(self.guardian.as_fd()), WaitIdOptions::EXITED);

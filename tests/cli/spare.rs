@@ -52,7 +52,7 @@ fn go(lab: &Lab) {
     fs::write(lab.folder().join("go"), "").expect("a file can be made");
 }
 
-/// "beside the wait if there is one, else after the release": here there is no wait.
+/// "beside the wait if there is one, otherwise after the release": here there is no wait.
 #[test]
 fn spare_work_of_a_request_that_is_granted_at_once_runs_after_the_release() {
     on_both(|lab| {
@@ -66,8 +66,8 @@ fn spare_work_of_a_request_that_is_granted_at_once_runs_after_the_release() {
     });
 }
 
-/// "A grant that comes while it runs starts the command beside it; rlock releases first, then waits
-/// for the spare work."
+/// "A grant that comes meanwhile starts COMMAND beside the spare work. rlock then releases the lock
+/// first and waits for the spare work afterwards."
 #[test]
 fn grant_does_not_wait_for_the_spare_work_but_the_exit_does() {
     on_both(|lab| {
@@ -113,7 +113,7 @@ fn spare_work_may_lock_the_same_key() {
     });
 }
 
-/// "Done also where the wait ends busy (the place in the queue is given up first)".
+/// "The spare work also runs if the request is busy". The request leaves the queue first.
 #[test]
 fn busy_request_runs_its_spare_work_and_exits_75() {
     on_both(|lab| {
@@ -132,7 +132,7 @@ fn busy_request_runs_its_spare_work_and_exits_75() {
     });
 }
 
-/// "Its failure is one line and changes no exit code."
+/// "Its failure is reported in one line and changes no exit status."
 #[test]
 fn failed_spare_work_is_one_line_and_changes_no_exit_code() {
     on_both(|lab| {
@@ -147,7 +147,7 @@ fn failed_spare_work_is_one_line_and_changes_no_exit_code() {
     });
 }
 
-/// "not where the request was refused or never reached the store"
+/// "but not if the request is refused or does not reach the store"
 #[test]
 fn spare_work_of_a_refused_or_unreachable_request_is_not_run() {
     on_both(|lab| {
@@ -159,8 +159,8 @@ fn spare_work_of_a_refused_or_unreachable_request_is_not_run() {
     ran.failed(69);
 }
 
-/// "After TERM, INT, HUP or QUIT it is not started any more; one that runs gets the signal, and KILL
-/// after --grace."
+/// "After TERM, INT, HUP or QUIT rlock does not start the spare work any more. Spare work that runs
+/// gets the signal, and KILL after `--grace`."
 #[test]
 fn signal_ends_the_spare_work_or_keeps_it_from_being_started() {
     on_both(|lab| {
@@ -191,7 +191,7 @@ fn signal_ends_the_spare_work_or_keeps_it_from_being_started() {
     });
 }
 
-/// "It dies with rlock", with all that it has started.
+/// "The spare work dies with rlock", with the processes of its group.
 #[test]
 fn spare_work_dies_with_its_rlock() {
     on_both(|lab| {
@@ -234,7 +234,8 @@ fn lost_lock_ends_the_command_and_not_the_spare_work() {
     });
 }
 
-/// "only where busy: run by /bin/sh, its exit code is rlock's. Finds the busy line in RLOCK_BUSY."
+/// "the exit status is that of STRING. The busy line is not printed, but in the variable
+/// `RLOCK_BUSY`."
 #[test]
 fn busy_request_with_else_ends_as_that_work_does() {
     on_both(|lab| {
