@@ -16,14 +16,15 @@ use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
-/// The time without the lock after which the handle reports trouble. A transaction takes
-/// microseconds.
-const TROUBLE_AFTER: Duration = Duration::from_secs(1);
+/// The time without the lock and without a change by another process after which the handle reports
+/// trouble. A transaction takes microseconds. On a crowded machine, though, the process that holds
+/// the lock may have to wait more than a second for a processor.
+const TROUBLE_AFTER: Duration = Duration::from_secs(5);
 /// Maximum wait for the lock for a report on the sessions that block the request.
-const REPORT_LIMIT: Duration = Duration::from_secs(1);
+const REPORT_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
-const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a waiter for the lock to leave the queue. Its place disturbs no other session,
 /// and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
@@ -159,9 +160,10 @@ impl Handle for EmbeddedHandle {
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
-        if !std::mem::take(&mut self.is_news)
-            && let Err(error) = self.advance()
-        {
+        // A request that is not made yet has no news. This process may have waited for a processor
+        // since its last attempt, and must look for progress before it reports trouble.
+        let is_news = std::mem::take(&mut self.is_news) && self.standing != Standing::Asking;
+        if !is_news && let Err(error) = self.advance() {
             if !self.is_granted() || !self.is_cut_off() {
                 return Err(error);
             }
