@@ -1,8 +1,10 @@
 //! Defines the arguments of each subcommand. clap parses by these definitions, and help, man pages
 //! and completions are generated from them.
 
+use std::path::PathBuf;
+
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
-use clap::{Arg, ArgAction, Command, ValueHint};
+use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
 
 use super::values;
 
@@ -41,6 +43,13 @@ pub(super) mod id {
     pub(crate) const SHELL: &str = "SHELL";
     pub(crate) const PAGE: &str = "PAGE";
     pub(crate) const DIR: &str = "dir";
+    pub(crate) const LISTEN: &str = "listen";
+    pub(crate) const STDIO: &str = "stdio";
+    pub(crate) const TOKEN_FILE: &str = "token-file";
+    pub(crate) const INSECURE: &str = "insecure";
+    pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
+    pub(crate) const MAX_WAITING: &str = "max-waiting";
+    pub(crate) const ONLY: &str = "only";
 }
 
 /// An option with one value.
@@ -75,9 +84,6 @@ pub(super) fn store_options() -> [Arg; 2] {
 }
 
 pub(super) fn exec(command: Command) -> Command {
-    let claim = |id, short_name, help| {
-        option(id, short_name, values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other)
-    };
     command
         .override_usage(
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
@@ -89,18 +95,25 @@ pub(super) fn exec(command: Command) -> Command {
             "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
              65 refused, 69 no store, 76 lost, 126 or 127 not run. More: rlock man exec | man -l -",
         )
-        .arg(word(id::KEY, values::resource, "What to lock for writing"))
-        .arg(stray_words())
-        .arg(claim(id::READ, "KEY", "Lock KEY for reading: beside other readers"))
-        .arg(claim(id::PREWRITE, "KEY", "Lock KEY for reading now and writing later: beside readers only"))
-        .arg(claim(id::WRITE, "KEY", "Lock KEY for writing: alone, as a bare KEY does"))
-        .arg(
-            option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
-                .action(ArgAction::Append)
-                .value_hint(ValueHint::Other),
-        )
+        .args(claims())
         .args(run_options())
         .arg(command_words())
+}
+
+/// The claims on whole resources.
+fn claims() -> [Arg; 6] {
+    let claim =
+        |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other);
+    [
+        word(id::KEY, values::resource, "What to lock for writing"),
+        stray_words(),
+        claim(id::READ, "Lock KEY for reading: beside other readers"),
+        claim(id::PREWRITE, "Lock KEY for reading now and writing later: beside readers only"),
+        claim(id::WRITE, "Lock KEY for writing: alone, as a bare KEY does"),
+        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
+            .action(ArgAction::Append)
+            .value_hint(ValueHint::Other),
+    ]
 }
 
 /// Words after KEY. They never parse without `--`, so zsh completes them only behind `--`, where
@@ -125,26 +138,48 @@ pub(super) fn range(command: Command) -> Command {
             "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]'\n\
              say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
         )
-        .arg(word(id::KEY, values::resource, "What to lock a part of"))
-        .arg(word(id::LO, values::plain, "The lower end, or the whole interval: '[1.2,1.8)'"))
-        .arg(word(id::HI, values::plain, "The upper end"))
+        .args(range_claim())
         .args(run_options())
         .arg(command_words())
 }
 
-/// The options of every subcommand that runs a command.
-fn run_options() -> [Arg; 12] {
-    let shell = |id, help| {
-        let string = OsStringValueParser::new().map(values::shell_command);
-        option(id, "STRING", string, help).value_hint(ValueHint::CommandString)
-    };
+/// The claim on an interval.
+fn range_claim() -> [Arg; 3] {
+    [
+        word(id::KEY, values::resource, "What to lock a part of"),
+        word(id::LO, values::plain, "The lower end, or the whole interval: '[1.2,1.8)'"),
+        word(id::HI, values::plain, "The upper end"),
+    ]
+}
+
+/// The options that limit the wait.
+fn wait_options() -> [Arg; 2] {
     [
         switch(id::NO_WAIT, "Don't wait: exit with 75 when busy").short('n'),
         option(id::WAIT, "DUR", values::duration, "Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]")
             .short('w'),
+    ]
+}
+
+/// The line LOCK of a client of `rlock serve`.
+pub(super) fn lock_line(command: Command) -> Command {
+    command.args(claims()).args(wait_options())
+}
+
+/// The lines RANGE-READ, RANGE-PREWRITE and RANGE-WRITE of a client of `rlock serve`.
+pub(super) fn range_line(command: Command) -> Command {
+    command.args(range_claim()).args(wait_options())
+}
+
+/// The options of every subcommand that runs a command.
+fn run_options() -> impl Iterator<Item = Arg> {
+    let shell = |id, help| {
+        let string = OsStringValueParser::new().map(values::shell_command);
+        option(id, "STRING", string, help).value_hint(ValueHint::CommandString)
+    };
+    let options = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
-        option(id::TTL, "DUR", values::ttl, "The lease at a server; the embedded store needs none")
-            .default_value("30s"),
+        ttl(),
         option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
         option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
             .default_value("5s"),
@@ -154,9 +189,57 @@ fn run_options() -> [Arg; 12] {
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
         switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
-        switch(id::VERBOSE, "Say what is being done").short('v'),
+        verbose("Say what is being done"),
         shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
-    ]
+    ];
+    wait_options().into_iter().chain(options)
+}
+
+fn ttl() -> Arg {
+    option(id::TTL, "DUR", values::ttl, "The lease at a server; the embedded store needs none").default_value("30s")
+}
+
+fn verbose(help: &'static str) -> Arg {
+    switch(id::VERBOSE, help).short('v')
+}
+
+pub(super) fn serve(command: Command) -> Command {
+    command
+        .override_usage(
+            "rlock serve [--listen HOST:PORT|unix:/PATH]... [OPTIONS]\n       rlock serve --stdio [OPTIONS]",
+        )
+        .after_help(
+            "A client sends LOCK KEY, reads ok, and holds the lock until its connection ends.\n\
+             Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve | man -l -",
+        )
+        .arg(
+            option(id::LISTEN, "ADDRESS", values::listen, "Where to listen: HOST:PORT or unix:/PATH")
+                .action(ArgAction::Append)
+                .value_hint(ValueHint::Other)
+                .conflicts_with(id::STDIO),
+        )
+        .arg(switch(id::STDIO, "Serve one client on standard input and output"))
+        .arg(
+            option(id::TOKEN_FILE, "FILE", value_parser!(PathBuf), "Clients must send AUTH with the token in FILE")
+                .value_hint(ValueHint::FilePath),
+        )
+        .arg(switch(id::INSECURE, "Listen beyond this machine without a token").conflicts_with(id::TOKEN_FILE))
+        .arg(
+            option(id::MAX_CONNECTIONS, "N", values::connections, "How many clients may be connected")
+                .default_value("1024"),
+        )
+        .arg(
+            option(id::MAX_WAITING, "N", values::count, "How many requests may wait; more are busy at once")
+                .default_value("1000"),
+        )
+        .arg(
+            option(id::ONLY, "GLOB", values::glob, "Serve only KEYs that match one of these patterns")
+                .action(ArgAction::Append)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(ttl())
+        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM").default_value("5s"))
+        .arg(verbose("Log each connection, lock and unlock"))
 }
 
 /// The command to run: all words after `--`, with any bytes.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap_complete::Shell;
+use glob::Pattern;
 
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
@@ -28,6 +29,8 @@ pub enum Invocation {
     Shrink(Shrink),
     /// Lower the mode of a hold.
     Downgrade(Downgrade),
+    /// Serve locks to clients that speak lines.
+    Serve(Serve),
     /// Print a completion script.
     Completions(Shell),
     /// Print a man page, or write all of them.
@@ -124,6 +127,44 @@ pub struct Downgrade {
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
+}
+
+/// `rlock serve`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serve {
+    /// The store of the locks.
+    pub store: StoreOptions,
+    /// Where to listen. If empty, the sockets of systemd or the default address.
+    pub listen: Vec<Address>,
+    /// Serve one client on standard input and output.
+    pub stdio: bool,
+    /// The file with the token that clients must send.
+    pub token_file: Option<PathBuf>,
+    /// Listen beyond this machine without a token.
+    pub insecure: bool,
+    /// How many clients may be connected.
+    pub max_connections: usize,
+    /// How many requests may wait.
+    pub max_waiting: usize,
+    /// The patterns of the names that clients may lock. If empty, all names.
+    pub only: Vec<Pattern>,
+    /// The ttl of the leases, see [`Exec::ttl`].
+    pub ttl: Duration,
+    /// How long holders may go on after TERM, or after their lease could not be renewed.
+    pub grace: Duration,
+    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
+    pub grace_yields: bool,
+    /// Log connections, locks and unlocks.
+    pub verbose: bool,
+}
+
+/// The address of a listening socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host name or IP address, and a port.
+    Tcp(String, u16),
+    /// The path of a unix socket.
+    Unix(PathBuf),
 }
 
 /// `rlock man`.

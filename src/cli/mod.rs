@@ -11,6 +11,7 @@
 //! - `numbers`: lets `-3` and `-inf` stand unquoted.
 //! - `values`: converts the text of one word into its type. `claims` and `read`: convert matched
 //!   words into an [`Invocation`].
+//! - `lines`: parses the lines of clients of `rlock serve`.
 //! - `usage`: reports each mistake in one line.
 //! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: prints it.
 
@@ -18,6 +19,7 @@ mod args;
 mod claims;
 pub mod completions;
 pub mod invocation;
+pub(crate) mod lines;
 mod numbers;
 pub mod pages;
 mod read;

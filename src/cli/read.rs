@@ -15,7 +15,7 @@ use crate::words;
 
 use super::args::id;
 use super::claims;
-use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shrink, StoreOptions};
+use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions};
 use super::pages::Page;
 use super::usage::Mistake;
 
@@ -72,7 +72,7 @@ fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
 }
 
 /// The maximum wait. `-n` means `-w 0`, so the two may stand together only if they agree.
-fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
+pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
     let wait = matches.get_one::<Duration>(id::WAIT).copied();
     match (matches.get_flag(id::NO_WAIT), wait) {
         (true, Some(wait)) if !wait.is_zero() => {
@@ -114,10 +114,32 @@ pub(super) fn shrink(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 }
 
 pub(super) fn downgrade(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
     Ok(Invocation::Downgrade(Downgrade {
-        mode: mode.parse().expect("clap takes only the modes of the list"),
+        mode: mode(&mut matches),
         resource: matches.remove_one(id::RESOURCE),
+        store: store(&mut matches),
+    }))
+}
+
+/// The new mode of a downgrade.
+pub(super) fn mode(matches: &mut ArgMatches) -> Mode {
+    let mode: String = matches.remove_one(id::MODE).expect("clap requires a mode");
+    mode.parse().expect("clap takes only the modes of the list")
+}
+
+pub(super) fn serve(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Serve(Serve {
+        listen: matches.remove_many(id::LISTEN).into_iter().flatten().collect(),
+        stdio: matches.get_flag(id::STDIO),
+        token_file: matches.remove_one(id::TOKEN_FILE),
+        insecure: matches.get_flag(id::INSECURE),
+        max_connections: given(&mut matches, id::MAX_CONNECTIONS),
+        max_waiting: given(&mut matches, id::MAX_WAITING),
+        only: matches.remove_many(id::ONLY).into_iter().flatten().collect(),
+        grace_yields: matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue),
+        ttl: given(&mut matches, id::TTL),
+        grace: given(&mut matches, id::GRACE),
+        verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
     }))
 }

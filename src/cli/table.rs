@@ -40,7 +40,7 @@ pub(super) struct Subcommand {
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -130,6 +130,16 @@ pub(super) static SUBCOMMANDS: [Subcommand; 10] = [
         texts: &[include_str!("pages/downgrade.txt")],
         define: args::downgrade,
         read: read::downgrade,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "serve",
+        page: "rlock-serve",
+        about: "Serve locks to any program that speaks lines",
+        texts: &[include_str!("pages/serve.txt")],
+        define: args::serve,
+        read: read::serve,
         has_numbers: false,
         runs_command: false,
     },

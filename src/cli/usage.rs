@@ -40,12 +40,19 @@ impl Mistake {
         Self { text: text.into(), see_help: true }
     }
 
-    /// Turns the mistake into the [`Usage`] error of `page`, such as `rlock exec`.
-    pub(super) fn on(self, page: &str) -> Usage {
-        let text = if self.see_help { format!("{}; see '{page} --help'", self.text) } else { self.text };
+    /// The mistake in one line, without a page to point to.
+    pub(super) fn on_line(self) -> String {
         // Words may contain any characters; control characters must neither break the line nor
         // reach the terminal.
-        Usage::Mistake(one_line(&text.replace('\u{1}', "")))
+        one_line(&self.text.replace('\u{1}', ""))
+    }
+
+    /// Turns the mistake into the [`Usage`] error of `page`, such as `rlock exec`.
+    pub(super) fn on(mut self, page: &str) -> Usage {
+        if self.see_help {
+            self.text = format!("{}; see '{page} --help'", self.text);
+        }
+        Usage::Mistake(self.on_line())
     }
 }
 
@@ -66,7 +73,7 @@ impl Usage {
 }
 
 /// The one-line text for each kind of error.
-fn mistake(error: &Error) -> Mistake {
+pub(super) fn mistake(error: &Error) -> Mistake {
     let argument = label(text(error, ContextKind::InvalidArg));
     let value = unmark(text(error, ContextKind::InvalidValue));
     match error.kind() {

@@ -4,8 +4,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use glob::Pattern;
+
 use crate::lock::resource::Resource;
 
+use super::invocation::Address;
 use super::numbers::unmark;
 
 /// The maximum number of slots of a resource. A higher number protects nothing, and a typing error
@@ -86,6 +89,36 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
 pub(super) fn replicas(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
+}
+
+/// Parses the address of a listening socket.
+pub(super) fn listen(word: &str) -> Result<Address, String> {
+    let mistake =
+        || format!("'{word}' is not an address: write it as 127.0.0.1:1006, [::1]:1006, HOST:1006 or unix:/PATH");
+    if let Some(path) = word.strip_prefix("unix:") {
+        return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(mistake()) };
+    }
+    let (host, port) = word.rsplit_once(':').ok_or_else(mistake)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().map_err(|_| mistake())?;
+    if bare.is_empty() || (bare == host && host.contains(':')) {
+        Err(mistake())
+    } else {
+        Ok(Address::Tcp(bare.to_owned(), port))
+    }
+}
+
+pub(super) fn count(word: &str) -> Result<usize, String> {
+    word.parse().map_err(|_| format!("'{word}' is not a number: give 0, 1, 2 and so on"))
+}
+
+pub(super) fn connections(word: &str) -> Result<usize, String> {
+    count(word)
+        .and_then(|count| if count == 0 { Err("at least one client must be allowed".to_owned()) } else { Ok(count) })
+}
+
+pub(super) fn glob(word: &str) -> Result<Pattern, String> {
+    Pattern::new(word).map_err(|error| format!("'{word}' is not a pattern: {}", error.msg))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod exec;
 mod inspect;
 mod man;
 mod room;
+mod serve;
 mod shrink;
 
 use std::ffi::OsString;
@@ -76,6 +77,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),
+        Invocation::Serve(serve) => serve::run(&serve),
         Invocation::Completions(shell) => completions::run(shell),
         Invocation::Man(man) => man::run(&man),
     }

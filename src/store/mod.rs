@@ -16,10 +16,12 @@ use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use sessions::Sessions;
 
 pub mod embedded;
 mod percent;
 pub mod redis;
+pub mod sessions;
 mod url;
 
 pub use redis::Secrets;
@@ -146,6 +148,12 @@ pub trait Store {
     /// The store cannot be used, and it has granted and queued nothing. The errors of the methods
     /// below mean the same.
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error>;
+
+    /// Prepares the store for many requests of this process.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error>;
 
     /// Returns a session if it is a holder or a waiter. `resources` names the resources on which
     /// the session may have claims, for a store that finds sessions only by their resources.

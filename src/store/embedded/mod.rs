@@ -60,6 +60,7 @@ use self::gate::Gate;
 use self::handle::EmbeddedHandle;
 use self::snapshot::Answer;
 use self::transaction::Work;
+use super::sessions::{Separate, Sessions};
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::clock::StoreTime;
 use crate::lock::index::Rank;
@@ -181,6 +182,13 @@ impl Store for Embedded {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
         }
         Ok(Box::new(EmbeddedHandle::ask(*self, request)?))
+    }
+
+    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+        let (path, namespace) = (self.directory.path().to_owned(), self.namespace);
+        Ok(Box::new(Separate::new(Box::new(move |request| {
+            Box::new(Self::open(Some(path.clone()), &namespace)?).acquire(request, AcquireOptions::default())
+        }))))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {

@@ -40,6 +40,7 @@ pub use secrets::Secrets;
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
+use super::sessions::{Separate, Sessions};
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Store};
 use crate::lock::mode::Mode;
 use crate::lock::records::Session;
@@ -75,6 +76,15 @@ impl Redis {
 
     fn client(&self) -> Client {
         Client::new(Arc::clone(&self.target), self.setting(), self.connect_timeout)
+    }
+
+    /// Begins to make a request.
+    fn hold(&self, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
+        if self.is_cluster() {
+            one_slot(request.claims.iter().map(|claim| &claim.resource))?;
+        }
+        let hold = RedisHold::new(Arc::clone(&self.target), self.setting(), request, options, self.connect_timeout)?;
+        Ok(Box::new(hold))
     }
 
     /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
@@ -119,11 +129,11 @@ impl Store for Redis {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if self.is_cluster() {
-            one_slot(request.claims.iter().map(|claim| &claim.resource))?;
-        }
-        let hold = RedisHold::new(Arc::clone(&self.target), self.setting(), request, options, self.connect_timeout)?;
-        Ok(Box::new(hold))
+        self.hold(request, options)
+    }
+
+    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+        Ok(Box::new(Separate::new(Box::new(move |request| self.hold(request, AcquireOptions::default())))))
     }
 
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {
