@@ -18,7 +18,9 @@
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
 //! | `failure`, `messages` | the text that users see, and its exit code |
 //! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
+//! | `inspection` | holders and waiters as JSON |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
+//! | `serve` | the lock server: one poll loop, a pure machine for each client |
 //! | `cmd` | the subcommands: options in, wiring, exit code out |
 //! | `start` | what comes before the subcommand |
 
@@ -34,9 +36,11 @@ pub mod store;
 mod cmd;
 mod failure;
 mod files;
+mod inspection;
 mod messages;
 mod passwd;
 mod processes;
+mod serve;
 mod start;
 mod supervise;
 mod words;

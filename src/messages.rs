@@ -49,10 +49,14 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
-    /// `waited` is the length of the request's wait, if the request was to wait.
     pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
+        format!("busy: {}", self.in_the_way(obstructions, waited))
+    }
+
+    /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
+    pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
-        format!("busy: {}{waited}", in_the_way(&self.claims, &self.related, obstructions))
+        format!("{}{waited}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
     pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
@@ -61,18 +65,26 @@ impl Messages {
 
     /// `outcome` says what happens to the command, such as [`NOT_STARTED`].
     pub(crate) fn lost(&self, outcome: &str) -> String {
+        format!("lost: {}{outcome}", self.taken_away())
+    }
+
+    pub(crate) fn taken_away(&self) -> String {
         let by = match self.has_leases {
             true => "by 'rlock cleanup --break' or with the server's data",
             false => "as 'rlock cleanup --break' does",
         };
         let were = if self.claims.len() == 1 { "was" } else { "were" };
-        format!("lost: {} {were} taken away, {by}{outcome}", self.names())
+        format!("{} {were} taken away, {by}", self.names())
+    }
+
+    pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+        format!("lost: {}{outcome}", self.not_renewed(trouble))
     }
 
     /// `trouble` is the reason why the store did not answer, if that reason is known.
-    pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+    pub(crate) fn not_renewed(&self, trouble: Option<&str>) -> String {
         let reason = trouble.map(|trouble| format!(": {}", reason(&trouble))).unwrap_or_default();
-        format!("lost: the lease on {} was not renewed in time{reason}{outcome}", self.names())
+        format!("the lease on {} was not renewed in time{reason}", self.names())
     }
 
     pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
@@ -80,7 +92,8 @@ impl Messages {
         format!("could not release {}, held until {end}: {reason}", self.names())
     }
 
-    fn names(&self) -> String {
+    /// The resources of the request.
+    pub(crate) fn names(&self) -> String {
         let shown = self.claims.iter().take(NAMES_MAX).map(|claim| format!("'{}'", claim.resource));
         let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")

@@ -12,6 +12,7 @@ use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store};
+use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
 const NAMESPACE: &str = "RLOCK_NAMESPACE";
@@ -43,12 +44,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Opens the store that the options, the environment or the defaults name. It warns if the options
 /// reveal the store's password to other users.
 pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
-    let store = open_store_within(options, CONNECT_TIMEOUT)?;
+    let store = open_store_quietly(options)?;
     warn_of_password(options);
     Ok(store)
 }
 
 /// Opens the same store, without the warning.
+pub(super) fn open_store_quietly(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
+    open_store_within(options, CONNECT_TIMEOUT)
+}
+
+/// Opens the same store, which may take so long.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
     let url = named_store(options)?;
     let namespace = named_namespace(options)?;
@@ -106,6 +112,23 @@ pub(super) fn warn_of_password(options: &StoreOptions) {
 fn secrets() -> Secrets {
     let value = |name| env::var_os(name).filter(|value| !value.is_empty());
     Secrets { password: value(PASSWORD), password_file: value(PASSWORD_FILE).map(PathBuf::from) }
+}
+
+/// The grace to use. If a grant is a lease, rlock tells its holder to stop a grace before the
+/// deadline. The last renewal is tried a third of the ttl before the deadline. So a longer grace
+/// would stop holders that hold their lock. A `grace` that `yields` is a default.
+pub(super) fn grace(ttl: Duration, grace: Duration, yields: bool, has_leases: bool) -> Result<Duration, Failure> {
+    match ttl / 3 {
+        _ if !has_leases => Ok(grace),
+        limit if grace <= limit => Ok(grace),
+        // A default must not cause a usage error.
+        limit if yields => Ok(limit),
+        _ => Err(Failure::usage(format!(
+            "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
+            words::duration(grace),
+            words::duration(ttl)
+        ))),
+    }
 }
 
 /// The sessions whose commands this process runs below, innermost first.

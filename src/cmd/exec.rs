@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
-use std::time::Duration;
 
 use anyhow::Context;
 
@@ -20,7 +19,7 @@ use crate::supervise::machine::Settings;
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
-use crate::words::{self, without_passwords};
+use crate::words::without_passwords;
 
 /// Maximum number of bytes of the command that the store keeps, for other users to see.
 const COMMAND_BYTES: usize = 2048;
@@ -44,7 +43,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
     let has_leases = store.leases();
-    let grace = grace(&exec, has_leases)?;
+    let grace = context::grace(exec.ttl, exec.grace, exec.grace_yields, has_leases)?;
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
     let request = Request {
         session,
@@ -81,24 +80,6 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let task = Task { command, messages, settings, spare, otherwise };
     run::run(handle.as_mut(), task, start_with, signals, &mut io::stderr())
-}
-
-/// The grace to use. If a grant is a lease, rlock tells the command to stop a grace before the
-/// deadline. The last renewal is tried a third of the ttl before the deadline. So a longer grace
-/// would stop commands that hold their lock.
-fn grace(exec: &Exec, has_leases: bool) -> Result<Duration, Failure> {
-    let Exec { ttl, grace, grace_yields, .. } = *exec;
-    match ttl / 3 {
-        _ if !has_leases => Ok(grace),
-        limit if grace <= limit => Ok(grace),
-        // A default must not cause a usage error.
-        limit if grace_yields => Ok(limit),
-        _ => Err(Failure::usage(format!(
-            "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
-            words::duration(grace),
-            words::duration(ttl)
-        ))),
-    }
 }
 
 fn random_id() -> anyhow::Result<SessionId> {

@@ -4,80 +4,32 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use serde_json::{Value, json};
 
 use super::context;
 use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
 use crate::clock::StoreTime;
 use crate::failure::Failure;
+use crate::inspection;
 use crate::lock::mode::Mode;
-use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::op::ResourceListing;
 use crate::lock::request::Process;
-use crate::lock::span::Span;
 use crate::messages;
-use crate::store::Inspection;
 use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
-    let Inspection { now, resources } = store.inspect(&inspect.resources).map_err(Failure::from)?;
+    let inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     let text = match inspect.json {
-        true => format!("{}\n", as_json(&store.url(), &resources, now)),
+        true => format!("{}\n", inspection::as_json(&store.url(), &inspection)),
         // The table would say that nobody holds, which is unknown for unusable resources.
-        false if resources.is_empty() && !unusable.is_empty() => String::new(),
-        false => as_table(&resources, now),
+        false if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
+        false => as_table(&inspection.resources, inspection.now),
     };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     Ok(super::after_all_but(&unusable))
-}
-
-fn as_json(store: &str, listings: &[ResourceListing], now: StoreTime) -> Value {
-    let holder = |holder: &HolderListing| {
-        let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
-        value["session"] = json!(holder.session.to_string());
-        value["token"] = json!(holder.token);
-        value["expires_in_ms"] =
-            json!(holder.expiry.map(|expiry| u64::try_from((expiry - now).as_millis()).unwrap_or(u64::MAX)));
-        value
-    };
-    let waiter = |waiter: &WaiterListing| {
-        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, &waiter.process, waiter.since);
-        value["session"] = json!(waiter.session.to_string());
-        value["position"] = json!(waiter.position);
-        value
-    };
-    let resource = |listing: &ResourceListing| {
-        json!({
-            "name": listing.name.as_str(),
-            "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
-            "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
-        })
-    };
-    json!({ "store": store, "resources": listings.iter().map(resource).collect::<Vec<_>>() })
-}
-
-fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
-    let span = span.as_interval().map(|interval| {
-        json!({
-            "lo": interval.lo().text(),
-            "hi": interval.hi().text(),
-            "lo_open": interval.lo_open(),
-            "hi_open": interval.hi_open(),
-        })
-    });
-    json!({
-        "mode": mode.as_str(),
-        "span": span,
-        "slots": slots,
-        "host": process.host,
-        "pid": process.pid,
-        "user": process.user,
-        "command": process.command,
-        "since": messages::time(since),
-    })
 }
 
 const HEADINGS: [&str; 9] = ["RESOURCE", "STATE", "MODE", "SPAN", "WHO", "PID", "FOR", "LEASE", "COMMAND"];

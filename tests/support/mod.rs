@@ -9,6 +9,7 @@
 pub(crate) mod hung_disk;
 pub(crate) mod needs;
 pub(crate) mod random;
+pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod small_disk;
 
@@ -184,6 +185,12 @@ impl Lab {
         let mut names: Vec<_> = entries.map(name).collect();
         names.sort();
         names
+    }
+
+    /// The name of the user of this process, as a listing shows it.
+    pub(crate) fn inspect_user(&self) -> Value {
+        let _holder = self.hold("user");
+        self.inspect(["user"])["resources"][0]["holders"][0]["user"].clone()
     }
 
     /// Fails if rlock prints a message of its own in a normal run, with or without a wait.

@@ -1,0 +1,602 @@
+//! Decides everything about one client: what each of its lines, each report of the store and each
+//! instant means for its locks.
+//!
+//! A client has no clock, no socket and no randomness. It takes in each [`Event`] with the instant
+//! at which the event happened, and returns the [`Action`]s that follow.
+
+use std::mem;
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+
+use super::line::Line;
+use super::rules::Rules;
+use crate::clock::Boottime;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::messages::Messages;
+use crate::store::sessions::Event as Report;
+use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
+use crate::words;
+
+/// How long a client may take until its first line is understood, and until its token is right.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client waits for the answer to a wrong token, so that guessing takes long.
+const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// What happens to a client.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The client has sent a line. Only a client that [`takes_lines`](Client::takes_lines) gets it.
+    Line(Line),
+    /// The client has sent a line that is too long.
+    LineTooLong,
+    /// The connection has ended.
+    End,
+    /// The store reports about a session of the client.
+    Report(SessionId, Report),
+    /// The answer to [`Action::Ask`].
+    Answer(Answer),
+    /// Time has passed.
+    Tick,
+    /// The server ends soon: only clients that hold a lock may go on.
+    Drain,
+    /// The server ends now.
+    Stop,
+}
+
+/// What the server has to do.
+#[derive(Debug, PartialEq)]
+pub(super) enum Action {
+    /// Send a line.
+    Say(String),
+    /// Make a request.
+    Acquire {
+        session: SessionId,
+        /// The session below which this one is nested.
+        parent: Option<SessionId>,
+        claims: Vec<Claim>,
+        wait: bool,
+    },
+    /// Give back what a session holds or waits for. A report follows.
+    Release(SessionId),
+    /// Ask the store a question. [`Event::Answer`] follows.
+    Ask(Question),
+    /// Write a line to the log.
+    Log(String),
+    /// Close the connection.
+    Close,
+}
+
+/// A question that may take long.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// What holds and waits for one resource, or for all that the client may see.
+    Inspect(Option<Resource>),
+    /// What holds and waits for these resources.
+    Obstructions(Vec<Resource>),
+    Shrink(SessionId, Resource, Span),
+    Downgrade(SessionId, Resource, Mode),
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// JSON on one line.
+    Listing(String),
+    Obstructions(Vec<Obstruction>),
+    Changed(Changed),
+    Failed(store::Error),
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    state: State,
+    /// The locks that the client holds: none, one, or a prewrite lock and its upgrade.
+    holds: Vec<Hold>,
+    /// Whether a line of the client has been understood.
+    has_greeted: bool,
+    /// Until when the client has to send a line that is understood, and the right token.
+    greeting_until: Option<Boottime>,
+    /// Whether the token is right, or none is needed.
+    is_trusted: bool,
+    is_draining: bool,
+    /// Whether the store took a lock of this client away.
+    has_lost: bool,
+    /// The sessions whose release was begun and whose result concerns nobody.
+    leaving: Vec<SessionId>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    /// The store has a request.
+    Requesting(Box<Pending>),
+    /// The request's wait is over, and it leaves the queue.
+    Leaving(Box<Pending>),
+    /// The store is asked who was in the way of a request whose wait is over.
+    Explaining(Box<Pending>),
+    Unlocking,
+    /// The store is asked a question.
+    Asking(Question),
+    /// The token was wrong.
+    Refusing {
+        until: Boottime,
+    },
+    /// The connection is closed.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Hold {
+    session: SessionId,
+    claims: Vec<Claim>,
+    /// Until when the lease lasts, if there is one.
+    deadline: Option<Boottime>,
+    /// Whether `LOCK KEY` made the hold, so that any foreign line ends it.
+    plain: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    session: SessionId,
+    claims: Vec<Claim>,
+    plain: bool,
+    wait: Option<Duration>,
+    /// When the wait is over.
+    until: Option<Boottime>,
+    /// Whether the store has queued the request.
+    is_queued: bool,
+}
+
+impl Client {
+    /// A client that connected at `now`. `has_time` is false for a client that must say something
+    /// soon.
+    pub(super) fn new(rules: &Rules, now: Boottime, has_time: bool) -> Self {
+        Self {
+            state: State::Idle,
+            holds: Vec::new(),
+            has_greeted: false,
+            greeting_until: (!has_time).then(|| now + GREETING_LIMIT),
+            is_trusted: rules.token.is_none(),
+            is_draining: false,
+            has_lost: false,
+            leaving: Vec::new(),
+        }
+    }
+
+    /// Whether the client's next line can be taken in now.
+    pub(super) fn takes_lines(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Whether the client has a request that waits, or that may have to.
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.state, State::Requesting(pending) if pending.wait.is_none_or(|wait| !wait.is_zero()))
+    }
+
+    /// Whether the store has queued the client's request.
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(&self.state, State::Requesting(pending) if pending.is_queued)
+    }
+
+    /// Whether the connection is closed and the store has no session of this client any more.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Closed) && self.leaving.is_empty()
+    }
+
+    /// Whether the store took a lock of this client away.
+    pub(super) fn has_lost(&self) -> bool {
+        self.has_lost
+    }
+
+    /// The instant at which [`Event::Tick`] is due.
+    pub(super) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
+        let of_state = match &self.state {
+            State::Closed => return None,
+            State::Requesting(pending) => pending.until,
+            State::Refusing { until } => Some(*until),
+            _ => None,
+        };
+        let of_holds = self.holds.iter().filter_map(|hold| rules.overdue_at(hold.deadline));
+        of_holds.chain(of_state).chain(self.greeting_until).min()
+    }
+
+    /// Takes in an event that happened at `now`. `new_id` makes the id of a new session, and
+    /// `may_wait` says whether one more request may wait.
+    pub(super) fn on(
+        &mut self,
+        event: Event,
+        now: Boottime,
+        rules: &Rules,
+        may_wait: bool,
+        new_id: impl FnOnce() -> SessionId,
+    ) -> Vec<Action> {
+        let mut turn = Turn { client: self, rules, now, may_wait, actions: Vec::new() };
+        turn.on(event, new_id);
+        turn.actions
+    }
+}
+
+/// One event with what it causes.
+struct Turn<'a> {
+    client: &'a mut Client,
+    rules: &'a Rules,
+    now: Boottime,
+    may_wait: bool,
+    actions: Vec<Action>,
+}
+
+impl Turn<'_> {
+    fn on(&mut self, event: Event, new_id: impl FnOnce() -> SessionId) {
+        match event {
+            Event::Report(session, report) => self.on_report(session, report),
+            _ if matches!(self.client.state, State::Closed) => {}
+            Event::Line(line) => self.on_line(line, new_id),
+            Event::LineTooLong => {
+                self.say("error the line is too long: send at most 4096 bytes");
+                self.close();
+            }
+            Event::End => self.close(),
+            Event::Answer(answer) => self.on_answer(answer),
+            Event::Tick => self.on_tick(),
+            Event::Drain => {
+                self.client.is_draining = true;
+                self.close_if_drained();
+            }
+            Event::Stop if self.client.holds.is_empty() => self.close(),
+            Event::Stop => self.lose("the server ends, and the lock is free now"),
+        }
+    }
+
+    fn on_line(&mut self, line: Line, new_id: impl FnOnce() -> SessionId) {
+        let is_first = !mem::replace(&mut self.client.has_greeted, true);
+        match line {
+            Line::Unknown if is_first => {
+                self.say(UNKNOWN);
+                return self.close();
+            }
+            Line::Unknown if self.client.holds.first().is_some_and(|hold| hold.plain) => return self.close(),
+            Line::Ping => return self.say_after_greeting("pong"),
+            Line::Auth(token) => return self.on_token(&token),
+            _ if !self.client.is_trusted => {
+                self.say("error this server needs a token: send AUTH TOKEN first");
+                return self.close();
+            }
+            _ => self.client.greeting_until = None,
+        }
+        match line {
+            Line::Lock { .. } if !self.client.holds.is_empty() => {
+                self.say("error this connection holds a lock already: send UNLOCK first, or use another connection");
+            }
+            Line::Lock { claims, wait, plain } => self.acquire(new_id(), None, claims, wait, plain),
+            Line::Upgrade(span) => match self.upgrade(span) {
+                Ok((parent, claims)) => self.acquire(new_id(), Some(parent), claims, None, false),
+                Err(text) => self.say(text),
+            },
+            Line::Unlock => self.unlock(),
+            Line::Shrink(span, key) => self.change(key, |session, key| Question::Shrink(session, key, span)),
+            Line::Downgrade(mode, key) => self.change(key, |session, key| Question::Downgrade(session, key, mode)),
+            Line::Inspect(key) => match key.as_ref().filter(|key| !self.rules.serves(key)) {
+                Some(key) => self.say(self.rules.refusal(key)),
+                None => self.ask(Question::Inspect(key)),
+            },
+            Line::Mistake(text) => self.say(format!("error {text}")),
+            Line::Unknown | Line::Ping | Line::Auth(_) => self.say(UNKNOWN),
+        }
+    }
+
+    /// A line that a client without the right token may send does not end the time for the token.
+    fn say_after_greeting(&mut self, text: &str) {
+        if self.client.is_trusted {
+            self.client.greeting_until = None;
+        }
+        self.say(text);
+    }
+
+    fn on_token(&mut self, token: &str) {
+        let is_right =
+            self.rules.token.as_ref().is_none_or(|right| bool::from(right.as_bytes().ct_eq(token.as_bytes())));
+        if is_right {
+            self.client.is_trusted = true;
+            self.say_after_greeting("ok");
+        } else {
+            self.client.state = State::Refusing { until: self.now + WRONG_TOKEN_PAUSE };
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        session: SessionId,
+        parent: Option<SessionId>,
+        claims: Vec<Claim>,
+        wait: Option<Duration>,
+        plain: bool,
+    ) {
+        if let Some(claim) = claims.iter().find(|claim| !self.rules.serves(&claim.resource)) {
+            return self.say(self.rules.refusal(&claim.resource));
+        }
+        // A request beyond the limit is granted if nothing is in its way, and busy otherwise.
+        let wait = if self.may_wait { wait } else { Some(Duration::ZERO) };
+        let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + wait);
+        let waits = wait.is_none_or(|wait| !wait.is_zero());
+        self.actions.push(Action::Acquire { session, parent, claims: claims.clone(), wait: waits });
+        self.client.state =
+            State::Requesting(Box::new(Pending { session, claims, plain, wait, until, is_queued: false }));
+    }
+
+    /// The session and the claims of an upgrade.
+    fn upgrade(&self, span: Option<Span>) -> Result<(SessionId, Vec<Claim>), &'static str> {
+        let [hold] = self.client.holds.as_slice() else {
+            return Err("error there is nothing to upgrade: hold a prewrite lock first");
+        };
+        let held = hold.claims.iter().filter(|claim| claim.mode == Mode::Prewrite);
+        let mut claims: Vec<_> = held.map(|claim| Claim { mode: Mode::Write, ..claim.clone() }).collect();
+        match (claims.as_mut_slice(), span) {
+            ([], _) => Err("error there is nothing to upgrade: hold a prewrite lock first"),
+            ([claim], Some(span)) => {
+                claim.span = span;
+                Ok((hold.session, claims))
+            }
+            (_, Some(_)) => Err("error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI"),
+            (_, None) => Ok((hold.session, claims)),
+        }
+    }
+
+    fn unlock(&mut self) {
+        match self.client.holds.last() {
+            Some(hold) => {
+                self.actions.push(Action::Release(hold.session));
+                self.client.state = State::Unlocking;
+            }
+            None => self.say("error this connection holds no lock: send LOCK first"),
+        }
+    }
+
+    /// Asks for a change of the innermost hold.
+    fn change(&mut self, key: Option<Resource>, question: impl FnOnce(SessionId, Resource) -> Question) {
+        let Some(hold) = self.client.holds.last() else {
+            return self.say("error this connection holds no lock: send LOCK first");
+        };
+        let key = match (key, hold.claims.as_slice()) {
+            (Some(key), _) => key,
+            (None, [only]) => only.resource.clone(),
+            (None, _) => return self.say("error this connection holds several resources: name one with --resource"),
+        };
+        self.ask(question(hold.session, key));
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.actions.push(Action::Ask(question.clone()));
+        self.client.state = State::Asking(question);
+    }
+
+    fn on_report(&mut self, session: SessionId, report: Report) {
+        if let Some(at) = self.client.leaving.iter().position(|leaving| *leaving == session) {
+            if matches!(report, Report::Released(_)) {
+                self.client.leaving.swap_remove(at);
+            }
+            return;
+        }
+        match report {
+            Report::Standing(standing) => match &mut self.client.state {
+                State::Requesting(pending) if pending.session == session => self.on_standing(standing),
+                _ => self.on_hold(session, standing),
+            },
+            Report::Released(released) => match mem::replace(&mut self.client.state, State::Idle) {
+                State::Unlocking => self.on_unlocked(&released),
+                State::Leaving(pending) => self.on_left(pending),
+                state => self.client.state = state,
+            },
+        }
+    }
+
+    fn on_standing(&mut self, standing: Result<Standing, store::Error>) {
+        let State::Requesting(mut pending) = mem::replace(&mut self.client.state, State::Idle) else { return };
+        let messages = self.messages(&pending.claims, pending.session);
+        match standing {
+            Ok(Standing::Asking) => self.client.state = State::Requesting(pending),
+            Ok(Standing::Waiting) => {
+                pending.is_queued = true;
+                self.client.state = State::Requesting(pending);
+            }
+            Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),
+            Ok(Standing::Busy(obstructions)) => self.say(format!("busy {}", messages.in_the_way(&obstructions, None))),
+            Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
+            // The place in the queue was taken away.
+            Ok(Standing::Lost) => self.lose(&messages.taken_away()),
+            Err(store::Error::Unavailable(reason)) => {
+                self.say_failure(store::Error::Unavailable(messages.cannot_lock(&reason)))
+            }
+            Err(error) => self.say_failure(error),
+        }
+        self.close_if_drained();
+    }
+
+    fn on_grant(&mut self, pending: Pending, grant: &Grant, messages: &Messages) {
+        let Pending { session, claims, plain, .. } = pending;
+        let token = grant.tokens.iter().max().copied().unwrap_or_default();
+        self.log(format!("locked {}, token {token}", messages.names()));
+        self.say(if plain { "ok".to_owned() } else { format!("ok {token}") });
+        self.client.holds.push(Hold { session, claims, deadline: grant.deadline, plain });
+    }
+
+    fn on_hold(&mut self, session: SessionId, standing: Result<Standing, store::Error>) {
+        let Some(hold) = self.client.holds.iter_mut().find(|hold| hold.session == session) else { return };
+        match standing {
+            Ok(Standing::Granted(grant)) => hold.deadline = grant.deadline,
+            Err(error) => {
+                let claims = hold.claims.clone();
+                let text = self.messages(&claims, session).not_renewed(Some(&error.to_string()));
+                self.lose(&text);
+            }
+            Ok(_) => {
+                let claims = hold.claims.clone();
+                let text = self.messages(&claims, session).taken_away();
+                self.lose(&text);
+            }
+        }
+    }
+
+    fn on_unlocked(&mut self, released: &Result<Released, store::Error>) {
+        let Some(hold) = self.client.holds.pop() else { return };
+        let messages = self.messages(&hold.claims, hold.session);
+        match released {
+            Ok(Released::Done) => {
+                self.log(format!("unlocked {}", messages.names()));
+                self.say("ok");
+            }
+            Ok(Released::Lost) => {
+                self.client.has_lost = true;
+                self.log(format!("lost {}", messages.taken_away()));
+                self.say("lost");
+            }
+            // The lease, or the end of this process, ends the hold.
+            Err(error) => {
+                self.log(messages.not_released(error));
+                self.say("ok");
+            }
+        }
+        self.close_if_drained();
+    }
+
+    /// The request has left the queue. If it never was there, the store is out of reach.
+    fn on_left(&mut self, pending: Box<Pending>) {
+        if pending.is_queued {
+            let resources = pending.claims.iter().map(|claim| claim.resource.clone()).collect();
+            self.actions.push(Action::Ask(Question::Obstructions(resources)));
+            self.client.state = State::Explaining(pending);
+        } else {
+            let messages = self.messages(&pending.claims, pending.session);
+            self.say(format!("unavailable {}", messages.cannot_lock(&"the store did not answer in time")));
+            self.close_if_drained();
+        }
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match (mem::replace(&mut self.client.state, State::Idle), answer) {
+            (State::Explaining(pending), answer) => {
+                let messages = self.messages(&pending.claims, pending.session);
+                let obstructions = if let Answer::Obstructions(found) = answer { found } else { Vec::new() };
+                self.say(format!("busy {}", messages.in_the_way(&obstructions, pending.wait)));
+            }
+            (State::Asking(_), Answer::Listing(json)) => self.say(json),
+            (State::Asking(question), Answer::Changed(Changed::Done)) => {
+                self.apply(question);
+                self.say("ok");
+            }
+            (State::Asking(_), Answer::Changed(Changed::Refused(refusal))) => self.say(format!("refused {refusal}")),
+            (State::Asking(_), Answer::Changed(Changed::Lost)) => {
+                self.say("refused this connection holds nothing any more");
+            }
+            (State::Asking(_), Answer::Failed(error)) => self.say_failure(error),
+            (state, _) => self.client.state = state,
+        }
+        self.close_if_drained();
+    }
+
+    /// Notes a change of the innermost hold, by which an upgrade knows what is held.
+    fn apply(&mut self, question: Question) {
+        let Some(hold) = self.client.holds.last_mut() else { return };
+        for claim in &mut hold.claims {
+            match &question {
+                Question::Shrink(_, key, span) if claim.resource == *key => claim.span = span.clone(),
+                Question::Downgrade(_, key, mode) if claim.resource == *key => claim.mode = *mode,
+                _ => {}
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        let overdue = |hold: &&Hold| self.rules.overdue_at(hold.deadline).is_some_and(|at| at <= self.now);
+        if let Some(hold) = self.client.holds.iter().find(overdue) {
+            let text = self.messages(&hold.claims, hold.session).not_renewed(None);
+            return self.lose(&text);
+        }
+        if self.client.greeting_until.is_some_and(|until| until <= self.now) {
+            return self.close();
+        }
+        match mem::replace(&mut self.client.state, State::Idle) {
+            State::Requesting(pending) if pending.until.is_some_and(|until| until <= self.now) => {
+                self.actions.push(Action::Release(pending.session));
+                self.client.state = State::Leaving(pending);
+            }
+            State::Refusing { until } if until <= self.now => {
+                self.say("error the token is wrong");
+                self.close();
+            }
+            state => self.client.state = state,
+        }
+    }
+
+    /// Tells the client that its lock is gone, and closes.
+    fn lose(&mut self, text: &str) {
+        self.client.has_lost = true;
+        self.log(format!("lost {text}"));
+        self.say(format!("lost {text}"));
+        self.close();
+    }
+
+    fn close_if_drained(&mut self) {
+        let is_done = !matches!(self.client.state, State::Closed | State::Unlocking) && self.client.holds.is_empty();
+        if self.client.is_draining && is_done {
+            self.close();
+        }
+    }
+
+    /// Closes the connection and gives back all that the client holds or waits for, the innermost
+    /// first.
+    fn close(&mut self) {
+        let requested = match mem::replace(&mut self.client.state, State::Closed) {
+            State::Closed => return,
+            State::Requesting(pending) => Some((pending.session, true)),
+            State::Leaving(pending) => Some((pending.session, false)),
+            State::Unlocking => self.client.holds.pop().map(|hold| (hold.session, false)),
+            _ => None,
+        };
+        if let Some((session, is_to_release)) = requested {
+            self.client.leaving.push(session);
+            if is_to_release {
+                self.actions.push(Action::Release(session));
+            }
+        }
+        while let Some(hold) = self.client.holds.pop() {
+            self.log(format!("unlocked {}", self.messages(&hold.claims, hold.session).names()));
+            self.client.leaving.push(hold.session);
+            self.actions.push(Action::Release(hold.session));
+        }
+        self.client.greeting_until = None;
+        self.actions.push(Action::Close);
+    }
+
+    fn messages(&self, claims: &[Claim], session: SessionId) -> Messages {
+        let above = self.client.holds.iter().map(|hold| hold.session).filter(|above| *above != session);
+        let related = above.chain([session]).collect();
+        Messages { claims: claims.to_vec(), related, has_leases: self.rules.has_leases }
+    }
+
+    fn say_failure(&mut self, error: store::Error) {
+        let kind = match &error {
+            store::Error::Usage(_) => "error",
+            store::Error::Refused(_) => "refused",
+            store::Error::Unavailable(_) => "unavailable",
+        };
+        self.say(format!("{kind} {}", words::reason(&error)));
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        self.actions.push(Action::Say(words::one_line(&text.into())));
+    }
+
+    fn log(&mut self, text: String) {
+        self.actions.push(Action::Log(text));
+    }
+}
+
+const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! The bytes of one connection. Nothing here waits.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, getsockname, shutdown, sockopt};
+
+use super::input::{Input, TooLong};
+
+/// How many bytes are read at once.
+const READ_BYTES: usize = 4096;
+/// How many bytes are written at once to a descriptor that other processes share. A pipe that is
+/// ready for writing takes so many without blocking, see pipe(7).
+const SHARED_WRITE_BYTES: usize = 4096;
+/// How many reads of unread input a close drops at most.
+const DROPPED_READS: usize = 16;
+/// The keepalive of TCP connections: a dead peer is found after 25 seconds.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_COUNT: u32 = 3;
+const USER_TIMEOUT_MILLIS: u32 = 25_000;
+
+/// A connection to a client.
+pub(super) struct Connection {
+    ends: Ends,
+    input: Input,
+    /// The bytes that the client has not taken yet.
+    output: Vec<u8>,
+}
+
+enum Ends {
+    Socket(OwnedFd),
+    /// Standard input and output, which stay as blocking as they were.
+    Stdio {
+        input: OwnedFd,
+        output: OwnedFd,
+    },
+}
+
+/// What a read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    Bytes,
+    Nothing,
+    End,
+}
+
+impl Connection {
+    /// A connection over an accepted socket.
+    pub(super) fn of_socket(socket: OwnedFd) -> Self {
+        let is_tcp = getsockname(&socket).is_ok_and(|address| SocketAddr::try_from(address).is_ok());
+        if is_tcp {
+            // A kernel that refuses an option serves the client all the same.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let _ = sockopt::set_socket_keepalive(&socket, true);
+            let _ = sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE);
+            let _ = sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL);
+            let _ = sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT);
+            let _ = sockopt::set_tcp_user_timeout(&socket, USER_TIMEOUT_MILLIS);
+        }
+        Self::over(Ends::Socket(socket))
+    }
+
+    /// A connection over standard input and output.
+    pub(super) fn of_stdio() -> io::Result<Self> {
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok(Self::over(Ends::Stdio { input, output }))
+    }
+
+    fn over(ends: Ends) -> Self {
+        Self { ends, input: Input::default(), output: Vec::new() }
+    }
+
+    /// The descriptor for reading.
+    pub(super) fn input(&self) -> BorrowedFd<'_> {
+        let (Ends::Socket(input) | Ends::Stdio { input, .. }) = &self.ends;
+        input.as_fd()
+    }
+
+    /// The descriptor for writing.
+    pub(super) fn output(&self) -> BorrowedFd<'_> {
+        let (Ends::Socket(output) | Ends::Stdio { output, .. }) = &self.ends;
+        output.as_fd()
+    }
+
+    /// Whether one descriptor serves both directions.
+    pub(super) fn is_socket(&self) -> bool {
+        matches!(self.ends, Ends::Socket(_))
+    }
+
+    /// Takes the next line that has been received.
+    pub(super) fn next_line(&mut self) -> Option<Result<Vec<u8>, TooLong>> {
+        self.input.next_line()
+    }
+
+    /// Whether lines may be left that have been received.
+    pub(super) fn has_input(&self) -> bool {
+        self.input.has_unsearched()
+    }
+
+    /// Receives what is there.
+    pub(super) fn receive(&mut self) -> Received {
+        if !self.is_socket() && !is_ready(self.input(), PollFlags::IN) {
+            return Received::Nothing;
+        }
+        let mut buffer = [0; READ_BYTES];
+        match rustix::io::read(self.input(), &mut buffer) {
+            Ok(0) => Received::End,
+            Ok(count) => {
+                self.input.push(&buffer[..count]);
+                Received::Bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => Received::End,
+        }
+    }
+
+    /// Sends a line, or keeps what the client does not take yet.
+    pub(super) fn say(&mut self, line: &str) {
+        self.output.extend_from_slice(line.as_bytes());
+        self.output.push(b'\n');
+        self.send();
+    }
+
+    /// Whether the client has not taken all output yet.
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Sends as much as the client takes. The output of a connection that is broken is dropped; the
+    /// next read finds the end.
+    pub(super) fn send(&mut self) {
+        let mut sent = 0;
+        while sent < self.output.len() {
+            let mut rest = &self.output[sent..];
+            if !self.is_socket() {
+                if !is_ready(self.output(), PollFlags::OUT) {
+                    break;
+                }
+                rest = &rest[..rest.len().min(SHARED_WRITE_BYTES)];
+            }
+            match rustix::io::write(self.output(), rest) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => sent = self.output.len(),
+            }
+        }
+        self.output.drain(..sent);
+        if self.output.is_empty() {
+            self.output = Vec::new();
+        }
+    }
+
+    /// Closes the connection after the last line. Unread input would make the kernel throw away
+    /// output that is under way.
+    pub(super) fn close(mut self) {
+        self.send();
+        if self.is_socket() && shutdown(self.output(), Shutdown::Write).is_ok() {
+            let mut buffer = [0; READ_BYTES];
+            // A client that never stops sending must not keep the server here.
+            for _ in 0..DROPPED_READS {
+                if !matches!(rustix::io::read(self.input(), &mut buffer), Ok(1..)) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn is_ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,24 @@
+//! `rlock serve`: serves locks to any program that speaks lines, over any store.
+//!
+//! - `line`: what a line asks for; `input`: splits bytes into lines.
+//! - `client`: decides everything about one client; it has no clock, no socket and no randomness.
+//! - `listen`: the listening sockets; `peer`: who is at the other end of a connection; `token`: the
+//!   token that clients must send.
+//! - `connection`: the bytes of one connection.
+//! - `worker`: asks the store the questions that may take long, in a thread of its own.
+//! - `server`: the clients, their connections and their sessions; `run`: the poll loop.
+//!
+//! One thread serves all clients. The requests of all clients go through one
+//! [`Sessions`](crate::store::sessions::Sessions), so they share its connection or beacon.
+
+mod client;
+mod connection;
+mod input;
+mod line;
+mod listen;
+mod peer;
+mod rules;
+pub(crate) mod run;
+mod server;
+pub(crate) mod token;
+mod worker;

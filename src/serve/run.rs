@@ -1,0 +1,130 @@
+//! The poll loop of a server.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+
+use super::listen;
+use super::rules::Rules;
+use super::server::{Limits, Server};
+use super::worker::{Open, Worker};
+use crate::cli::invocation::Serve;
+use crate::clock::Boottime;
+use crate::exit;
+use crate::store::Store;
+
+/// Serves until all clients of a drained server are gone, or until the client on standard input and
+/// output is gone. Returns the exit code.
+///
+/// # Errors
+/// The server cannot listen, or the kernel fails it.
+pub(crate) fn run(
+    serve: &Serve,
+    token: Option<String>,
+    grace: Duration,
+    store: Box<dyn Store>,
+    open: Arc<Open>,
+) -> anyhow::Result<u8> {
+    let is_guarded = token.is_some() || serve.insecure;
+    let has_leases = store.leases();
+    let rules = Arc::new(Rules { token, only: serve.only.clone(), has_leases, grace });
+    let listeners = if serve.stdio { Vec::new() } else { listen::open(&serve.listen, is_guarded)? };
+    let signals = signals()?;
+    raise_descriptor_limit();
+    let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
+    let sessions = store.sessions().map_err(crate::failure::Failure::from)?;
+    let limits = Limits { connections: serve.max_connections, waiting: serve.max_waiting };
+    let server = Server::new(rules, limits, serve.ttl, serve.verbose, sessions, worker);
+    let mut server = server.context("can't prepare the server")?;
+    for listener in listeners {
+        server.listen(listener).context("can't listen")?;
+    }
+    if serve.stdio {
+        server.serve_stdio().context("can't use standard input and output")?;
+    }
+    // A service manager that does not answer does not matter.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let mut drain_until = None;
+    loop {
+        server.settle();
+        if (drain_until.is_some() || serve.stdio) && server.is_empty() {
+            return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
+        }
+        let is_signalled = wait(&server, &signals, drain_until).context("cannot wait for clients and the store")?;
+        if is_signalled {
+            let signalled = take(&signals);
+            if drain_until.is_some() || signalled > 1 {
+                return Ok(exit::SIGNAL_BASE + INTERRUPT);
+            }
+            let _ = sd_notify::notify(&[NotifyState::Stopping]);
+            drain_until = Some(Boottime::now() + serve.grace);
+            server.drain();
+        }
+        server.receive().context("cannot receive from clients")?;
+        // The store comes before the timers: a renewal may have come in time.
+        server.settle();
+        server.tick().context("cannot listen again")?;
+        if drain_until.is_some_and(|until| until <= Boottime::now()) {
+            server.stop();
+        }
+    }
+}
+
+/// The number of SIGINT.
+const INTERRUPT: u8 = 2;
+
+/// Lets INT, TERM and HUP count up an eventfd.
+fn signals() -> anyhow::Result<OwnedFd> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("can't receive signals")?;
+    let theirs = event.try_clone().context("can't receive signals")?;
+    ctrlc::set_handler(move || {
+        // A write of one to an eventfd that is read now and then cannot fail.
+        let _ = rustix::io::write(&theirs, &1_u64.to_ne_bytes());
+    })
+    .context("can't receive signals")?;
+    Ok(event)
+}
+
+/// The number of signals since the last call.
+fn take(signals: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(signals, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+/// Each client needs a descriptor, and the usual limit is 1024.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // With the lower limit, clients beyond it have to wait.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Sleeps until something is ready or due. Returns whether a signal has arrived.
+fn wait(server: &Server, signals: &OwnedFd, drain_until: Option<Boottime>) -> io::Result<bool> {
+    let of_store = server.sessions.descriptors();
+    let others = server.descriptors();
+    let mut polled = Vec::with_capacity(1 + others.len() + of_store.len());
+    polled.push(PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN));
+    polled.extend(
+        others.iter().chain(&of_store).map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)),
+    );
+    let timer = [server.timeout(), server.sessions.timeout(), drain_until].into_iter().flatten().min();
+    // A duration that the kernel cannot express is longer than any wait.
+    let timeout = timeout_until(timer);
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => Ok(!polled[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timeout_until(timer: Option<Boottime>) -> Option<Timespec> {
+    timer.and_then(|at| Timespec::try_from(at - Boottime::now()).ok())
+}

@@ -1,0 +1,462 @@
+//! The clients of a server, with their connections, their sessions and their timers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::client::{Action, Client, Event};
+use super::connection::{Connection, Received};
+use super::line::Line;
+use super::listen::Listener;
+use super::peer;
+use super::rules::Rules;
+use super::worker::Worker;
+use crate::cli::lines::LineParser;
+use crate::clock::Boottime;
+use crate::lock::lease::Lease;
+use crate::lock::request::{Process, Request, SessionId};
+use crate::store::Standing;
+use crate::store::sessions::{Event as Report, Sessions};
+use crate::words::{one_line, reason};
+
+/// How many lines of one client are taken in before it is the turn of the others.
+const LINES_PER_TURN: usize = 64;
+/// How many connections are accepted before it is the turn of the clients.
+const ACCEPTED_PER_TURN: usize = 64;
+/// How many ready connections are taken from the kernel at once.
+const EVENTS_PER_TURN: usize = 256;
+/// How long no connection is accepted after the process ran out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The limits of a server, which refuse and never evict.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) connections: usize,
+    pub(super) waiting: usize,
+}
+
+/// A server with its clients.
+pub(super) struct Server {
+    pub(super) rules: Arc<Rules>,
+    pub(super) limits: Limits,
+    pub(super) ttl: Duration,
+    pub(super) verbose: bool,
+    pub(super) sessions: Box<dyn Sessions>,
+    pub(super) worker: Worker,
+    /// The descriptors of the connections and listeners.
+    pub(super) epoll: OwnedFd,
+    listeners: HashMap<u64, Listener>,
+    /// When the listeners accept again.
+    paused_until: Option<Boottime>,
+    parser: LineParser,
+    clients: HashMap<u64, Entry>,
+    /// The client of each session.
+    owners: HashMap<SessionId, u64>,
+    timers: BTreeSet<(Boottime, u64)>,
+    /// The clients that may have lines which no descriptor announces.
+    backlog: BTreeSet<u64>,
+    connected: usize,
+    waiting: usize,
+    next_id: u64,
+    /// Whether a client lost a lock.
+    pub(super) has_lost: bool,
+}
+
+/// A client with its connection.
+struct Entry {
+    client: Client,
+    connection: Option<Connection>,
+    /// The client's name in the log.
+    name: String,
+    process: Process,
+    /// The events for which the descriptors are registered, those for reading and those for
+    /// writing.
+    interest: [EventFlags; 2],
+    /// Whether the client has closed its end. It may have sent lines before that.
+    has_ended: bool,
+    /// Whether the kernel cannot report when there is something to read, as for a regular file.
+    is_plain: bool,
+    timer: Option<Boottime>,
+    waits: bool,
+}
+
+impl Server {
+    /// A server without clients.
+    pub(super) fn new(
+        rules: Arc<Rules>,
+        limits: Limits,
+        ttl: Duration,
+        verbose: bool,
+        sessions: Box<dyn Sessions>,
+        worker: Worker,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            rules,
+            limits,
+            ttl,
+            verbose,
+            sessions,
+            worker,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listeners: HashMap::new(),
+            paused_until: None,
+            parser: LineParser::default(),
+            clients: HashMap::new(),
+            owners: HashMap::new(),
+            timers: BTreeSet::new(),
+            backlog: BTreeSet::new(),
+            connected: 0,
+            waiting: 0,
+            next_id: 0,
+            has_lost: false,
+        })
+    }
+
+    /// Accepts clients of a listener from now on.
+    pub(super) fn listen(&mut self, listener: Listener) -> io::Result<()> {
+        let id = self.new_id();
+        self.log(&format!("listening on {}", listener.address));
+        epoll::add(&self.epoll, &listener, EventData::new_u64(id), EventFlags::IN)?;
+        self.listeners.insert(id, listener);
+        Ok(())
+    }
+
+    /// Serves the client on standard input and output.
+    pub(super) fn serve_stdio(&mut self) -> io::Result<()> {
+        let (name, process) = peer::of_stdio();
+        self.add_client(Connection::of_stdio()?, name, process, true);
+        Ok(())
+    }
+
+    /// Whether there is no client and nothing to give back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// The instant at which [`tick`](Self::tick) is due.
+    pub(super) fn timeout(&self) -> Option<Boottime> {
+        if !self.backlog.is_empty() {
+            return Some(Boottime::default());
+        }
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.paused_until).min()
+    }
+
+    /// The descriptors to poll besides those of the store.
+    pub(super) fn descriptors(&self) -> [(BorrowedFd<'_>, PollFlags); 2] {
+        [(self.epoll.as_fd(), PollFlags::IN), (self.worker.as_fd(), PollFlags::IN)]
+    }
+
+    /// Accepts no more clients, and ends those that hold nothing.
+    pub(super) fn drain(&mut self) {
+        self.listeners.clear();
+        self.paused_until = None;
+        self.each_client(|| Event::Drain);
+    }
+
+    /// Ends all clients.
+    pub(super) fn stop(&mut self) {
+        self.each_client(|| Event::Stop);
+    }
+
+    fn each_client(&mut self, event: impl Fn() -> Event) {
+        let ids: Vec<_> = self.clients.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.feed(id, event()));
+    }
+
+    /// Takes in what the clients have sent.
+    pub(super) fn receive(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once)) {
+            Err(Errno::INTR) => return Ok(()),
+            result => result?,
+        };
+        for event in events {
+            let (id, flags) = (event.data.u64(), event.flags);
+            if self.listeners.contains_key(&id) {
+                self.accept(id);
+                continue;
+            }
+            let Some(entry) = self.clients.get_mut(&id) else { continue };
+            let Some(connection) = &mut entry.connection else { continue };
+            if flags.contains(EventFlags::OUT) {
+                connection.send();
+            }
+            if flags.contains(EventFlags::ERR) {
+                self.feed(id, Event::End);
+                continue;
+            }
+            entry.has_ended |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
+            self.pump(id);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: u64) {
+        for _ in 0..ACCEPTED_PER_TURN {
+            let Some(found) = self.listeners.get(&listener) else { return };
+            match found.accept() {
+                Ok(socket) => {
+                    let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
+                    let mut connection = Connection::of_socket(socket);
+                    if self.connected >= self.limits.connections {
+                        connection.say("error full: this server has as many clients as it may have, try again later");
+                        connection.close();
+                        self.log(&format!("{name}: refused, {} clients are connected", self.connected));
+                        continue;
+                    }
+                    self.add_client(connection, name, process, false);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    say(&format!("warning: cannot accept a client, pausing for a second: {}", reason(&error)));
+                    self.paused_until = Some(Boottime::now() + ACCEPT_PAUSE);
+                    for listener in self.listeners.values() {
+                        // The listener is registered, so the call cannot fail.
+                        let _ = epoll::delete(&self.epoll, listener);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add_client(&mut self, connection: Connection, name: String, process: Process, has_time: bool) {
+        let id = self.new_id();
+        self.log(&format!("{name}: accepted"));
+        let client = Client::new(&self.rules, Boottime::now(), has_time);
+        let entry = Entry {
+            client,
+            connection: Some(connection),
+            name,
+            process,
+            interest: [EventFlags::empty(); 2],
+            has_ended: false,
+            is_plain: false,
+            timer: None,
+            waits: false,
+        };
+        self.clients.insert(id, entry);
+        self.connected += 1;
+        self.refresh(id);
+    }
+
+    /// Takes in the lines of a client, as far as it is ready for them.
+    fn pump(&mut self, id: u64) {
+        for _ in 0..LINES_PER_TURN {
+            let Some(entry) = self.clients.get_mut(&id) else { return };
+            let Some(connection) = &mut entry.connection else { return };
+            if entry.has_ended && entry.client.is_queued() {
+                return self.feed(id, Event::End);
+            }
+            if !entry.client.takes_lines() || connection.has_output() {
+                return self.refresh(id);
+            }
+            let event = match connection.next_line() {
+                Some(Ok(line)) => Event::Line(Line::parse(&line, &mut self.parser)),
+                Some(Err(_)) => Event::LineTooLong,
+                None => match connection.receive() {
+                    Received::Bytes => continue,
+                    Received::Nothing => return self.refresh(id),
+                    Received::End => Event::End,
+                },
+            };
+            self.feed(id, event);
+        }
+        self.backlog.insert(id);
+        self.refresh(id);
+    }
+
+    /// Gives an event to a client, and does what follows.
+    fn feed(&mut self, id: u64, event: Event) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        let may_wait = self.waiting < self.limits.waiting;
+        let actions = entry.client.on(event, Boottime::now(), &self.rules, may_wait, random_id);
+        for action in actions {
+            self.perform(id, action);
+        }
+        self.refresh(id);
+    }
+
+    fn perform(&mut self, id: u64, action: Action) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        match action {
+            Action::Say(line) => {
+                if let Some(connection) = &mut entry.connection {
+                    connection.say(&line);
+                }
+            }
+            Action::Acquire { session, parent, claims, wait } => {
+                self.owners.insert(session, id);
+                let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
+                let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
+                self.sessions.acquire(Request { session, ancestors, claims, wait, terms, process });
+            }
+            Action::Release(session) => {
+                self.owners.insert(session, id);
+                self.sessions.release(session);
+            }
+            Action::Ask(question) => self.worker.ask(id, question),
+            Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
+            Action::Log(_) => {}
+            Action::Close => {
+                if let Some(connection) = entry.connection.take() {
+                    // The kernel forgets the descriptors when they are closed.
+                    connection.close();
+                    self.connected -= 1;
+                    if self.verbose {
+                        say(&format!("{}: closed", entry.name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what the store and the worker report, until nothing is left. Returns whether there
+    /// was anything.
+    pub(super) fn settle(&mut self) {
+        loop {
+            self.sessions.advance();
+            let mut is_settled = true;
+            while let Some((session, report)) = self.sessions.next_event() {
+                is_settled = false;
+                let is_over = match &report {
+                    Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
+                    Report::Standing(_) | Report::Released(_) => true,
+                };
+                let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
+                if let Some(id) = owner {
+                    self.feed(id, Event::Report(session, report));
+                }
+            }
+            while let Some((id, answer)) = self.worker.next_answer() {
+                is_settled = false;
+                self.feed(id, Event::Answer(answer));
+            }
+            if is_settled {
+                return;
+            }
+        }
+    }
+
+    /// Takes in the lines that no descriptor announces, and that time has passed.
+    pub(super) fn tick(&mut self) -> io::Result<()> {
+        for id in std::mem::take(&mut self.backlog) {
+            self.pump(id);
+        }
+        let now = Boottime::now();
+        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, id));
+            if let Some(entry) = self.clients.get_mut(&id) {
+                entry.timer = None;
+            }
+            self.feed(id, Event::Tick);
+        }
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+            for (id, listener) in &self.listeners {
+                epoll::add(&self.epoll, listener, EventData::new_u64(*id), EventFlags::IN)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the timer, the counters and the registered descriptors of a client up to date.
+    fn refresh(&mut self, id: u64) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        let timer = entry.client.timeout(&self.rules);
+        if timer != entry.timer {
+            entry.timer.map(|at| self.timers.remove(&(at, id)));
+            timer.map(|at| self.timers.insert((at, id)));
+            entry.timer = timer;
+        }
+        let waits = entry.client.waits();
+        if waits != entry.waits {
+            entry.waits = waits;
+            self.waiting = if waits { self.waiting + 1 } else { self.waiting - 1 };
+        }
+        self.has_lost |= entry.client.has_lost();
+        entry.register(&self.epoll, id);
+        match &entry.connection {
+            None if entry.client.is_over() => drop(self.clients.remove(&id)),
+            None => {}
+            Some(connection) => {
+                let takes_lines = entry.client.takes_lines() && !connection.has_output();
+                let is_ready = connection.has_input() || entry.has_ended || entry.is_plain;
+                if (takes_lines && is_ready) || (entry.has_ended && entry.client.is_queued()) {
+                    self.backlog.insert(id);
+                }
+            }
+        }
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn log(&self, text: &str) {
+        if self.verbose {
+            say(text);
+        }
+    }
+}
+
+impl Entry {
+    /// Registers the descriptors for the events that matter now. A client that is not ready for
+    /// another line is not read, and its end still matters.
+    fn register(&mut self, epoll: &OwnedFd, id: u64) {
+        let Some(connection) = &self.connection else { return };
+        let mut reading = EventFlags::empty();
+        if !self.has_ended && !self.is_plain {
+            reading |= EventFlags::RDHUP;
+            if self.client.takes_lines() && !connection.has_output() {
+                reading |= EventFlags::IN;
+            }
+        }
+        let mut writing = if connection.has_output() { EventFlags::OUT } else { EventFlags::empty() };
+        if connection.is_socket() {
+            reading |= writing;
+            writing = EventFlags::empty();
+        }
+        let ends = [(connection.input(), reading), (connection.output(), writing)];
+        for ((descriptor, wanted), registered) in ends.into_iter().zip(&mut self.interest) {
+            if wanted == *registered {
+                continue;
+            }
+            let data = EventData::new_u64(id);
+            let done = if registered.is_empty() {
+                epoll::add(epoll, descriptor, data, wanted)
+            } else if wanted.is_empty() {
+                epoll::delete(epoll, descriptor)
+            } else {
+                epoll::modify(epoll, descriptor, data, wanted)
+            };
+            match done {
+                Ok(()) => *registered = wanted,
+                // A regular file can always be read and written.
+                Err(_) => self.is_plain = true,
+            }
+        }
+    }
+}
+
+/// Prints a line on standard error. A log that nobody reads must not end the server.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
+}
+
+/// The random id of a session.
+fn random_id() -> SessionId {
+    let mut id = [0; 16];
+    // The kernel has random numbers from its start, and getrandom(2) of so few bytes cannot fail.
+    let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    SessionId(id)
+}

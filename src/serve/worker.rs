@@ -1,0 +1,109 @@
+//! Asks the store the questions of clients that may take long, in a thread of its own: what is held
+//! and waits, and changes of holds.
+//!
+//! A question may wait for a process that has the embedded table locked, or scan a whole server.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{io, thread};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::client::{Answer, Question};
+use super::rules::Rules;
+use crate::failure::Failure;
+use crate::inspection;
+use crate::store::{Error, Obstruction, Store};
+
+/// Opens the store for the thread.
+pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
+
+/// The thread, which starts with the first question.
+pub(super) struct Worker {
+    open: Arc<Open>,
+    rules: Arc<Rules>,
+    questions: Option<Sender<(u64, Question)>>,
+    answers: (Sender<(u64, Answer)>, Receiver<(u64, Answer)>),
+    /// Readable when there is an answer.
+    event: Arc<OwnedFd>,
+}
+
+impl Worker {
+    pub(super) fn new(open: Arc<Open>, rules: Arc<Rules>) -> io::Result<Self> {
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Self { open, rules, questions: None, answers: channel(), event })
+    }
+
+    /// Asks a question for a client.
+    pub(super) fn ask(&mut self, client: u64, question: Question) {
+        let Self { open, rules, questions, answers, event } = self;
+        let sender = questions.get_or_insert_with(|| {
+            let (sender, receiver) = channel();
+            let (open, rules, answers, event) =
+                (Arc::clone(open), Arc::clone(rules), answers.0.clone(), Arc::clone(event));
+            // If the kernel has no thread to spare, the question is answered with a failure below.
+            let _ = thread::Builder::new().name("questions".to_owned()).spawn(move || {
+                let mut asker = Asker { open, rules, store: None };
+                for (client, question) in receiver {
+                    let answer = asker.answer(question).unwrap_or_else(Answer::Failed);
+                    let _ = answers.send((client, answer));
+                    // A write of one to an eventfd that is read now and then cannot fail.
+                    let _ = rustix::io::write(&*event, &1_u64.to_ne_bytes());
+                }
+            });
+            sender
+        });
+        if sender.send((client, question)).is_err() {
+            self.questions = None;
+            let failure = Error::Unavailable("this server can start no thread: try again".to_owned());
+            let _ = self.answers.0.send((client, Answer::Failed(failure)));
+            let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes the next answer.
+    pub(super) fn next_answer(&self) -> Option<(u64, Answer)> {
+        let _ = rustix::io::read(&*self.event, &mut [0; 8]);
+        self.answers.1.try_recv().ok()
+    }
+}
+
+impl AsFd for Worker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// The thread's own store.
+struct Asker {
+    open: Arc<Open>,
+    rules: Arc<Rules>,
+    store: Option<Box<dyn Store>>,
+}
+
+impl Asker {
+    fn answer(&mut self, question: Question) -> Result<Answer, Error> {
+        // A store that failed is opened anew for the next question.
+        let mut store = match self.store.take() {
+            Some(store) => store,
+            None => (self.open)().map_err(|failure| Error::Unavailable(failure.text))?,
+        };
+        let answer = match question {
+            Question::Inspect(resource) => {
+                let mut inspection = store.inspect(resource.as_slice())?;
+                inspection.resources.retain(|listing| self.rules.serves(&listing.name));
+                store.take_unusable();
+                Answer::Listing(inspection::as_json(&store.url(), &inspection).to_string())
+            }
+            Question::Obstructions(resources) => {
+                let listings = store.inspect(&resources)?.resources;
+                Answer::Obstructions(listings.into_iter().map(Obstruction::from).collect())
+            }
+            Question::Shrink(session, resource, span) => Answer::Changed(store.shrink(session, &resource, span)?),
+            Question::Downgrade(session, resource, mode) => Answer::Changed(store.downgrade(session, &resource, mode)?),
+        };
+        self.store = Some(store);
+        Ok(answer)
+    }
+}
