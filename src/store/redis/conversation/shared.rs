@@ -293,6 +293,7 @@ impl SharedConversation {
     /// Deals with a session whose timer is over; tells whether the server may still answer.
     fn on_timer(&mut self, id: SessionId, now: Boottime) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return true };
+        session.timer = None;
         if session.silent_at(self.heard, self.connect_timeout).is_some_and(|at| at <= now) {
             self.exchange.act(Action::ReportTimeout);
             return false;
@@ -404,10 +405,8 @@ impl Conversation for SharedConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
-        while let Some(&(at, id)) = self.timers.first() {
-            if at > now {
-                break;
-            }
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, id)) = self.timers.pop_first() else { break };
             if !self.on_timer(id, now) {
                 return;
             }
