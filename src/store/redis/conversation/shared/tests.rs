@@ -334,6 +334,26 @@ fn queue_of_commands_is_no_silence_as_long_as_replies_arrive() {
 }
 
 #[test]
+fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
+    let mut conversation = asking(SINGLE, 20);
+    conversation.on(granted(), START);
+    release(&mut conversation, 1, START);
+    let mut now = START;
+    for _ in 2..=20 {
+        now = now + Duration::from_millis(900);
+        assert_eq!(after(&mut conversation, reply(&["busy"]), now), "");
+        assert_eq!(
+            conversation.next_report().map(|(_, event)| matches!(event, sessions::Event::Standing(Ok(_)))),
+            Some(true)
+        );
+        reports(&mut conversation);
+    }
+    assert!(now > START + CONNECT_TIMEOUT * 3);
+    conversation.on(released(), now);
+    assert_eq!(reports(&mut conversation), "1 released");
+}
+
+#[test]
 fn silent_server_is_left_by_the_patience_of_the_shortest_lease() {
     let mut conversation = held(SINGLE, 1);
     let short = Duration::from_secs(3);
