@@ -298,10 +298,9 @@ impl SharedConversation {
             self.exchange.act(Action::ReportTimeout);
             return false;
         }
-        if session.until().is_some_and(|until| until <= now) {
-            let stage = if self.heard.is_some() { Stage::Used } else { Stage::Connecting };
+        if session.until(self.heard, self.connect_timeout).is_some_and(|until| until <= now) {
             let earlier = session.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
-            let failure = self.exchange.failure(ErrorKind::TimedOut(stage)).prefer(earlier.cloned());
+            let failure = self.exchange.failure(ErrorKind::TimedOut(Stage::Connecting)).prefer(earlier.cloned());
             self.fail(id, failure, now);
             return true;
         }
@@ -414,7 +413,7 @@ impl Conversation for SharedConversation {
         if !self.sessions.is_empty() && self.exchange.open(now) {
             self.heard = None;
             // Requests that were never answered come last, in the order in which they were made.
-            let order = |(id, session): (&SessionId, &Session)| (session.until(), *id);
+            let order = |(id, session): (&SessionId, &Session)| (session.persistence().1, *id);
             let mut ids: Vec<_> = self.sessions.iter().map(order).collect();
             ids.sort_unstable();
             ids.into_iter().for_each(|(_, id)| self.begin(id, now));
