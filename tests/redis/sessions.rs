@@ -220,6 +220,29 @@ fn lost_connection_is_replaced_and_all_sessions_go_on() {
     });
 }
 
+/// The source of a script is long, and all sessions renew at once after a lost connection.
+#[test]
+fn forgotten_script_is_sent_once_for_all_sessions() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let mut crowd = Crowd::new(&Lab::at(server.url()), DEADLINE);
+        for number in 1..=200 {
+            crowd.acquire(number, &format!("k{number}"));
+        }
+        (1..=200).for_each(|number| crowd.until(number, "granted"));
+        server.ask::<()>(&["SCRIPT", "FLUSH"]);
+        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        crowd.states.clear();
+        server.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        server.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        (1..=200).for_each(|number| crowd.until(number, "granted"));
+        let stats: String = server.ask(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=")?.split(',').next());
+        let calls: u32 = calls.and_then(|calls| calls.parse().ok()).expect("a source was sent");
+        assert!(calls < 10, "{calls}");
+    });
+}
+
 #[test]
 fn restarted_server_without_data_loses_the_locks_and_keeps_the_queue() {
     each(|kind| {
