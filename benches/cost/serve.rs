@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,15 +21,32 @@ const CLIENTS: [usize; 3] = [1, 16, 256];
 /// The number of clients whose memory is measured together.
 const MEASURED: usize = 1000;
 const EMBEDDED: &str = "rlock serve, embedded";
+const PEER: &str = "tcpnetlock, a connection for each lock";
 const REDIS: &str = "rlock serve, Redis";
 
-/// A running lock server with the lines of its protocol.
+/// A running lock server.
 struct Server {
     name: &'static str,
     port: u16,
-    lock: fn(&str) -> String,
-    unlock: fn(&str) -> String,
+    protocol: Protocol,
     daemon: Daemon,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Protocol {
+    Rlock,
+    /// The protocol of tcpnetlock, which ends a connection after its first lock.
+    Tcpnetlock,
+}
+
+impl Protocol {
+    /// The lines that lock and unlock.
+    fn lines(self, key: &str) -> [String; 2] {
+        match self {
+            Self::Rlock => [format!("LOCK {key}\n"), "UNLOCK\n".to_owned()],
+            Self::Tcpnetlock => [format!("lock,name:{key}\n"), format!("release,name:{key}\n")],
+        }
+    }
 }
 
 /// A connection to a server.
@@ -59,11 +77,14 @@ impl Client {
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let servers = servers(lab);
     let (rounds, length) = effort.pick((3, Duration::from_millis(300)), (20, Duration::from_millis(500)));
-    let mut rates = vec![vec![Vec::new(); CLIENTS.len()]; servers.len()];
+    let candidates: Vec<_> = servers.iter().flat_map(|server| [(server, false), (server, true)]).collect();
+    let candidates: Vec<_> =
+        candidates.into_iter().filter(|(server, fresh)| *fresh || server.protocol == Protocol::Rlock).collect();
+    let mut rates = vec![vec![Vec::new(); CLIENTS.len()]; candidates.len()];
     for _ in 0..rounds {
-        for (server, rates) in servers.iter().zip(&mut rates) {
+        for ((server, fresh), rates) in candidates.iter().zip(&mut rates) {
             for (clients, rates) in CLIENTS.into_iter().zip(rates) {
-                rates.push(rate(server, clients, length));
+                rates.push(rate(server, *fresh, clients, length));
             }
         }
     }
@@ -72,22 +93,27 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         unit: "pairs/s",
         about: format!(
             "Each client has a lock of its own and waits for each answer; {rounds} times {} ms in turn, by TCP on \
-             127.0.0.1. The clients run on the same processors as the server.",
+             127.0.0.1. The clients run on the same processors as the server. tcpnetlock, in Python, needs a connection \
+             for each lock.",
             length.as_millis()
         ),
         columns: CLIENTS.map(|clients| format!("clients: {clients}")).to_vec(),
-        against: Some("tcpnetlock"),
-        rows: servers
+        against: Some(PEER),
+        rows: candidates
             .iter()
             .zip(rates)
-            .map(|(server, rates)| Row {
-                name: server.name.to_owned(),
+            .map(|((server, fresh), rates)| Row {
+                name: if *fresh {
+                    format!("{}, a connection for each lock", server.name)
+                } else {
+                    server.name.to_owned()
+                },
                 cells: rates.into_iter().map(Spread::of).collect(),
             })
             .collect(),
         drawn: false,
     };
-    let own: Vec<_> = servers.iter().filter(|server| server.name.starts_with("rlock")).collect();
+    let own: Vec<_> = servers.iter().filter(|server| server.protocol == Protocol::Rlock).collect();
     let hand_over = Table {
         title: "Lock server: from an unlock to the grant of the next client",
         unit: "µs",
@@ -137,12 +163,12 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
 
 fn servers(lab: &Lab) -> Vec<Server> {
     let mut servers = Vec::new();
-    let mut start = |name, words: Vec<String>, port: u16, lock, unlock| {
+    let mut start = |name, words: Vec<String>, port: u16, protocol| {
         let folder = lab.folder().join(name);
         fs::create_dir(&folder).expect("a folder can be made");
         let ready = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         match Daemon::start(&words, &folder, ready) {
-            Ok(daemon) => servers.push(Server { name, port, lock, unlock, daemon }),
+            Ok(daemon) => servers.push(Server { name, port, protocol, daemon }),
             Err(problem) => eprintln!("{problem}"),
         }
     };
@@ -152,20 +178,18 @@ fn servers(lab: &Lab) -> Vec<Server> {
         let limits = ["--max-connections", "5000", "--max-waiting", "5000"];
         words.into_iter().chain(limits).map(str::to_owned).collect()
     };
-    let (lock, unlock): (fn(&str) -> String, fn(&str) -> String) =
-        (|key| format!("LOCK {key}\n"), |_| "UNLOCK\n".to_owned());
     let port = free_port();
     let store = format!("file://{}", lab.folder().join("served").display());
-    start(EMBEDDED, rlock(&store, port), port, lock, unlock);
+    start(EMBEDDED, rlock(&store, port), port, Protocol::Rlock);
     if let Some(redis) = &lab.redis {
         let port = free_port();
-        start(REDIS, rlock(&redis.tcp(), port), port, lock, unlock);
+        start(REDIS, rlock(&redis.tcp(), port), port, Protocol::Rlock);
     }
     if has_program("tcpnetlock_server") {
         let port = free_port();
         let words = ["tcpnetlock_server", "--listen", "127.0.0.1", "--port", &port.to_string()];
         let words = words.into_iter().map(str::to_owned).collect();
-        start("tcpnetlock", words, port, |key| format!("lock,name:{key}\n"), |key| format!("release,name:{key}\n"));
+        start("tcpnetlock", words, port, Protocol::Tcpnetlock);
     }
     servers
 }
@@ -175,14 +199,24 @@ fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// The pairs that so many clients complete in a second.
-fn rate(server: &Server, clients: usize, length: Duration) -> f64 {
+/// The number of names that were given to locks.
+static NAMES: AtomicU64 = AtomicU64::new(1);
+
+/// The pairs that so many clients complete in a second, over `fresh` connections or one each.
+fn rate(server: &Server, fresh: bool, clients: usize, length: Duration) -> f64 {
     let start = Barrier::new(clients);
     let count = |number: usize| {
         let mut client = Client::new(server.port);
-        let key = format!("rate{number}");
-        let (lock, unlock) = ((server.lock)(&key), (server.unlock)(&key));
+        let mut turn = 0;
         let mut pair = || {
+            // tcpnetlock says that a lock is free before it is, so each of its locks has a name of
+            // its own.
+            let name = if fresh { NAMES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            let [lock, unlock] = server.protocol.lines(&format!("rate{number}x{name}"));
+            if fresh && turn > 0 {
+                client = Client::new(server.port);
+            }
+            turn += 1;
             client.say(&lock);
             assert_eq!(client.answer(), "ok");
             client.say(&unlock);
