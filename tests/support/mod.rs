@@ -9,6 +9,7 @@
 pub(crate) mod hung_disk;
 pub(crate) mod needs;
 pub(crate) mod random;
+pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod small_disk;
 
