@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{DEADLINE, wait_until};
 
@@ -20,8 +21,8 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Starts a server with these options on this port, or on a free one if the port is 0, and waits
-    /// until it listens. `rlock` is the program on its store. The log is a new file.
+    /// Starts a server with these options and waits until it listens on this port, or on a free
+    /// one if the port is 0. `rlock` is the program on its store. The log is a new file.
     pub(crate) fn start(mut rlock: Command, port: u16, options: &[&str], log: &Path) -> Self {
         let errors = File::create(log).expect("the log is created");
         rlock.args(["serve", "-v", "--listen", &format!("127.0.0.1:{port}")]).args(options);
@@ -48,9 +49,20 @@ impl Serve {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Ends the server with SIGTERM and waits for its exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("the server was not reaped");
+        let mut status = None;
+        wait_until("the server ends", || {
+            status = self.child.try_wait().expect("the server is a child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
     /// Kills the server with SIGKILL and reaps it.
     pub(crate) fn kill(&mut self) {
-        // This fails only if the server was killed before.
+        // This fails only if the server has ended before.
         let _ = self.child.kill();
         self.child.wait().expect("the server is a child");
     }

@@ -30,8 +30,8 @@ pub(crate) fn run_story(path: &Path) {
     }
 }
 
-/// Plays every scene of a story that clients can express, on a server. Each scene has a namespace of
-/// its own.
+/// Plays every scene of a story that clients can express, on a server. Each scene has a namespace
+/// of its own.
 pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
     play_at_once(path, scenes(&Story::read(path)), |_| Served::new(Lab::at(server.url())));
@@ -46,8 +46,8 @@ fn scenes(story: &Story) -> impl Iterator<Item = &Scene> {
     playable_scenes(story).filter(|scene| is_for_connections(scene))
 }
 
-/// Whether the sessions of a scene fit onto connections: each has one of its own, but for an upgrade,
-/// which ends before its prewrite lock changes or ends.
+/// Whether the sessions of a scene fit onto connections. Each session has a connection of its own,
+/// but an upgrade has that of its prewrite lock, and ends before the lock changes or ends.
 fn is_for_connections(scene: &Scene) -> bool {
     // The claims of each session that has not changed them.
     let mut claims: BTreeMap<&str, &[Claim]> = BTreeMap::new();
