@@ -36,6 +36,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who h
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "serve" -d 'Serve locks to any program that speaks lines'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page, or write them all'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -120,21 +121,35 @@ complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l store -d 'The 
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l resource -d 'Which lock, where the command holds several' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l store -d 'The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l listen -d 'Where to listen: HOST:PORT or unix:/PATH' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l token-file -d 'Clients must send AUTH with the token in FILE' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d 'How many clients may be connected' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -s v -l verbose -d 'Log each connection, lock and unlock'
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -l store -d 'The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1 and man7' -r -f -a "(__fish_complete_directories)"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write inspect cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -21,7 +21,8 @@ pub struct Page {
     pub name: &'static str,
     /// The word that selects the page on the command line: the name of the subcommand or topic.
     pub(super) word: &'static str,
-    /// The section of the manual that the page belongs to: 1 for programs, 7 for topics.
+    /// The section of the manual that the page belongs to: 1 for programs, 7 for topics, 8 for
+    /// daemons.
     pub section: u8,
     /// A summary in one line.
     about: &'static str,
@@ -47,11 +48,24 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    let subcommands = table::SUBCOMMANDS.iter().map(|subcommand| {
-        let table::Subcommand { name, page, about, texts, .. } = *subcommand;
-        Page { name: page, word: name, section: 1, about, texts }
-    });
-    std::iter::once(PROGRAM).chain(subcommands).chain([REDIS])
+    std::iter::once(PROGRAM).chain(subcommands()).chain([REDIS])
+}
+
+fn subcommands() -> impl Iterator<Item = Page> {
+    table::SUBCOMMANDS.iter().map(|subcommand| {
+        let table::Subcommand { name, page, section, about, texts, .. } = *subcommand;
+        Page { name: page, word: name, section, about, texts }
+    })
+}
+
+/// The list of the subcommands. clap would put all of them into the section of the main page.
+fn subcommand_list() -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SUBCOMMANDS"]);
+    for page in subcommands() {
+        roff.control("TP", []).text([roman(page.reference())]).text([roman(page.about)]);
+    }
+    roff
 }
 
 impl Page {
@@ -80,9 +94,12 @@ impl Page {
 
     fn write(self, out: &mut Vec<u8>) -> io::Result<()> {
         let command = self.command();
-        let has_subcommands = command.has_subcommands();
         let is_topic = self.section == REDIS.section;
-        let manual = if is_topic { "Miscellaneous Information" } else { "User Commands" };
+        let manual = match self.section {
+            7 => "Miscellaneous Information",
+            8 => "System Administration Commands",
+            _ => "User Commands",
+        };
         let man = Man::new(command)
             .title(self.name.to_uppercase())
             .section(self.section.to_string())
@@ -98,8 +115,8 @@ impl Page {
             man.render_synopsis_section(out)?;
         }
         prose::render(description).to_writer(out)?;
-        if has_subcommands {
-            man.render_subcommands_section(out)?;
+        if self == PROGRAM {
+            subcommand_list().to_writer(out)?;
         }
         if !is_topic {
             man.render_options_section(out)?;
@@ -111,7 +128,7 @@ impl Page {
     /// The clap definition of the subcommand, with everything that clap adds.
     fn command(self) -> Command {
         // The subcommand `help` has no page, so the list of pages must not contain it.
-        let mut root = table::command(None).disable_help_subcommand(true).subcommand_help_heading("SUBCOMMANDS");
+        let mut root = table::command(None).disable_help_subcommand(true);
         root.build();
         match root.find_subcommand(self.word) {
             Some(subcommand) => subcommand.clone(),
@@ -137,9 +154,14 @@ impl Page {
             "rlock" => all().skip(1).collect(),
             "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
             "exec" => found(&["rlock", "redis"]),
+            "serve" => found(&["rlock", "exec", "inspect", "redis"]),
             _ => found(&["rlock", "exec", "redis"]),
         };
-        let peer = (self.section == 1).then(|| "flock(1)".to_owned());
+        let peer = match self.section {
+            1 => Some("flock(1)".to_owned()),
+            8 => Some("systemd.socket(5)".to_owned()),
+            _ => None,
+        };
         let others: Vec<_> = own.into_iter().map(Self::reference).chain(peer).collect();
         let mut roff = Roff::new();
         roff.control("SH", ["SEE ALSO"]).text([roman(others.join(", "))]);
@@ -162,9 +184,13 @@ mod tests {
 
     #[test]
     fn page_is_found_by_its_name_and_by_its_subcommand() {
-        for (name, file) in
-            [("rlock", "rlock.1"), ("rlock-exec", "rlock-exec.1"), ("exec", "rlock-exec.1"), ("redis", "rlock-redis.7")]
-        {
+        for (name, file) in [
+            ("rlock", "rlock.1"),
+            ("rlock-exec", "rlock-exec.1"),
+            ("exec", "rlock-exec.1"),
+            ("redis", "rlock-redis.7"),
+            ("serve", "rlock-serve.8"),
+        ] {
             assert_eq!(Page::find(name).map(Page::file_name).as_deref(), Some(file));
         }
         assert_eq!(Page::find("rlock-help"), None);
@@ -189,6 +215,14 @@ mod tests {
         let end = ["EXIT STATUS", "ENVIRONMENT", "SIGNALS", "EXAMPLES", "PROMISE AND LIMITS", "FILES", "SEE ALSO"];
         assert_eq!(titles, [&start[..], &end[..]].concat());
         assert!(!page.contains("help(1)"), "there is no page of help");
+    }
+
+    #[test]
+    fn main_page_lists_each_subcommand_with_its_section() {
+        let page = text(Page::find("rlock").unwrap());
+        for reference in ["rlock\\-exec(1)", "rlock\\-serve(8)"] {
+            assert_eq!(page.matches(&format!(".TP\n{reference}\n")).count(), 1, "{reference}");
+        }
     }
 
     #[test]

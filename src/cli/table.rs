@@ -22,6 +22,8 @@ pub(super) struct Subcommand {
     pub(super) name: &'static str,
     /// The name of its manual page.
     pub(super) page: &'static str,
+    /// The section of its manual page: 8 for a daemon, 1 for the others.
+    pub(super) section: u8,
     /// A summary in one line.
     pub(super) about: &'static str,
     /// The texts of its manual page, in order.
@@ -44,6 +46,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
+        section: 1,
         about: "Run a command while holding locks on whole resources",
         texts: &[include_str!("pages/exec.txt")],
         define: args::exec,
@@ -54,6 +57,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "range-read",
         page: "rlock-range-read",
+        section: 1,
         about: "Run a command while holding a read lock on an interval",
         texts: &[
             include_str!("pages/range-read.txt"),
@@ -68,6 +72,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "range-prewrite",
         page: "rlock-range-prewrite",
+        section: 1,
         about: "Run a command while holding a prewrite lock on an interval",
         texts: &[
             include_str!("pages/range-prewrite.txt"),
@@ -82,6 +87,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "range-write",
         page: "rlock-range-write",
+        section: 1,
         about: "Run a command while holding a write lock on an interval",
         texts: &[
             include_str!("pages/range-write.txt"),
@@ -96,6 +102,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "inspect",
         page: "rlock-inspect",
+        section: 1,
         about: "Show who holds what and who waits",
         texts: &[include_str!("pages/inspect.txt")],
         define: args::inspect,
@@ -106,6 +113,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "cleanup",
         page: "rlock-cleanup",
+        section: 1,
         about: "Remove what is expired or dead, or break locks",
         texts: &[include_str!("pages/cleanup.txt")],
         define: args::cleanup,
@@ -116,6 +124,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "shrink",
         page: "rlock-shrink",
+        section: 1,
         about: "Inside a hold: give up part of the interval",
         texts: &[include_str!("pages/shrink.txt")],
         define: args::shrink,
@@ -126,6 +135,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "downgrade",
         page: "rlock-downgrade",
+        section: 1,
         about: "Inside a hold: lower its mode",
         texts: &[include_str!("pages/downgrade.txt")],
         define: args::downgrade,
@@ -136,6 +146,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "serve",
         page: "rlock-serve",
+        section: 8,
         about: "Serve locks to any program that speaks lines",
         texts: &[include_str!("pages/serve.txt")],
         define: args::serve,
@@ -146,6 +157,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "completions",
         page: "rlock-completions",
+        section: 1,
         about: "Print a completion script for a shell",
         texts: &[include_str!("pages/completions.txt")],
         define: args::completions,
@@ -156,6 +168,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
     Subcommand {
         name: "man",
         page: "rlock-man",
+        section: 1,
         about: "Print a man page, or write them all",
         texts: &[include_str!("pages/man.txt")],
         define: man,
@@ -232,7 +245,7 @@ fn man(command: Command) -> Command {
                 id::DIR,
                 "DIR",
                 value_parser!(std::path::PathBuf),
-                "Write all pages below DIR, in man1 and man7",
+                "Write all pages below DIR, in man1, man7 and man8",
             )
             .value_hint(ValueHint::DirPath),
         )

@@ -46,8 +46,10 @@ mod tests {
         let man = dir.path().join("share/man");
         assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
         let count = |section| fs::read_dir(man.join(section)).unwrap().count();
-        assert_eq!(count("man1") + count("man7"), pages::all().count());
-        for (file, word) in [("man1/rlock-exec.1", "exec"), ("man7/rlock-redis.7", "redis")] {
+        assert_eq!(count("man1") + count("man7") + count("man8"), pages::all().count());
+        for (file, word) in
+            [("man1/rlock-exec.1", "exec"), ("man7/rlock-redis.7", "redis"), ("man8/rlock-serve.8", "serve")]
+        {
             assert_eq!(fs::read(man.join(file)).unwrap(), pages::Page::find(word).unwrap().roff());
         }
     }

@@ -13,6 +13,7 @@
 //! | [`records`] | the state of the table |
 //! | [`op`] | the operations and their replies |
 //! | `conflict`, `nesting`, `listing` | the one rule; holds of ancestors; holders and waiters |
+//! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
 
 pub mod endpoint;
@@ -27,6 +28,7 @@ pub mod span;
 pub mod table;
 pub mod text;
 
+mod behind;
 mod conflict;
 mod listing;
 mod nesting;

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::behind;
 use super::conflict::{self, Asker};
 use super::index::{Entry, Query, Rank};
 use super::listing;
@@ -79,6 +80,16 @@ impl<R: Records> LockTable<R> {
             Some(session) => self.blockers_of(id, &session),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The waiters for which [`blockers`](Self::blockers) may have named a session with this claim.
+    /// The session is gone. `queued` is the rank at which it waited, or [`Rank::HELD`] if it did
+    /// not wait. The list may contain other waiters, and a waiter more than once.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn waiters_behind(&self, claim: &Claim, queued: Rank) -> Result<Vec<SessionId>, R::Error> {
+        behind::waiters(&self.records, claim, queued)
     }
 
     /// The sessions with a claim on a resource, in the order of their ids. `wanted` chooses the

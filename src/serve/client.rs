@@ -12,7 +12,6 @@ use subtle::ConstantTimeEq;
 use super::line::Line;
 use super::rules::Rules;
 use crate::clock::Boottime;
-use crate::failure::Failure;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -249,7 +248,7 @@ impl Turn<'_> {
                 self.close_if_drained();
             }
             Event::Stop if self.client.holds.is_empty() => self.close(),
-            Event::Stop => self.lose("the server ends: the lock is free now"),
+            Event::Stop => self.lose("the server ends, and the lock is free now"),
         }
     }
 
@@ -410,10 +409,9 @@ impl Turn<'_> {
             // The place in the queue was taken away.
             Ok(Standing::Lost) => self.lose(&messages.taken_away()),
             Err(store::Error::Unavailable(reason)) => {
-                self.say(format!("unavailable {}", messages.cannot_lock(&words::reason(&reason))));
+                self.say_failure(store::Error::Unavailable(messages.cannot_lock(&reason)))
             }
-            Err(store::Error::Refused(reason)) => self.say(format!("refused {reason}")),
-            Err(store::Error::Usage(reason)) => self.say(format!("error {reason}")),
+            Err(error) => self.say_failure(error),
         }
         self.close_if_drained();
     }
@@ -494,10 +492,7 @@ impl Turn<'_> {
             (State::Asking(_), Answer::Changed(Changed::Lost)) => {
                 self.say("refused this connection holds nothing any more");
             }
-            (State::Asking(_), Answer::Failed(error)) => {
-                let failure = Failure::from(error);
-                self.say(format!("unavailable {}", words::reason(&failure.text)));
-            }
+            (State::Asking(_), Answer::Failed(error)) => self.say_failure(error),
             (state, _) => self.client.state = state,
         }
         self.close_if_drained();
@@ -583,6 +578,15 @@ impl Turn<'_> {
         Messages { claims: claims.to_vec(), related, has_leases: self.rules.has_leases }
     }
 
+    fn say_failure(&mut self, error: store::Error) {
+        let kind = match &error {
+            store::Error::Usage(_) => "error",
+            store::Error::Refused(_) => "refused",
+            store::Error::Unavailable(_) => "unavailable",
+        };
+        self.say(format!("{kind} {}", words::reason(&error)));
+    }
+
     fn say(&mut self, text: impl Into<String>) {
         self.actions.push(Action::Say(words::one_line(&text.into())));
     }
@@ -593,3 +597,6 @@ impl Turn<'_> {
 }
 
 const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Tests of the files in examples/. A shell runs their commands with the real program. The other
 //! programs that they name are scripts that print their name and arguments.
 
+mod clients;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -9,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::needs::{programs, skip_unless};
 use support::{Lab, RLOCK, Ran, Running};
 
 fn example(name: &str) -> String {
@@ -128,6 +130,36 @@ fn timer_has_the_name_of_its_service() {
     assert!(path("systemd/backup.service").exists(), "a timer starts the service of its name");
     assert!(!setting(&timer, "Timer", "OnCalendar").is_empty());
     assert_eq!(setting(&timer, "Install", "WantedBy"), "timers.target");
+}
+
+/// Puts the units of the server into a folder, where systemd finds the program to start.
+fn server_units() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["rlock.socket", "rlock.service"] {
+        let text = example(&format!("systemd/{name}")).replace("/usr/bin/rlock", RLOCK);
+        fs::write(folder.path().join(name), text).expect("a file can be made");
+    }
+    folder
+}
+
+#[test]
+fn units_of_the_server_are_valid() {
+    skip_unless!(programs(&["systemd-analyze"]));
+    let folder = server_units();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no", "rlock.socket", "rlock.service"]).current_dir(&folder);
+    Ran::of(&mut verify).silently(0);
+}
+
+/// "systemd-analyze security" shows an exposure of at most 2.0 of 10.
+#[test]
+fn service_of_the_server_has_a_low_exposure() {
+    skip_unless!(programs(&["systemd-analyze"]));
+    let folder = server_units();
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=yes", "--threshold=20", "--no-pager", "rlock.service"]);
+    let ran = Ran::of(security.current_dir(&folder));
+    assert!(ran.code() == Some(0) && ran.stdout.contains("Overall exposure level"), "{ran:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::plan::{Level, Plan, Step};
 use super::served::Order;
 use super::stage::Stage;
 use super::support::random::Random;
-use super::support::serve::Connection;
+use super::support::serve::{self, Next};
 
 /// How long a request may be unanswered until it counts as queued.
 const QUEUED_AFTER: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ struct Client<'a> {
     stage: &'a Stage,
     /// The number of its server.
     server: usize,
-    connection: Connection,
+    connection: serve::Client,
     orders: Receiver<Order>,
     /// The run of the request, and that of its upgrade.
     runs: Vec<Run>,
@@ -80,7 +80,7 @@ fn leave(stage: &Stage, server: usize, runs: Vec<Run>, exit: Option<&str>) {
 impl Client<'_> {
     /// Makes the request of the last run, does the steps of the plan, and ends the run.
     fn play(&mut self, plan: &Plan, line: &str) -> Result<(), Gone> {
-        self.connection.send(line);
+        self.connection.say(line);
         let answer = self.answer()?;
         let Some(token) = answer.strip_prefix("ok ") else {
             self.end_run(code(&answer));
@@ -140,7 +140,7 @@ impl Client<'_> {
     }
 
     fn ask(&mut self, line: &str) -> Result<String, Gone> {
-        self.connection.send(line);
+        self.connection.say(line);
         self.answer()
     }
 
@@ -164,11 +164,11 @@ impl Client<'_> {
     /// The next line, if there is one within this time. If there is none, the client still holds
     /// what it held.
     fn next_line(&mut self, limit: Duration) -> Result<Option<String>, Gone> {
-        match self.connection.wait_for_line(limit) {
-            Some(line) if line.starts_with("lost ") => return Err(Gone::Lost),
-            Some(line) => return Ok(Some(line)),
-            None if self.connection.has_ended() => return Err(Gone::Ended),
-            None => {}
+        match self.connection.next_within(limit) {
+            Next::Line(line) if line.starts_with("lost ") => return Err(Gone::Lost),
+            Next::Line(line) => return Ok(Some(line)),
+            Next::End => return Err(Gone::Ended),
+            Next::Nothing => {}
         }
         for run in self.runs.iter().filter(|run| run.holds) {
             self.stage.log_of_run(&run.id, "beat");

@@ -4,12 +4,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::command::{GRACE, TTL};
 use super::nemesis::{Fault, sleep_between};
 use super::site::Site;
 use super::stage::Stage;
 use super::support::random::Random;
-use super::support::serve::{Connection, Serve};
+use super::support::serve::{Client, LockServer};
 
 /// The servers, and the clients that currently run.
 pub(crate) struct Servers {
@@ -18,7 +20,7 @@ pub(crate) struct Servers {
 }
 
 struct Server {
-    serve: Serve,
+    serve: LockServer,
     /// The runs of the clients that are connected.
     runs: Vec<String>,
 }
@@ -41,11 +43,11 @@ impl Servers {
     }
 
     /// Connects a client of this run to a random server, and returns the number of the server.
-    pub(crate) fn connect(&self, run: &str, orders: Sender<Order>, random: &mut Random) -> (usize, Connection) {
+    pub(crate) fn connect(&self, run: &str, orders: Sender<Order>, random: &mut Random) -> (usize, Client) {
         let number = random.below(self.servers.len() as u64) as usize;
         let mut server = self.server(number);
         server.runs.push(run.to_owned());
-        let connection = Connection::open(server.serve.address()).expect("the server listens");
+        let connection = server.serve.tcp();
         self.clients().push((run.to_owned(), orders));
         (number, connection)
     }
@@ -73,7 +75,8 @@ impl Servers {
     pub(crate) fn end(&self) {
         for number in 0..self.servers.len() {
             let serve = &mut self.server(number).serve;
-            assert_eq!(serve.end(), Some(0), "rlock serve fails:\n{}", serve.log());
+            serve.signal(Signal::TERM);
+            assert!(serve.wait().success(), "rlock serve fails:\n{}", serve.log().join("\n"));
         }
     }
 
@@ -86,9 +89,14 @@ impl Servers {
     }
 }
 
-fn start(site: &Site, number: usize, port: u16) -> Serve {
-    let (ttl, grace) = (format!("--ttl={}ms", TTL.as_millis()), format!("--grace={}ms", GRACE.as_millis()));
-    Serve::start(site.rlock(), port, &[&ttl, &grace], &site.folder().join(format!("serve-{number}.log")))
+/// Starts a server on this port, or on a free one if the port is 0.
+fn start(site: &Site, number: usize, port: u16) -> LockServer {
+    let path = site.folder().join(format!("serve-{number}.sock"));
+    let mut rlock = site.rlock();
+    rlock.args(["serve", "-v", "--listen", &format!("127.0.0.1:{port}"), "--listen"]);
+    rlock.arg(format!("unix:{}", path.display()));
+    rlock.args([format!("--ttl={}ms", TTL.as_millis()), format!("--grace={}ms", GRACE.as_millis())]);
+    LockServer::of(&mut rlock, path)
 }
 
 /// Kills a server and starts another one in its place. The holds of its clients end at the instant
@@ -104,7 +112,7 @@ pub(crate) const KILL_SERVE: Fault = Fault {
         server.runs.iter().for_each(|run| stage.log_of_run(run, "freed"));
         server.serve.kill();
         sleep_between(random, 0, 200);
-        let port = server.serve.address().port();
+        let port = server.serve.port();
         server.serve = start(&stage.site, number, port);
         true
     },

@@ -187,6 +187,12 @@ impl Lab {
         names
     }
 
+    /// The name of the user of this process, as a listing shows it.
+    pub(crate) fn inspect_user(&self) -> Value {
+        let _holder = self.hold("user");
+        self.inspect(["user"])["resources"][0]["holders"][0]["user"].clone()
+    }
+
     /// Fails if rlock prints a message of its own in a normal run, with or without a wait.
     pub(crate) fn assert_quiet(&self) {
         self.run(["exec", "k", "--", "true"]).silently(0);

@@ -1,11 +1,11 @@
 //! A session's beacon: a named pipe that the session's process keeps open for reading as long as it
-//! lives.
+//! lives. The sessions of one process share a pipe; each has a hard link with its id as the name.
 //!
 //! The kernel closes the pipe when the process ends, however it ends and in whatever pid namespace.
 //! This fact serves three purposes:
 //!
 //! - **alive or dead**: opening the pipe for writing without blocking fails if no process reads it;
-//! - **wake**: a byte in the pipe wakes the process, which polls the pipe;
+//! - **wake**: the id of a session in the pipe wakes the process, which polls the pipe;
 //! - **watch**: a process that holds the writing end polls it for no event at all. An error wakes
 //!   this process when the last reader is gone, and nothing else does.
 //!
@@ -19,19 +19,22 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
+use rustix::pipe::fcntl_getpipe_size;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
 use super::ending;
 use crate::lock::request::SessionId;
 
-/// The beacon of this process's own session.
+/// Bytes of a page, which is the least capacity of a pipe. A larger page is no harm.
+const PAGE_BYTES: usize = 4096;
+
+/// The beacon of this process's own sessions.
 #[derive(Debug)]
 pub(super) struct Beacon {
     pipe: OwnedFd,
-    session: SessionId,
     identity: Identity,
 }
 
@@ -67,7 +70,14 @@ impl Beacon {
     /// take the session for dead.
     pub(super) fn light(directory: &Directory, session: SessionId) -> io::Result<Self> {
         let (pipe, stat) = directory.make_pipe(&session.to_string())?;
-        Ok(Self { pipe, session, identity: Identity::of(&stat) })
+        Ok(Self { pipe, identity: Identity::of(&stat) })
+    }
+
+    /// Makes this the beacon of another session too. The name leads to this very pipe, whatever
+    /// somebody has put in the place of its other names.
+    pub(super) fn share(&self, directory: &Directory, session: SessionId) -> io::Result<()> {
+        let pipe = format!("/proc/self/fd/{}", self.pipe.as_raw_fd());
+        Ok(rustix::fs::linkat(CWD, pipe, directory, session.to_string(), AtFlags::SYMLINK_FOLLOW)?)
     }
 
     /// The attributes that tell this beacon from any other file.
@@ -88,10 +98,28 @@ impl Beacon {
         }
     }
 
-    /// Removes the beacon's name. The processes that watch the pipe still see it close with this
-    /// process.
-    pub(super) fn remove(&self, directory: &Directory) {
-        remove(directory, self.session);
+    /// Reads the ids of the sessions that were woken. Returns `None` if any session may have been:
+    /// the pipe was too full for every id, or holds something other than ids.
+    pub(super) fn woken(&self) -> io::Result<Option<Vec<SessionId>>> {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; PAGE_BYTES]);
+        loop {
+            match rustix::io::read(&self.pipe, &mut buffer) {
+                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // A full pipe refuses ids. Half of its capacity counts as full, because ids and pages
+            // need not fit together.
+            if bytes.len() >= PAGE_BYTES / 2 && bytes.len() >= fcntl_getpipe_size(&self.pipe)? / 2 {
+                return Ok(None);
+            }
+            if bytes.len() % PAGE_BYTES != 0 {
+                break;
+            }
+        }
+        let (ids, rest) = bytes.as_chunks();
+        Ok(rest.is_empty().then(|| ids.iter().map(|id| SessionId(*id)).collect()))
     }
 }
 
@@ -188,15 +216,16 @@ fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
         && identity.is_none_or(|identity| identity.inode == stat.st_ino && identity.may_belong_to(stat.st_uid))
 }
 
-/// Wakes the process of a session. A full pipe wakes the process as well. A process that has just
-/// died needs no wake-up.
+/// Wakes the process of a session, and tells it which session is meant. A full pipe wakes all
+/// sessions of the process. A process that has just died needs no wake-up.
 pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>) {
     if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
-        let _ = rustix::io::write(&pipe, b"!");
+        let _ = rustix::io::write(&pipe, &session.0);
     }
 }
 
-/// Removes the name of a dead session's beacon. The name may already be gone.
+/// Removes the name of a session's beacon. The name may already be gone. The processes that watch
+/// the pipe still see it close with its process.
 pub(super) fn remove(directory: &Directory, session: SessionId) {
     let _ = rustix::fs::unlinkat(directory, session.to_string(), AtFlags::empty());
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon};
+use super::stuck::{Stuck, TROUBLE_AFTER};
+use super::transaction::Watched;
 use super::{Embedded, Error};
 use crate::clock::Boottime;
 use crate::lock::op::{Op, Reply};
@@ -16,15 +18,11 @@ use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
-/// The time without the lock and without a change by another process after which the handle reports
-/// trouble. A transaction takes microseconds. On a crowded machine, though, the process that holds
-/// the lock may have to wait more than a second for a processor.
-const TROUBLE_AFTER: Duration = Duration::from_secs(5);
 /// Maximum wait for the lock for a report on the sessions that block the request.
 const REPORT_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
-const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
+pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a waiter for the lock to leave the queue. Its place disturbs no other session,
 /// and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
@@ -38,16 +36,12 @@ pub(super) struct EmbeddedHandle {
     standing: Standing,
     /// Whether the state has not been read since it became known.
     is_news: bool,
-    /// The beacons of the sessions that block the request.
-    watched: Vec<OwnedFd>,
+    /// The sessions that block the request.
+    watched: Vec<Watched>,
     /// The beacons of holders that a line on the terminal may name. The line must follow their
     /// changes even if other sessions block the request.
     shown: Vec<OwnedFd>,
-    /// The instant since which the lock is not free.
-    stuck_since: Option<Boottime>,
-    /// The last change of the lock file when the lock was last found taken. A new change shows that
-    /// other processes make progress.
-    progress: Option<(i64, i64)>,
+    stuck: Stuck,
 }
 
 enum Stage {
@@ -70,8 +64,7 @@ impl EmbeddedHandle {
             is_news: true,
             watched: Vec::new(),
             shown: Vec::new(),
-            stuck_since: None,
-            progress: None,
+            stuck: Stuck::default(),
         };
         hold.advance()?;
         Ok(hold)
@@ -84,12 +77,14 @@ impl EmbeddedHandle {
         let done = match &self.stage {
             Stage::Over => return Ok(()),
             Stage::Asking => {
-                let made = self.store.transact_within(at_once, Some(id), |work| work.enter(request.clone()));
+                let mut beacon = None;
+                let made =
+                    self.store.transact_within(at_once, Some(id), |work| work.enter(request.clone(), &mut beacon));
                 let made = made.inspect_err(|_| beacon::remove(&self.store.directory, id))?;
-                made.map(|(standing, watched, beacon)| {
+                if let Some(beacon) = beacon {
                     self.stage = Stage::Asked(beacon);
-                    (standing, watched)
-                })
+                }
+                made
             }
             Stage::Asked(beacon) => self.store.transact_within(at_once, Some(id), |work| {
                 beacon.drain()?;
@@ -97,28 +92,21 @@ impl EmbeddedHandle {
             })?,
         };
         match done {
-            None => {
-                // Progress of other processes is not trouble: a crowd is served one by one.
-                let progress = self.store.directory.last_change();
-                if self.stuck_since.is_none() || self.progress != progress {
-                    self.stuck_since = Some(Boottime::now());
-                    self.progress = progress;
-                }
-            }
+            None => self.stuck.note(&self.store.directory),
             Some((standing, watched)) => {
-                self.stuck_since = None;
+                self.stuck = Stuck::default();
                 self.settle(standing, watched);
             }
         }
         Ok(())
     }
 
-    fn settle(&mut self, standing: Standing, watched: Vec<OwnedFd>) {
+    fn settle(&mut self, standing: Standing, watched: Vec<Watched>) {
         if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
             // No process looks for the beacon of a denied or lost request, and such a request is
             // never released.
-            if let Stage::Asked(beacon) = std::mem::replace(&mut self.stage, Stage::Over) {
-                beacon.remove(&self.store.directory);
+            if let Stage::Asked(_) = std::mem::replace(&mut self.stage, Stage::Over) {
+                beacon::remove(&self.store.directory, self.request.session);
             }
         }
         (self.standing, self.watched) = (standing, watched);
@@ -136,10 +124,7 @@ impl EmbeddedHandle {
     }
 
     fn stuck(&self) -> Error {
-        self.store.directory.unusable(
-            &"another process has held its lock for too long, and may be stopped: look for a stopped rlock, and continue \
-              or end it",
-        )
+        Stuck::error(&self.store.directory)
     }
 }
 
@@ -150,13 +135,13 @@ impl Handle for EmbeddedHandle {
             return vec![(descriptor, PollFlags::IN)];
         }
         let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
-        let watched = self.watched.iter().chain(&self.shown).map(|pipe| (pipe.as_fd(), PollFlags::empty()));
+        let watched = self.watched.iter().map(|(_, pipe)| pipe).chain(&self.shown);
+        let watched = watched.map(|pipe| (pipe.as_fd(), PollFlags::empty()));
         std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        let trouble = self.stuck_since.map(|since| since + TROUBLE_AFTER);
-        trouble.filter(|at| Boottime::now() < *at)
+        self.stuck.trouble_at().filter(|at| Boottime::now() < *at)
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
@@ -176,13 +161,13 @@ impl Handle for EmbeddedHandle {
     fn release(&mut self) -> Result<Released, Error> {
         self.watched.clear();
         self.shown.clear();
-        let Stage::Asked(beacon) = &self.stage else { return Ok(Released::Done) };
+        let Stage::Asked(_) = &self.stage else { return Ok(Released::Done) };
         let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
         let id = self.request.session;
         let released = self.store.transact_within(Some(limit), Some(id), |work| work.apply(Op::Release(id)));
         match released {
             Ok(Some(reply)) => {
-                beacon.remove(&self.store.directory);
+                beacon::remove(&self.store.directory, id);
                 Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
             }
             // The end of this process gives up its place in the queue.
@@ -213,7 +198,6 @@ impl Handle for EmbeddedHandle {
     }
 
     fn trouble(&self) -> Option<String> {
-        let is_long = self.stuck_since.is_some_and(|since| Boottime::now() - since >= TROUBLE_AFTER);
-        is_long.then(|| self.stuck().to_string())
+        self.stuck.is_trouble(Boottime::now()).then(|| self.stuck().to_string())
     }
 }

@@ -10,7 +10,8 @@
 //!   command of a dead holder is sure to die.
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
 //!   transaction has given up the lock.
-//! - `handle`: a request that is queued or granted.
+//! - `handle`: a request that is queued or granted; `sessions`: many requests of one process;
+//!   `stuck`: notices that the lock is not free for too long.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
 //! wakes the waiters that it grants a request. A grant lives as long as the holder's process, so
@@ -29,6 +30,10 @@
 //! cannot be watched if somebody removed its beacon. The release of such a holder wakes its
 //! waiters.
 //!
+//! A process may have many sessions. They share a beacon, which does not show the end of one of
+//! them. So such a process wakes the waiters that a session may have blocked when it releases the
+//! session (`LockTable::waiters_behind`). Its own waiters watch only sessions of other processes.
+//!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
 mod beacon;
@@ -41,14 +46,15 @@ mod gate;
 mod handle;
 mod lmdb;
 mod records;
+mod sessions;
 mod snapshot;
+mod stuck;
 mod transaction;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,9 +64,10 @@ use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::Gate;
 use self::handle::EmbeddedHandle;
+use self::sessions::EmbeddedSessions;
 use self::snapshot::Answer;
-use self::transaction::Work;
-use super::sessions::{Separate, Sessions};
+use self::transaction::{Watched, Work};
+use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::clock::StoreTime;
 use crate::lock::index::Rank;
@@ -99,7 +106,7 @@ impl Embedded {
 
 impl Embedded {
     /// Returns the state of a new request, and the beacons to watch while the request waits.
-    fn ask(work: &mut Work<'_>, request: Request) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
+    fn ask(work: &mut Work<'_>, request: Request) -> Result<(Standing, Vec<Watched>), records::Error> {
         // Dead ancestors are reaped first; their descendants then count as roots.
         work.reap_dead(&request.ancestors)?;
         loop {
@@ -185,10 +192,7 @@ impl Store for Embedded {
     }
 
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
-        let (path, namespace) = (self.directory.path().to_owned(), self.namespace);
-        Ok(Box::new(Separate::new(Box::new(move |request| {
-            Box::new(Self::open(Some(path.clone()), &namespace)?).acquire(request, AcquireOptions::default())
-        }))))
+        Ok(Box::new(EmbeddedSessions::new(*self)?))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {

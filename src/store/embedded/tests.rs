@@ -52,13 +52,14 @@ fn request(number: u8, mode: Mode, slots: Option<u32>) -> Request {
 
 impl Site {
     fn transact<T>(&mut self, work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>) -> Result<T, Error> {
-        self.0.transact(None, work)
+        self.0.transact(None::<SessionId>, work)
     }
 
     /// Makes a request as a separate process does, and returns the standing and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
-        let (standing, _, beacon) = self.transact(|work| work.enter(request)).unwrap();
-        (standing, beacon)
+        let mut beacon = None;
+        let (standing, _) = self.transact(|work| work.enter(request, &mut beacon)).unwrap();
+        (standing, beacon.unwrap())
     }
 
     fn ask(&mut self, number: u8) -> (Standing, Beacon) {

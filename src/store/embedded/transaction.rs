@@ -1,7 +1,7 @@
 //! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -23,20 +23,41 @@ use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
 
+/// The sessions of this process. They live, and they need no wake-up.
+pub(super) trait Own {
+    fn has(&self, session: SessionId) -> bool;
+}
+
+impl Own for Option<SessionId> {
+    fn has(&self, session: SessionId) -> bool {
+        *self == Some(session)
+    }
+}
+
+impl<S> Own for &HashMap<SessionId, S> {
+    fn has(&self, session: SessionId) -> bool {
+        self.contains_key(&session)
+    }
+}
+
 /// A transaction in progress.
 pub(super) struct Work<'t> {
     directory: &'t Directory,
     table: LockTable<Transaction<'t>>,
-    /// The session of this process, which needs no wake-up.
-    own: Option<SessionId>,
+    own: &'t dyn Own,
     changed: bool,
-    /// The live sessions to wake.
+    /// The sessions of this process that have to look at the table again.
+    concerned: Vec<SessionId>,
+    /// The live sessions of other processes to wake.
     woken: Vec<(SessionId, Option<Identity>)>,
     reaped: Vec<SessionId>,
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
     granted: VecDeque<SessionId>,
 }
+
+/// A session of another process, and its beacon.
+pub(super) type Watched = (SessionId, OwnedFd);
 
 /// The error of a process whose files were replaced, so that other processes use another lock.
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
@@ -51,7 +72,7 @@ impl Embedded {
     /// error leaves the table unchanged.
     pub(super) fn transact<T>(
         &mut self,
-        own: Option<SessionId>,
+        own: impl Own,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
         let done = self.transact_within(None, own, work)?;
@@ -63,7 +84,7 @@ impl Embedded {
     pub(super) fn transact_within<T>(
         &mut self,
         limit: Option<Duration>,
-        own: Option<SessionId>,
+        own: impl Own,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
         if !self.lock(limit)? {
@@ -85,8 +106,9 @@ impl Embedded {
         let mut running = Work {
             directory,
             table: LockTable::new(Transaction::new(txn, namespace)),
-            own,
+            own: &own,
             changed: false,
+            concerned: Vec::new(),
             woken: Vec::new(),
             reaped: Vec::new(),
             granted: VecDeque::new(),
@@ -127,8 +149,13 @@ impl Embedded {
 }
 
 impl<'t> Work<'t> {
-    /// Makes the beacon of a new session, and then its request.
-    pub(super) fn enter(&mut self, mut request: Request) -> Result<(Standing, Vec<OwnedFd>, Beacon), records::Error> {
+    /// Makes the request of a new session. `beacon` is the beacon of this process, which the first
+    /// session makes.
+    pub(super) fn enter(
+        &mut self,
+        mut request: Request,
+        beacon: &mut Option<Beacon>,
+    ) -> Result<(Standing, Vec<Watched>), records::Error> {
         let session = request.session;
         let mut ancestors = Vec::with_capacity(request.ancestors.len());
         for ancestor in request.ancestors {
@@ -139,12 +166,44 @@ impl<'t> Work<'t> {
             }
         }
         request.ancestors = ancestors;
-        let beacon = Beacon::light(self.directory, session)?;
+        let identity = match beacon {
+            Some(beacon) => {
+                beacon.share(self.directory, session)?;
+                *beacon.identity()
+            }
+            none => *none.insert(Beacon::light(self.directory, session)?).identity(),
+        };
         let (standing, watched) = Embedded::ask(self, request)?;
         if self.records().session(session)?.is_some() {
-            self.table.records_mut().put_beacon(session, beacon.identity())?;
+            self.table.records_mut().put_beacon(session, &identity)?;
         }
-        Ok((standing, watched, beacon))
+        Ok((standing, watched))
+    }
+
+    /// Releases a session whose process goes on. The waiters that it blocked cannot learn this from
+    /// its beacon, so they look again. `queued` is the rank at which the session waited, or
+    /// [`Rank::HELD`] if it did not wait.
+    pub(super) fn leave(&mut self, id: SessionId, queued: Rank) -> Result<Reply, records::Error> {
+        let claims = self.records().session(id)?.map(|session| session.claims).unwrap_or_default();
+        let reply = self.apply(Op::Release(id))?;
+        let mut waiters = BTreeSet::new();
+        for record in &claims {
+            waiters.extend(self.table.waiters_behind(&record.claim, queued)?);
+        }
+        for waiter in waiters {
+            if self.own.has(waiter) {
+                self.concerned.push(waiter);
+            } else {
+                self.woken.push((waiter, self.records().beacon(waiter)?));
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Takes the sessions of this process that have to look at the table again: they were granted
+    /// something, or what blocked them has changed.
+    pub(super) fn take_concerned(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.concerned)
     }
 
     /// The owner of a session for which this process may not act, `None` otherwise. Root may act
@@ -182,7 +241,8 @@ impl<'t> Work<'t> {
     /// dead sessions may stand behind a dead one.
     fn wake_granted(&mut self) -> Result<(), records::Error> {
         while let Some(session) = self.granted.pop_front() {
-            if Some(session) == self.own {
+            if self.own.has(session) {
+                self.concerned.push(session);
                 continue;
             }
             match self.fate(session)? {
@@ -245,7 +305,7 @@ impl<'t> Work<'t> {
     pub(super) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, records::Error> {
         let mut found = false;
         let own = self.own;
-        for suspect in suspects.iter().filter(|suspect| Some(**suspect) != own) {
+        for suspect in suspects.iter().filter(|suspect| !own.has(**suspect)) {
             if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Peer::Dead) {
                 self.reap(*suspect)?;
                 found = true;
@@ -255,8 +315,8 @@ impl<'t> Work<'t> {
     }
 
     /// Returns the state of a session once no dead session blocks it, and the beacons to watch
-    /// while it waits.
-    pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<OwnedFd>), records::Error> {
+    /// while it waits. The sessions of this process need not be watched.
+    pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<Watched>), records::Error> {
         loop {
             match self.records().session(id)? {
                 None => return Ok((Standing::Lost, Vec::new())),
@@ -269,8 +329,11 @@ impl<'t> Work<'t> {
             let mut watched = Vec::new();
             let mut dead = Vec::new();
             for blocker in self.table.blockers(id)? {
+                if self.own.has(blocker) {
+                    continue;
+                }
                 match self.fate(blocker)? {
-                    Peer::Alive(pipe) => watched.push(pipe),
+                    Peer::Alive(pipe) => watched.push((blocker, pipe)),
                     Peer::Dead => dead.push(blocker),
                     Peer::Missing => {}
                 }

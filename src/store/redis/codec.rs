@@ -183,6 +183,11 @@ impl Call {
         &self.resources
     }
 
+    /// The name by which a server knows the script.
+    pub(super) fn sha1(&self) -> &'static str {
+        self.script.sha1()
+    }
+
     /// Adds resources that the call does not name yet.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
         self.resources.extend(resources);

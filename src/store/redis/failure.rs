@@ -184,6 +184,20 @@ impl ErrorKind {
         )
     }
 
+    /// Whether an error reply of this kind is about its command, so that the server may accept
+    /// others over the same connection.
+    pub(super) fn concerns_one_command(&self) -> bool {
+        matches!(
+            self,
+            Self::ForeignValue(_)
+                | Self::UnexpectedReply
+                | Self::OutOfMemory
+                | Self::NoRight(_)
+                | Self::TooOld
+                | Self::Other(_)
+        )
+    }
+
     /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Cow<'_, str> {
         let words = match self {

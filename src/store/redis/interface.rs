@@ -38,6 +38,8 @@ pub(super) enum Action {
     Send(Cmd),
     /// Subscribe to a channel. Only a failure is reported.
     Subscribe(String),
+    /// End the subscription to a channel. Nothing is reported.
+    Unsubscribe(String),
     /// Report with [`Event::TimedOut`] what the connection was waiting for.
     ReportTimeout,
     /// Close the connection to new commands and keep it for [`ReadAside`](Self::ReadAside).
@@ -55,10 +57,10 @@ pub(super) enum Event {
     Reply(Result<Value, ServerError>),
     /// The same on the connection set aside.
     Aside(Result<Value, ServerError>),
-    /// Somebody published in the channel.
-    Message,
-    /// The server refused the subscription.
-    SubscribeFailed(ServerError),
+    /// Somebody published in this channel.
+    Message(String),
+    /// The server refused the subscription to this channel.
+    SubscribeFailed(String, ServerError),
     /// The connection failed.
     Failed(Failure),
     /// The answer to [`Action::ReportTimeout`].

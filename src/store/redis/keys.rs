@@ -68,6 +68,11 @@ impl Keyspace {
     }
 }
 
+/// The session that listens on a channel; `None` for a foreign channel.
+pub(super) fn session(channel: &str) -> Option<SessionId> {
+    channel.rsplit_once(":w:")?.1.parse().ok()
+}
+
 /// The hash slot of a resource. A Cluster accepts a request only if all its resources have the same
 /// slot.
 pub fn slot(resource: &Resource) -> u16 {

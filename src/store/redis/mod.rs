@@ -10,9 +10,9 @@
 //! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be
 //! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
 //!
-//! The two parts are put together twice. `hold` runs a conversation in the poll loop of `exec`.
-//! `client` blocks until a question is answered, and `survey` uses `client` to ask about a whole
-//! server.
+//! The two parts are put together three times. `hold` runs a conversation in the poll loop of
+//! `exec`, and `sessions` runs one of many requests in the poll loop of a server. `client` blocks
+//! until a question is answered, and `survey` uses `client` to ask about a whole server.
 
 mod client;
 pub mod codec;
@@ -23,6 +23,7 @@ mod interface;
 pub mod keys;
 mod scripts;
 mod secrets;
+mod sessions;
 mod survey;
 mod target;
 mod transport;
@@ -37,6 +38,7 @@ use failure::Failure;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
+use sessions::RedisSessions;
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -133,7 +135,12 @@ impl Store for Redis {
     }
 
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
-        Ok(Box::new(Separate::new(Box::new(move |request| self.hold(request, AcquireOptions::default())))))
+        if self.is_cluster() {
+            // The slots of the sessions are on several nodes, and each slot may move on its own.
+            return Ok(Box::new(Separate::new(Box::new(move |request| self.hold(request, AcquireOptions::default())))));
+        }
+        let setting = self.setting();
+        Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
     }
 
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {

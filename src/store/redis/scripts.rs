@@ -10,6 +10,11 @@ pub(super) struct Script {
 }
 
 impl Script {
+    /// The SHA-1 of the source.
+    pub(super) fn sha1(&self) -> &'static str {
+        self.sha1
+    }
+
     /// The command for a server that knows the script.
     pub(super) fn evalsha(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
         command("EVALSHA", self.sha1, keys, arguments)

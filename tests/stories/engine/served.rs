@@ -20,7 +20,7 @@ use super::script::{Scene, Story};
 use super::step::{Acquire, Label, Step};
 use super::{Engine, break_reply, play, play_at_once};
 use crate::support::Lab;
-use crate::support::serve::{Connection, Serve};
+use crate::support::serve::{self, LockServer, Next};
 use crate::support::servers::{Kind, Server};
 
 /// Plays every scene of a story that clients can express, on the embedded store.
@@ -121,9 +121,9 @@ struct Served {
     /// The session of each label that has held or waited.
     labels: BTreeMap<String, Label>,
     pending: Pending,
-    inspector: Connection,
+    inspector: serve::Client,
     /// The server ends before its store is removed.
-    server: Serve,
+    server: LockServer,
     lab: Lab,
 }
 
@@ -132,7 +132,9 @@ struct Client {
     labels: Vec<Label>,
     claims: Vec<Claim>,
     /// `None` if the client was killed.
-    connection: Option<Connection>,
+    connection: Option<serve::Client>,
+    /// Whether the server has closed the connection.
+    has_ended: bool,
     /// The lines that the client has received since its last one.
     received: Vec<String>,
 }
@@ -161,7 +163,7 @@ impl Engine for Served {
             Step::Acquire(acquire) => self.acquire(acquire),
             Step::Release(label) => self.send(label, "UNLOCK"),
             Step::Cancel(label) => {
-                self.client(label).connection.as_ref().expect("the client lives").end();
+                self.client(label).connection.as_ref().expect("the client lives").half_close();
                 Pending::Ended(label.clone())
             }
             Step::Kill(label) => {
@@ -206,7 +208,7 @@ impl Engine for Served {
     }
 
     fn end_all(&mut self) -> Result<(), String> {
-        self.clients.iter().filter_map(|client| client.connection.as_ref()).for_each(Connection::end);
+        self.clients.iter().filter_map(|client| client.connection.as_ref()).for_each(serve::Client::half_close);
         self.clients.iter_mut().for_each(Client::receive);
         let live = self.clients.iter().filter(|client| client.is_live()).count();
         let rows = self.rows();
@@ -220,14 +222,14 @@ impl Engine for Served {
     fn diagnostics(&self) -> String {
         let clients = self.clients.iter();
         let clients = clients.map(|client| format!("  {} received {:?}\n", client.labels.join(", "), client.received));
-        clients.collect::<String>() + &self.server.log()
+        clients.collect::<String>() + &self.server.log().join("\n")
     }
 }
 
 impl Served {
     fn new(lab: Lab) -> Self {
-        let server = Serve::start(lab.rlock([""; 0]), 0, &[], &lab.folder().join("serve.log"));
-        let inspector = Connection::open(server.address()).expect("the server listens");
+        let server = LockServer::start(&lab, [""; 0]);
+        let inspector = server.tcp();
         let (clients, labels, pending) = (Vec::new(), BTreeMap::new(), Pending::Known(String::new()));
         Self { clients, labels, pending, inspector, server, lab }
     }
@@ -244,9 +246,9 @@ impl Served {
             client.labels.push(label.clone());
             upgrade(&client.claims, acquire).expect("the scene fits onto connections")
         } else {
-            let connection = Connection::open(self.server.address()).expect("the server listens");
             let (labels, claims) = (vec![label.clone()], acquire.claims.clone());
-            self.clients.push(Client { labels, claims, connection: Some(connection), received: Vec::new() });
+            let connection = Some(self.server.tcp());
+            self.clients.push(Client { labels, claims, connection, has_ended: false, received: Vec::new() });
             line(acquire)
         };
         self.send(&label, &line);
@@ -256,7 +258,7 @@ impl Served {
     fn send(&mut self, label: &str, line: &str) -> Pending {
         let client = self.client(label);
         client.received.clear();
-        client.connection.as_mut().expect("the client lives").send(line);
+        client.connection.as_mut().expect("the client lives").say(line);
         Pending::Sent(label.to_owned())
     }
 
@@ -310,12 +312,18 @@ fn is_plain(line: &str) -> bool {
 
 impl Client {
     fn receive(&mut self) {
-        let connection = &mut self.connection;
-        self.received.extend(std::iter::from_fn(|| connection.as_mut()?.line()));
+        let Some(connection) = &mut self.connection else { return };
+        while !self.has_ended {
+            match connection.next_within(Duration::ZERO) {
+                Next::Line(line) => self.received.push(line),
+                Next::End => self.has_ended = true,
+                Next::Nothing => return,
+            }
+        }
     }
 
     /// Whether the connection lasted when the last lines were read.
     fn is_live(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.has_ended())
+        self.connection.is_some() && !self.has_ended
     }
 }

@@ -14,6 +14,7 @@ use redis::{Cmd, ServerError, Value};
 use super::negotiation::Command;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
+use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
@@ -40,6 +41,8 @@ pub(in crate::store::redis) struct Exchange {
     /// The number of commands before those in flight whose replies do not matter any more.
     pub(super) ignored: usize,
     in_flight: VecDeque<Sent>,
+    /// The scripts whose source has left over this connection, and when it left last.
+    sources: Vec<(&'static str, Boottime)>,
     /// A script call that is sent again at an instant, after TRYAGAIN.
     delayed: Option<(Boottime, Asked, Call)>,
     outage: Option<Outage>,
@@ -68,6 +71,10 @@ pub(super) enum Asked {
     Question,
     /// A command before that of the question. The server may fail it.
     Probe,
+    /// A command of the negotiation of one of many sessions.
+    Session(SessionId, Command),
+    /// The release of one of many sessions.
+    Release(SessionId),
 }
 
 /// A command in flight.
@@ -112,6 +119,7 @@ impl Exchange {
             connection: Connection::Closed { retry_at: Boottime::default() },
             ignored: 0,
             in_flight: VecDeque::new(),
+            sources: Vec::new(),
             delayed: None,
             outage: None,
             actions: VecDeque::new(),
@@ -178,6 +186,11 @@ impl Exchange {
         self.actions.pop_front()
     }
 
+    /// Whether there are actions to carry out.
+    pub(super) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     pub(super) fn act(&mut self, action: Action) {
         self.actions.push_back(action);
     }
@@ -205,6 +218,10 @@ impl Exchange {
 
     fn send_call(&mut self, asked: Asked, call: Call, is_source: bool, now: Boottime) {
         let command = if is_source { call.eval(&self.setting) } else { call.evalsha(&self.setting) };
+        if is_source {
+            self.sources.retain(|(script, _)| *script != call.sha1());
+            self.sources.push((call.sha1(), now));
+        }
         self.act(Action::Send(command));
         self.in_flight.push_back(Sent { asked, call: Some(call), is_source, at: now });
     }
@@ -238,7 +255,10 @@ impl Exchange {
             (Err(_), None) if asked == Asked::Probe => Outcome::Value(Value::Nil),
             (Err(error), call) => match (self.judge(&error), call) {
                 (Verdict::NoScript, Some(call)) if !is_source => {
-                    self.send_call(asked, call, true, now);
+                    // Many calls may be in flight. Once the source has followed them, the server
+                    // knows the script.
+                    let is_on_its_way = self.sources.iter().any(|(script, at)| *script == call.sha1() && sent < *at);
+                    self.send_call(asked, call, !is_on_its_way, now);
                     return Ok(None);
                 }
                 (Verdict::Redirect(redirect), Some(_)) => Outcome::Redirect(redirect),
@@ -327,6 +347,12 @@ impl Exchange {
         failure
     }
 
+    /// Closes the connection until it is needed again.
+    pub(super) fn rest(&mut self) {
+        self.outage = None;
+        self.leave(Boottime::default(), Action::Close);
+    }
+
     fn worst(&self, failure: Failure) -> Failure {
         failure.prefer(self.outage().cloned())
     }
@@ -335,6 +361,7 @@ impl Exchange {
         self.connection = Connection::Closed { retry_at };
         self.ignored = 0;
         self.in_flight.clear();
+        self.sources.clear();
         self.delayed = None;
         self.actions.clear();
         self.act(action);

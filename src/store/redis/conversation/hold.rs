@@ -11,7 +11,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, Negotiation, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
-use super::retry::{Retry, suggests_wrong_server};
+use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, Terms};
@@ -29,7 +29,6 @@ pub(in crate::store::redis) struct HoldConversation {
     terms: Terms,
     /// The resources of the request, each once.
     pub(in crate::store::redis) resources: Vec<Resource>,
-    replicas: u32,
     connect_timeout: Duration,
     /// The renewal under way while the slot of a held lock migrates.
     piecemeal: Option<Piecemeal>,
@@ -52,7 +51,6 @@ impl HoldConversation {
             resources: codec::distinct(request.claims.iter().map(|claim| &claim.resource)),
             request,
             terms,
-            replicas,
             connect_timeout,
             piecemeal: None,
         }
@@ -63,22 +61,7 @@ impl HoldConversation {
     /// # Errors
     /// The server can't be used, or too few replicas have the grant.
     pub(in crate::store::redis) fn standing(&self) -> Result<Standing, Error> {
-        Ok(match self.negotiation.state() {
-            State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
-            State::Waiting { .. } => Standing::Waiting,
-            State::Held { grant, .. } => Standing::Granted(grant.clone()),
-            State::Busy(listings) => Standing::Busy(listings.clone()),
-            State::Refused(refusal) => Standing::Refused(refusal.clone()),
-            State::Lost => Standing::Lost,
-            State::TooFewReplicas(answered) => {
-                return Err(Error::Unavailable(format!(
-                    "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
-                    self.exchange.target.shown(),
-                    self.replicas
-                )));
-            }
-            State::Failed { failure, .. } => return Err(failure.clone().into()),
-        })
+        self.negotiation.standing(&self.exchange.target)
     }
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
@@ -211,11 +194,7 @@ impl HoldConversation {
 
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let failure = self.with_keys(failure);
-        let (retry, until) = match self.negotiation.state() {
-            State::Asking { until, .. } => (Retry::WhileUp, Some(*until)),
-            State::Held { .. } => (Retry::Always, None),
-            _ => (Retry::WhileDown, None),
-        };
+        let (retry, until) = self.negotiation.persistence();
         let is_sent = self.exchange.is_open();
         let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
         if !is_final && until.is_none_or(|until| now < until) {
@@ -248,13 +227,13 @@ impl Conversation for HoldConversation {
                 self.exchange.on_connecting(node);
                 Ok(())
             }
-            Event::Message => {
+            Event::Message(_) => {
                 let commands = self.negotiation.on_message();
                 self.send_all(commands, now);
                 Ok(())
             }
             Event::Reply(reply) => self.on_reply(reply, now),
-            Event::SubscribeFailed(error) => self.on_subscribe_failed(&error),
+            Event::SubscribeFailed(_, error) => self.on_subscribe_failed(&error),
             Event::Failed(failure) | Event::TimedOut(failure) => Err(failure),
             Event::Aside(_) => Ok(()),
         };

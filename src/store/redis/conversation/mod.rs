@@ -8,6 +8,7 @@
 //! - `question`: one command or script call with its reply.
 //! - `hold`: keeps a request alive. `negotiation`: knows what the server says about the lock.
 //!   `piecemeal`: renews a lease whose slot migrates. `release`: ends the request.
+//! - `shared`: keeps the requests of many sessions alive over one connection.
 
 mod exchange;
 mod hold;
@@ -16,6 +17,7 @@ mod piecemeal;
 mod question;
 mod release;
 mod retry;
+mod shared;
 #[cfg(test)]
 mod testing;
 mod verdict;
@@ -24,3 +26,4 @@ pub(super) use exchange::Exchange;
 pub(super) use hold::HoldConversation;
 pub(super) use question::{Answer, Question};
 pub(super) use retry::Retry;
+pub(super) use shared::SharedConversation;

@@ -6,13 +6,15 @@
 
 use std::time::Duration;
 
+use super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::op::Refusal;
 use crate::lock::request::Terms;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
-use crate::store::{Grant, Obstruction};
+use crate::store::redis::target::Target;
+use crate::store::{Error, Grant, Obstruction, Standing};
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
@@ -119,6 +121,38 @@ impl Negotiation {
         &self.state
     }
 
+    /// How the request stands.
+    ///
+    /// # Errors
+    /// The server can't be used, or too few replicas have the grant.
+    pub(super) fn standing(&self, target: &Target) -> Result<Standing, Error> {
+        Ok(match &self.state {
+            State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
+            State::Waiting { .. } => Standing::Waiting,
+            State::Held { grant, .. } => Standing::Granted(grant.clone()),
+            State::Busy(listings) => Standing::Busy(listings.clone()),
+            State::Refused(refusal) => Standing::Refused(refusal.clone()),
+            State::Lost => Standing::Lost,
+            State::TooFewReplicas(answered) => {
+                return Err(Error::Unavailable(format!(
+                    "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
+                    target.shown(),
+                    self.replicas
+                )));
+            }
+            State::Failed { failure, .. } => return Err(failure.clone().into()),
+        })
+    }
+
+    /// How persistently to retry after a failure, and until when.
+    pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
+        match self.state {
+            State::Asking { until, .. } => (Retry::WhileUp, Some(until)),
+            State::Held { .. } => (Retry::Always, None),
+            _ => (Retry::WhileDown, None),
+        }
+    }
+
     /// The grant, unless it is known to be lost.
     fn grant(&self) -> Option<&Grant> {
         match &self.state {
@@ -192,6 +226,7 @@ impl Negotiation {
 
     /// A connection failed. `is_sent` says whether commands had left over it.
     pub(super) fn on_disconnect(&mut self, is_sent: bool) {
+        self.subscribed = false;
         if let State::Asking { in_doubt, .. } = &mut self.state {
             *in_doubt |= is_sent;
         }
@@ -210,6 +245,11 @@ impl Negotiation {
             State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
             _ => vec![],
         }
+    }
+
+    /// Ends the subscription; tells whether there was one.
+    pub(super) fn unsubscribe(&mut self) -> bool {
+        std::mem::take(&mut self.subscribed)
     }
 
     /// The commands that are due at `now`, if no answer is awaited.

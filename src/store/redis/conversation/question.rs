@@ -194,7 +194,7 @@ impl Conversation for Question<'_> {
             }
             (Event::Failed(failure), _) => self.on_failure(failure, false, now),
             (Event::TimedOut(failure), _) => self.on_failure(failure, true, now),
-            (Event::Message | Event::SubscribeFailed(_) | Event::Aside(_), _) => {}
+            (Event::Message(_) | Event::SubscribeFailed(..) | Event::Aside(_), _) => {}
         }
     }
 

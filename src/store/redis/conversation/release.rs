@@ -19,16 +19,11 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 pub(in crate::store::redis) struct Release<'e> {
     /// The call of the script, for the transport to carry out.
     pub(in crate::store::redis) question: Question<'e>,
-    held: Option<Grant>,
-    began: Boottime,
+    parting: Parting,
 }
 
 impl<'e> Release<'e> {
     /// Begins to release at `now`.
-    ///
-    /// When nothing is held, the release waits at most [`GOODBYE_LIMIT`]: a waiter without a
-    /// connection is passed over anyway. It does wait, since a server that finds the connection
-    /// closed when it answers the request may not read the release behind it.
     pub(super) fn new(
         exchange: &'e mut Exchange,
         call: Call,
@@ -36,14 +31,11 @@ impl<'e> Release<'e> {
         connect_timeout: Duration,
         now: Boottime,
     ) -> Self {
-        let left = deadline(held.as_ref()) - now;
-        let limit = left.max(GOODBYE_LIMIT).min(connect_timeout);
-        // A fresh connection has all of the time, however long the old one was silent.
-        let old_until = now + GOODBYE_LIMIT.min(connect_timeout);
-        let until = if exchange.is_closed() { now } else { old_until } + limit;
+        let parting = Parting::new(held, now);
+        let until = parting.until(exchange.is_closed(), connect_timeout);
         let mut question = Question::call(exchange, call, Retry::WhileDown, until);
-        question.distrust_old_connection(old_until);
-        Self { question, held, began: now }
+        question.distrust_old_connection(now + old_limit(connect_timeout));
+        Self { question, parting }
     }
 
     /// What the release came to, once the conversation is over at `now`.
@@ -54,17 +46,63 @@ impl<'e> Release<'e> {
         let late = self.question.late_reply();
         let in_doubt = self.question.is_in_doubt();
         let reply = self.question.into_result().map(|(_, answer)| answer);
-        let deadline = deadline(self.held.as_ref());
-        match told(reply, late) {
-            Ok(reply) => Ok(judge(&reply, self.held.as_ref(), in_doubt, now < deadline)),
-            Err(_) if deadline <= self.began => Ok(Released::Done),
-            Err(failure) => Err(failure),
-        }
+        self.parting.result(told(reply, late), in_doubt, now)
     }
 }
 
-fn deadline(held: Option<&Grant>) -> Boottime {
-    held.and_then(|grant| grant.deadline).unwrap_or_default()
+/// What is given back, and since when.
+#[derive(Debug)]
+pub(super) struct Parting {
+    held: Option<Grant>,
+    began: Boottime,
+}
+
+impl Parting {
+    /// Begins to give back at `now` a grant, or a request that is not known to be granted.
+    pub(super) fn new(held: Option<Grant>, now: Boottime) -> Self {
+        Self { held, began: now }
+    }
+
+    /// When to give up.
+    ///
+    /// When nothing is held, the release waits at most [`GOODBYE_LIMIT`]: a waiter without a
+    /// connection is passed over anyway. It does wait, since a server that finds the connection
+    /// closed when it answers the request may not read the release behind it.
+    pub(super) fn until(&self, is_closed: bool, connect_timeout: Duration) -> Boottime {
+        let left = self.deadline() - self.began;
+        let limit = left.max(GOODBYE_LIMIT).min(connect_timeout);
+        // A fresh connection has all of the time, however long the old one was silent.
+        let from = if is_closed { self.began } else { self.began + old_limit(connect_timeout) };
+        from + limit
+    }
+
+    /// What the release came to at `now`. `in_doubt` says whether the server may have carried out
+    /// the release unseen, before the one that it answered.
+    ///
+    /// # Errors
+    /// The server can't be used, and the lock is held until its lease ends.
+    pub(super) fn result(
+        &self,
+        reply: Result<Answer, Failure>,
+        in_doubt: bool,
+        now: Boottime,
+    ) -> Result<Released, Failure> {
+        match reply {
+            Ok(reply) => Ok(judge(&reply, self.held.as_ref(), in_doubt, now < self.deadline())),
+            Err(_) if self.deadline() <= self.began => Ok(Released::Done),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn deadline(&self) -> Boottime {
+        self.held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default()
+    }
+}
+
+/// How long a connection that was open before may take to answer. Then a fresh connection replaces
+/// it, since a firewall may have forgotten the old one without telling either end.
+pub(super) fn old_limit(connect_timeout: Duration) -> Duration {
+    GOODBYE_LIMIT.min(connect_timeout)
 }
 
 /// The reply that counts. A release that was sent before, over the old connection, tells what it

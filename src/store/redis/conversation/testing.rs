@@ -89,6 +89,19 @@ pub(super) fn failed(kind: ErrorKind) -> Event {
     Event::Failed(failure(kind))
 }
 
+/// A message on the channel of the session of [`request`].
+pub(super) fn message() -> Event {
+    Event::Message(channel(request().session))
+}
+
+pub(super) fn subscribe_failed(text: &str) -> Event {
+    Event::SubscribeFailed(channel(request().session), error(text))
+}
+
+fn channel(session: SessionId) -> String {
+    Keyspace::new("ns").channel(&resource("{t}a"), session)
+}
+
 pub(super) fn timed_out() -> Event {
     Event::TimedOut(failure(ErrorKind::TimedOut(Stage::Used)))
 }
@@ -119,6 +132,7 @@ fn described(action: &Action) -> String {
         Action::Close => "close".to_owned(),
         Action::Send(command) => sent(command),
         Action::Subscribe(_) => "subscribe".to_owned(),
+        Action::Unsubscribe(_) => "unsubscribe".to_owned(),
         Action::ReportTimeout => "report timeout".to_owned(),
         Action::SetAside => "set aside".to_owned(),
         Action::ReadAside => "read aside".to_owned(),

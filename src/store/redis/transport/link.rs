@@ -46,12 +46,14 @@ pub(super) struct Link {
 }
 
 /// What a reply belongs to. Only the replies to the conversation's commands are handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// A command of the conversation.
     Command,
-    /// A subscription: a push confirms it, and only its failure is a reply.
-    Subscription,
+    /// A subscription to this channel: a push confirms it, and only its failure is a reply.
+    Subscription(String),
+    /// The end of a subscription, confirmed likewise.
+    Unsubscription,
     /// A command that has to succeed before the others make sense, such as SELECT or ASKING.
     Added,
     /// The password.
@@ -201,22 +203,33 @@ impl Link {
     fn sort(&mut self, value: Value) -> Result<Option<Event>, Failure> {
         self.is_used = true;
         let reply = match value {
-            Value::Push { kind, .. } => return self.on_push(&kind),
+            Value::Push { kind, data } => return self.on_push(&kind, &data),
             Value::ServerError(error) => Err(error),
             value => Ok(value),
         };
         match (self.expected.pop_front(), reply) {
             (Some(Expected::Command) | None, reply) => Ok(Some(Event::Reply(reply))),
-            (Some(Expected::Subscription), Err(error)) => Ok(Some(Event::SubscribeFailed(error))),
+            (Some(Expected::Subscription(channel)), Err(error)) => Ok(Some(Event::SubscribeFailed(channel, error))),
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(_), Ok(_)) => Ok(None),
         }
     }
 
-    fn on_push(&mut self, kind: &PushKind) -> Result<Option<Event>, Failure> {
+    fn on_push(&mut self, kind: &PushKind, data: &[Value]) -> Result<Option<Event>, Failure> {
         match kind {
-            PushKind::Message | PushKind::SMessage => return Ok(Some(Event::Message)),
+            PushKind::Message | PushKind::SMessage => {
+                let channel = match data.first() {
+                    Some(Value::BulkString(name)) => String::from_utf8_lossy(name).into_owned(),
+                    _ => String::new(),
+                };
+                return Ok(Some(Event::Message(channel)));
+            }
             PushKind::Subscribe | PushKind::SSubscribe => drop(self.expected.pop_front()),
+            PushKind::Unsubscribe | PushKind::SUnsubscribe
+                if self.expected.front() == Some(&Expected::Unsubscription) =>
+            {
+                self.expected.pop_front();
+            }
             // The slot has moved, and its publishers with it.
             PushKind::Unsubscribe | PushKind::SUnsubscribe => return Err(self.failure(ErrorKind::Closed(Stage::Used))),
             _ => {}
@@ -253,6 +266,8 @@ impl Expected {
             (Self::IsCluster, ErrorKind::NoRight(Right::Command(_))) => None,
             // Other errors are about every client, such as too many of them.
             (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
+            // The channel stays subscribed, and its messages are ignored.
+            (Self::Unsubscription, ErrorKind::NoRight(_) | ErrorKind::TooOld) => None,
             (_, kind) => Some(kind),
         }
     }

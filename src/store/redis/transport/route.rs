@@ -37,6 +37,8 @@ struct Connection {
     node: Option<Node>,
     /// Whether each command needs ASKING before it.
     asking: bool,
+    /// Whether HELLO 3 was sent.
+    speaks_resp3: bool,
     /// The commands that wait for the address of the server.
     outbox: Vec<(Cmd, Expected)>,
 }
@@ -104,7 +106,8 @@ impl Route {
                 self.connection.announce();
                 self.connection.send(command, Expected::Command);
             }
-            Action::Subscribe(channel) => self.subscribe(&channel),
+            Action::Subscribe(channel) => self.subscribe(channel),
+            Action::Unsubscribe(channel) => self.unsubscribe(&channel),
             Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
             Action::SetAside => self.aside = std::mem::take(&mut self.connection),
             Action::ReadAside => {
@@ -132,16 +135,27 @@ impl Route {
         }
     }
 
-    fn subscribe(&mut self, channel: &str) {
-        // RESP3 lets messages arrive between replies.
-        let mut hello = redis::cmd("HELLO");
-        hello.arg(3);
-        self.connection.send(hello, Expected::Added);
+    fn subscribe(&mut self, channel: String) {
+        if !std::mem::replace(&mut self.connection.speaks_resp3, true) {
+            // RESP3 lets messages arrive between replies.
+            let mut hello = redis::cmd("HELLO");
+            hello.arg(3);
+            self.connection.send(hello, Expected::Added);
+        }
         self.connection.announce();
-        let is_cluster = self.target.kind == Kind::Cluster;
-        let mut subscribe = redis::cmd(if is_cluster { "SSUBSCRIBE" } else { "SUBSCRIBE" });
-        subscribe.arg(channel);
-        self.connection.send(subscribe, Expected::Subscription);
+        let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
+        subscribe.arg(&channel);
+        self.connection.send(subscribe, Expected::Subscription(channel));
+    }
+
+    fn unsubscribe(&mut self, channel: &str) {
+        let mut unsubscribe = redis::cmd(if self.is_cluster() { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" });
+        unsubscribe.arg(channel);
+        self.connection.send(unsubscribe, Expected::Unsubscription);
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
     }
 
     /// The failure when nothing arrived in time.
@@ -170,6 +184,7 @@ impl Connection {
 
     fn close(&mut self) {
         self.state = State::Closed;
+        self.speaks_resp3 = false;
         self.outbox.clear();
     }
 

@@ -205,3 +205,24 @@ fn giving_up_leaves_an_open_connection_to_the_release() {
     exchange.give_up(failure(ErrorKind::NoPassword));
     assert_eq!((exchange.is_closed(), actions(&mut exchange)), (true, vec!["close".to_owned()]));
 }
+
+/// A thousand sessions that renew after a restart of their server do not send the source each.
+#[test]
+fn source_follows_the_calls_in_flight_only_once() {
+    let mut exchange = open(SINGLE);
+    for _ in 0..2 {
+        exchange.call(Asked::Question, call(), START);
+    }
+    actions(&mut exchange);
+    let mut answer = |text: &str, millis| {
+        let now = START + Duration::from_millis(millis);
+        assert!(exchange.on_reply(Err(error(text)), now).is_ok_and(|outcome| outcome.is_none()));
+        actions(&mut exchange).join(", ")
+    };
+    assert_eq!(answer("NOSCRIPT x", 1), "release source");
+    assert_eq!(answer("NOSCRIPT x", 2), "release", "the server knows the script when it reads this call");
+    let Some(Sent { is_source: true, .. }) = exchange.in_flight.pop_front() else { panic!("the source is in flight") };
+    let now = START + Duration::from_millis(3);
+    assert!(exchange.on_reply(Err(error("NOSCRIPT x")), now).is_ok());
+    assert_eq!(actions(&mut exchange), ["release source"], "the server has forgotten the script since");
+}

@@ -57,7 +57,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
     let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
     let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
     let rows: Vec<(&str, Make, [Expected; 4])> = vec![
-        ("message", || Event::Message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
+        ("message", message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
         (
             "passing failure",
             || failed(ErrorKind::Loading),
@@ -76,12 +76,12 @@ fn actions_and_standing_after_each_event_in_each_state() {
         ("timeout", timed_out, [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")]),
         (
             "subscription refused",
-            || Event::SubscribeFailed(error("NOPERM channel")),
+            || subscribe_failed("NOPERM channel"),
             [("", "failed"), ("", "failed"), ("", "granted"), ("", "granted")],
         ),
         (
             "subscription elsewhere",
-            || Event::SubscribeFailed(error("MOVED 1 :2")),
+            || subscribe_failed("MOVED 1 :2"),
             [(to_acquire, "asking"), (to_renew, "waiting"), ("", "granted"), ("", "granted")],
         ),
         (
@@ -209,10 +209,10 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
 fn only_one_renewal_is_in_flight() {
     let mut conversation = waiting(SINGLE);
     for _ in 0..2 {
-        assert_eq!(after(&mut conversation, Event::Message, START), "");
+        assert_eq!(after(&mut conversation, message(), START), "");
     }
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
-    assert_eq!(after(&mut conversation, Event::Message, START), "renew");
+    assert_eq!(after(&mut conversation, message(), START), "renew");
 }
 
 /// Each resource is renewed where its key is. The lease counts from the first renewal.

@@ -45,7 +45,7 @@ fn script_call_after_each_event() {
         (|| reply(&["what"]), [("", "UnexpectedReply"); 2]),
         (|| failed(ErrorKind::ReadOnly), [again; 2]),
         (timed_out, [again; 2]),
-        (|| Event::Message, [("", "open"); 2]),
+        (message, [("", "open"); 2]),
     ];
     for (event, expected) in rows {
         for (retry, (actions, expected)) in [Retry::WhileUp, Retry::WhileDown].into_iter().zip(expected) {

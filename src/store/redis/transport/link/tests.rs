@@ -244,7 +244,7 @@ fn errors_are_replies_and_pushes_may_come_between_them() {
     let server = Server::new();
     let (mut link, mut stream) = server.link("", "");
     link.send(&ping(), Expected::Command);
-    link.send(redis::cmd("SUBSCRIBE").arg("c"), Expected::Subscription);
+    link.send(redis::cmd("SUBSCRIBE").arg("c"), Expected::Subscription("c".to_owned()));
     link.send(&ping(), Expected::Command);
     assert_eq!(link.advance().unwrap(), None);
     let message: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
@@ -253,13 +253,13 @@ fn errors_are_replies_and_pushes_may_come_between_them() {
     let other: &[u8] = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
     let noscript: &[u8] = b"-NOSCRIPT No matching script\r\n";
     stream.write_all(&[message, noscript, subscribed, other, b"+PONG\r\n", shard].concat()).unwrap();
-    assert_eq!(arrival(&mut link).unwrap(), Event::Message);
+    assert_eq!(arrival(&mut link).unwrap(), Event::Message("c".to_owned()));
     match link.advance().unwrap() {
         Some(Event::Reply(Err(error))) => assert_eq!(error.code(), "NOSCRIPT"),
         other => panic!("{other:?}"),
     }
     assert!(matches!(link.advance().unwrap(), Some(Event::Reply(Ok(_)))), "the subscription has no reply");
-    assert_eq!(link.advance().unwrap(), Some(Event::Message));
+    assert_eq!(link.advance().unwrap(), Some(Event::Message("c".to_owned())));
     assert_eq!(link.advance().unwrap_err().kind(), &ErrorKind::Closed(Stage::Used), "the subscription has ended");
     assert_eq!(link.advance().unwrap(), None);
 }

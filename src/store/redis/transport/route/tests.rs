@@ -106,10 +106,24 @@ fn subscription_reports_only_its_messages_and_its_failure() {
     stream.write_all(confirmed).unwrap();
     let events = server.run([Action::Subscribe("c".to_owned())], 1);
     read(&mut stream, &[&["HELLO", "3"], &["SUBSCRIBE", "c"]]);
-    assert!(matches!(events[..], [Event::Message]));
-    stream.write_all(b"%0\r\n-NOPERM no\r\n+PONG\r\n").unwrap();
-    let events = server.run([Action::Subscribe("c".to_owned()), ping()], 2);
-    assert!(matches!(events[..], [Event::SubscribeFailed(_), Event::Reply(Ok(_))]));
+    assert_eq!(events, [Event::Message("c".to_owned())]);
+    stream.write_all(b"-NOPERM no\r\n+PONG\r\n").unwrap();
+    let events = server.run([Action::Subscribe("d".to_owned()), ping()], 2);
+    read(&mut stream, &[&["SUBSCRIBE", "d"], &["PING"]]);
+    assert!(matches!(&events[..], [Event::SubscribeFailed(channel, _), Event::Reply(Ok(_))] if channel == "d"));
+}
+
+#[test]
+fn subscription_that_the_conversation_ends_is_not_a_failure() {
+    let mut server = Server::new();
+    let mut stream = server.connect(false);
+    let subscribed = &b"%0\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"[..];
+    let unsubscribed = b">3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n+PONG\r\n";
+    stream.write_all(&[subscribed, unsubscribed].concat()).unwrap();
+    let channel = || "c".to_owned();
+    let events = server.run([Action::Subscribe(channel()), Action::Unsubscribe(channel()), ping()], 1);
+    read(&mut stream, &[&["HELLO", "3"], &["SUBSCRIBE", "c"], &["UNSUBSCRIBE", "c"], &["PING"]]);
+    assert!(matches!(events[..], [Event::Reply(Ok(_))]));
 }
 
 #[test]

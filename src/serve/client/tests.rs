@@ -1,0 +1,511 @@
+use std::collections::BTreeSet;
+
+use glob::Pattern;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cli::lines::LineParser;
+use crate::lock::op::{Refusal, ResourceListing};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client, and a server that writes down what the client makes it do.
+struct Lab {
+    client: Client,
+    rules: Rules,
+    now: Boottime,
+    may_wait: bool,
+    made: u8,
+    parser: LineParser,
+}
+
+fn id(number: u8) -> SessionId {
+    SessionId([number; 16])
+}
+
+fn rules() -> Rules {
+    Rules { token: None, only: Vec::new(), has_leases: true, grace: 5 * SECOND }
+}
+
+fn error() -> store::Error {
+    store::Error::Unavailable("the store is away".to_owned())
+}
+
+impl Lab {
+    fn new(rules: Rules) -> Self {
+        let now = Boottime::since_boot(100 * SECOND);
+        let client = Client::new(&rules, now, false);
+        Self { client, rules, now, may_wait: true, made: 0, parser: LineParser::default() }
+    }
+
+    fn on(&mut self, event: Event) -> Vec<String> {
+        let Self { client, rules, now, may_wait, made, .. } = self;
+        let actions = client.on(event, *now, rules, *may_wait, || {
+            *made += 1;
+            id(*made)
+        });
+        actions.iter().map(shown).filter(|action| !action.starts_with("log ")).collect()
+    }
+
+    fn line(&mut self, line: &str) -> Vec<String> {
+        assert!(self.client.takes_lines(), "{line}");
+        let line = Line::parse(line.as_bytes(), &mut self.parser);
+        self.on(Event::Line(line))
+    }
+
+    fn stands(&mut self, session: u8, standing: Standing) -> Vec<String> {
+        self.on(Event::Report(id(session), Report::Standing(Ok(standing))))
+    }
+
+    fn granted(&mut self, session: u8, token: u64) -> Vec<String> {
+        let deadline = Some(self.now + 30 * SECOND);
+        self.stands(session, Standing::Granted(Grant { tokens: vec![1, token], deadline }))
+    }
+
+    fn released(&mut self, session: u8, released: Released) -> Vec<String> {
+        self.on(Event::Report(id(session), Report::Released(Ok(released))))
+    }
+
+    fn after(&mut self, length: Duration) -> Vec<String> {
+        self.now = self.now + length;
+        self.on(Event::Tick)
+    }
+
+    /// A client that holds a lock by this line, as session 1.
+    fn holding(line: &str) -> Self {
+        let mut lab = Self::new(rules());
+        lab.line(line);
+        lab.granted(1, 7);
+        lab
+    }
+}
+
+fn shown(action: &Action) -> String {
+    match action {
+        Action::Say(text) => format!("say {text}"),
+        Action::Acquire { session, parent, claims, wait } => {
+            let claims: Vec<_> =
+                claims.iter().map(|claim| format!("{} {} {}", claim.mode, claim.resource, claim.span)).collect();
+            let parent = parent.map(|parent| format!(" below {}", parent.0[0])).unwrap_or_default();
+            let wait = if *wait { "" } else { " no-wait" };
+            format!("acquire {}{parent}: {}{wait}", session.0[0], claims.join(", "))
+        }
+        Action::Release(session) => format!("release {}", session.0[0]),
+        Action::Ask(Question::Inspect(key)) => format!("inspect {}", key.as_ref().map_or("", Resource::as_str)),
+        Action::Ask(Question::Obstructions(_)) => "ask who is in the way".to_owned(),
+        Action::Ask(Question::Shrink(session, key, span)) => format!("shrink {} {key} {span}", session.0[0]),
+        Action::Ask(Question::Downgrade(session, key, mode)) => format!("downgrade {} {key} {mode}", session.0[0]),
+        Action::Log(text) => format!("log {text}"),
+        Action::Close => "close".to_owned(),
+    }
+}
+
+#[test]
+fn plain_lock_is_answered_ok_and_freed_by_the_end_of_the_connection() {
+    let mut lab = Lab::new(rules());
+    assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole"]);
+    assert!(!lab.client.takes_lines() && lab.client.waits() && !lab.client.is_queued());
+    assert!(lab.stands(1, Standing::Waiting).is_empty());
+    assert!(lab.client.is_queued());
+    assert_eq!(lab.granted(1, 7), ["say ok"]);
+    assert_eq!(lab.on(Event::End), ["release 1", "close"]);
+    assert!(!lab.client.is_over());
+    assert!(lab.released(1, Released::Done).is_empty());
+    assert!(lab.client.is_over() && !lab.client.has_lost());
+}
+
+#[test]
+fn lock_by_words_is_answered_with_the_highest_token() {
+    let mut lab = Lab::new(rules());
+    assert_eq!(lab.line("LOCK --read a --write b"), ["acquire 1: read a whole, write b whole"]);
+    assert_eq!(lab.granted(1, 7), ["say ok 7"]);
+}
+
+#[test]
+fn connection_may_lock_again_after_an_unlock() {
+    let mut lab = Lab::holding("LOCK k");
+    assert_eq!(lab.line("UNLOCK"), ["release 1"]);
+    assert_eq!(lab.released(1, Released::Done), ["say ok"]);
+    assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
+    lab.granted(2, 8);
+    lab.line("UNLOCK");
+    assert_eq!(lab.released(2, Released::Lost), ["say lost"]);
+    assert_eq!(lab.line("UNLOCK"), ["say error this connection holds no lock: send LOCK first"]);
+}
+
+#[test]
+fn second_lock_while_one_is_held_is_an_error() {
+    for line in ["LOCK j", "TRY j", "RANGE-READ j 1 2"] {
+        let mut lab = Lab::holding("LOCK k");
+        let text = "say error this connection holds a lock already: send UNLOCK first, or use another connection";
+        assert_eq!(lab.line(line), [text], "{line}");
+        assert_eq!(lab.line("PING"), ["say pong"]);
+    }
+}
+
+#[test]
+fn first_line_that_is_not_understood_closes() {
+    for first in ["POST / HTTP/1.1", "", "HELLO"] {
+        assert_eq!(Lab::new(rules()).line(first), [format!("say {UNKNOWN}"), "close".to_owned()], "{first}");
+    }
+    let mut lab = Lab::new(rules());
+    lab.line("PING");
+    assert_eq!(lab.line("HELLO"), [format!("say {UNKNOWN}")]);
+    let mut lab = Lab::new(rules());
+    assert_eq!(lab.line("LOCK --nonsense"), ["say error unexpected argument '--nonsense'"]);
+    assert_eq!(lab.line("PING"), ["say pong"]);
+}
+
+#[test]
+fn unknown_line_ends_a_plain_hold_and_no_other() {
+    assert_eq!(Lab::holding("LOCK k").line("bye"), ["release 1", "close"]);
+    assert_eq!(Lab::holding("LOCK --write k").line("bye"), [format!("say {UNKNOWN}")]);
+}
+
+#[test]
+fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
+    let key = Resource::new("k").unwrap();
+    let listing = ResourceListing { name: key.clone(), holders: Vec::new(), waiters: Vec::new() };
+    for (standing, text) in [
+        (Ok(Standing::Busy(vec![listing.into()])), "say busy 'k' was held a moment ago"),
+        (
+            Ok(Standing::Refused(Refusal::SlotsDiffer { resource: key, in_force: 2, asked: 3 })),
+            "say refused 'k' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for k=2",
+        ),
+        (Err(error()), "say unavailable cannot lock 'k': the store is away"),
+        (Err(store::Error::Refused("no".to_owned())), "say refused no"),
+        (Err(store::Error::Usage("what".to_owned())), "say error what"),
+    ] {
+        let mut lab = Lab::new(rules());
+        assert_eq!(lab.line("TRY k"), ["acquire 1: write k whole no-wait"]);
+        assert!(!lab.client.waits());
+        assert_eq!(lab.on(Event::Report(id(1), Report::Standing(standing))), [text]);
+        assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
+    }
+}
+
+#[test]
+fn request_whose_wait_is_over_leaves_the_queue_and_tells_who_is_in_the_way() {
+    let mut lab = Lab::new(rules());
+    assert_eq!(lab.line("LOCK -w 2s k"), ["acquire 1: write k whole"]);
+    lab.stands(1, Standing::Waiting);
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + 2 * SECOND));
+    assert!(lab.after(SECOND).is_empty());
+    assert_eq!(lab.after(SECOND), ["release 1"]);
+    // A grant that crosses the release is given back by it.
+    assert!(lab.granted(1, 7).is_empty());
+    assert_eq!(lab.released(1, Released::Done), ["ask who is in the way"]);
+    let answer = Event::Answer(Answer::Obstructions(Vec::new()));
+    assert_eq!(lab.on(answer), ["say busy 'k' was held a moment ago; waited 2s"]);
+    assert!(lab.client.takes_lines());
+}
+
+#[test]
+fn wait_that_ends_before_the_store_answers_is_unavailable() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    assert_eq!(lab.after(2 * SECOND), ["release 1"]);
+    let text = "say unavailable cannot lock 'k': the store did not answer in time";
+    assert_eq!(lab.released(1, Released::Done), [text]);
+}
+
+#[test]
+fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
+    let mut lab = Lab::new(rules());
+    lab.may_wait = false;
+    assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole no-wait"]);
+    assert!(!lab.client.waits());
+}
+
+#[test]
+fn lock_that_is_taken_away_is_reported_once_and_the_connection_closes() {
+    let mut lab = Lab::holding("LOCK k");
+    let text = "say lost 'k' was taken away, by 'rlock cleanup --break' or with the server's data";
+    assert_eq!(lab.stands(1, Standing::Lost), [text, "release 1", "close"]);
+    assert!(lab.client.has_lost());
+    assert!(lab.stands(1, Standing::Lost).is_empty() && lab.on(Event::End).is_empty());
+    lab.released(1, Released::Done);
+    assert!(lab.client.is_over());
+}
+
+#[test]
+fn lease_that_is_not_renewed_is_lost_a_grace_before_its_deadline() {
+    let mut lab = Lab::holding("LOCK k");
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + 25 * SECOND));
+    assert!(lab.after(10 * SECOND).is_empty());
+    // The renewal moves the deadline.
+    assert!(lab.granted(1, 7).is_empty());
+    assert!(lab.after(24 * SECOND).is_empty());
+    let text = "say lost the lease on 'k' was not renewed in time";
+    assert_eq!(lab.after(SECOND), [text, "release 1", "close"]);
+}
+
+#[test]
+fn upgrade_needs_prewrite_locks_and_ends_before_them() {
+    let nothing = "say error there is nothing to upgrade: hold a prewrite lock first";
+    assert_eq!(Lab::new(rules()).line("UPGRADE"), [nothing]);
+    assert_eq!(Lab::holding("LOCK k").line("UPGRADE"), [nothing]);
+    let mut lab = Lab::holding("LOCK --prewrite a --prewrite b --read c");
+    assert_eq!(lab.line("UPGRADE"), ["acquire 2 below 1: write a whole, write b whole"]);
+    assert_eq!(lab.granted(2, 9), ["say ok 9"]);
+    assert_eq!(lab.line("UPGRADE"), [nothing]);
+    assert_eq!(lab.line("UNLOCK"), ["release 2"]);
+    assert_eq!(lab.released(2, Released::Done), ["say ok"]);
+    assert_eq!(lab.line("UNLOCK"), ["release 1"]);
+    assert_eq!(lab.released(1, Released::Done), ["say ok"]);
+}
+
+#[test]
+fn upgrade_of_a_part_needs_exactly_one_prewrite_lock() {
+    let mut lab = Lab::holding("RANGE-PREWRITE t 0 9");
+    assert_eq!(lab.line("UPGRADE 1 2"), ["acquire 2 below 1: write t [1,2]"]);
+    let mut lab = Lab::holding("LOCK --prewrite a --prewrite b");
+    assert_eq!(lab.line("UPGRADE 1 2"), ["say error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI"]);
+}
+
+#[test]
+fn upgrade_is_released_before_the_lock_below_it() {
+    let mut lab = Lab::holding("LOCK --prewrite a");
+    lab.line("UPGRADE");
+    assert_eq!(lab.on(Event::End), ["release 2", "release 1", "close"]);
+    let mut lab = Lab::holding("LOCK --prewrite a");
+    lab.line("UPGRADE");
+    lab.granted(2, 9);
+    assert_eq!(lab.on(Event::End), ["release 2", "release 1", "close"]);
+    lab.released(1, Released::Done);
+    assert!(!lab.client.is_over());
+    lab.released(2, Released::Done);
+    assert!(lab.client.is_over());
+}
+
+#[test]
+fn shrink_and_downgrade_change_the_innermost_hold() {
+    let mut lab = Lab::holding("RANGE-PREWRITE t 0 9");
+    assert_eq!(lab.line("SHRINK 0 5"), ["shrink 1 t [0,5]"]);
+    assert_eq!(lab.on(Event::Answer(Answer::Changed(Changed::Done))), ["say ok"]);
+    assert_eq!(lab.line("UPGRADE"), ["acquire 2 below 1: write t [0,5]"]);
+    lab.granted(2, 9);
+    assert_eq!(lab.line("DOWNGRADE read"), ["downgrade 2 t read"]);
+    assert_eq!(
+        lab.on(Event::Answer(Answer::Changed(Changed::Lost))),
+        ["say refused this connection holds nothing any more"]
+    );
+    assert_eq!(lab.line("SHRINK 1 2"), ["shrink 2 t [1,2]"]);
+    assert_eq!(lab.on(Event::Answer(Answer::Failed(error()))), ["say unavailable the store is away"]);
+    let mut lab = Lab::holding("LOCK --read a --read b");
+    let several = "say error this connection holds several resources: name one with --resource";
+    assert_eq!(lab.line("SHRINK 0 1"), [several]);
+    assert_eq!(lab.line("SHRINK 0 1 --resource b"), ["shrink 1 b [0,1]"]);
+    assert_eq!(Lab::new(rules()).line("SHRINK 0 1"), ["say error this connection holds no lock: send LOCK first"]);
+}
+
+#[test]
+fn downgraded_lock_can_no_longer_be_upgraded() {
+    let mut lab = Lab::holding("LOCK --prewrite a");
+    lab.line("DOWNGRADE read");
+    lab.on(Event::Answer(Answer::Changed(Changed::Done)));
+    assert_eq!(lab.line("UPGRADE"), ["say error there is nothing to upgrade: hold a prewrite lock first"]);
+}
+
+#[test]
+fn names_outside_of_only_are_neither_locked_nor_shown() {
+    let only = vec![Pattern::new("app-*").unwrap(), Pattern::new("x").unwrap()];
+    let mut lab = Lab::new(Rules { only, ..rules() });
+    let text = "say refused this server does not serve 'k': name a KEY that matches app-* or x";
+    assert_eq!(lab.line("LOCK --read app-1 --write k"), [text]);
+    assert_eq!(lab.line("INSPECT k"), [text]);
+    assert_eq!(lab.line("INSPECT"), ["inspect "]);
+    lab.on(Event::Answer(Answer::Listing("{}".to_owned())));
+    assert_eq!(lab.line("LOCK app-1"), ["acquire 2: write app-1 whole"]);
+}
+
+#[test]
+fn token_must_come_before_anything_but_ping() {
+    let with_token = || Lab::new(Rules { token: Some("secret".to_owned()), ..rules() });
+    let text = "say error this server needs a token: send AUTH TOKEN first";
+    for line in ["LOCK k", "INSPECT", "UNLOCK", "LOCK --bad"] {
+        let mut lab = with_token();
+        assert_eq!(lab.line("PING"), ["say pong"]);
+        assert_eq!(lab.line(line), [text, "close"], "{line}");
+    }
+    let mut lab = with_token();
+    assert_eq!(lab.line("AUTH secret"), ["say ok"]);
+    assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole"]);
+    assert_eq!(Lab::new(rules()).line("AUTH any"), ["say ok"]);
+}
+
+#[test]
+fn wrong_token_is_answered_after_a_pause_and_closes() {
+    for token in ["", "secre", "secret1", "Secret"] {
+        let mut lab = Lab::new(Rules { token: Some("secret".to_owned()), ..rules() });
+        assert!(lab.line(&format!("AUTH {token}")).is_empty());
+        assert!(!lab.client.takes_lines());
+        assert!(lab.after(SECOND / 2).is_empty());
+        assert_eq!(lab.after(SECOND / 2), ["say error the token is wrong", "close"]);
+    }
+}
+
+#[test]
+fn client_without_a_first_line_is_closed_after_ten_seconds() {
+    let mut lab = Lab::new(rules());
+    assert!(lab.after(9 * SECOND).is_empty());
+    assert_eq!(lab.after(SECOND), ["close"]);
+    let mut lab = Lab::new(rules());
+    lab.line("PING");
+    assert_eq!(lab.client.timeout(&lab.rules), None);
+    // A PING does not give a client without the token more time.
+    let mut lab = Lab::new(Rules { token: Some("secret".to_owned()), ..rules() });
+    lab.line("PING");
+    assert_eq!(lab.after(10 * SECOND), ["close"]);
+    assert_eq!(Client::new(&rules(), Boottime::default(), true).timeout(&rules()), None);
+}
+
+#[test]
+fn drain_closes_all_clients_but_holders_and_those_after_their_unlock() {
+    assert_eq!(Lab::new(rules()).on(Event::Drain), ["close"]);
+    let mut waiter = Lab::new(rules());
+    waiter.line("LOCK k");
+    waiter.stands(1, Standing::Waiting);
+    assert_eq!(waiter.on(Event::Drain), ["release 1", "close"]);
+    let mut holder = Lab::holding("LOCK k");
+    assert!(holder.on(Event::Drain).is_empty());
+    holder.line("UNLOCK");
+    assert_eq!(holder.released(1, Released::Done), ["say ok", "close"]);
+    let mut holder = Lab::holding("LOCK k");
+    holder.on(Event::Drain);
+    let text = "say lost the server ends, and the lock is free now";
+    assert_eq!(holder.on(Event::Stop), [text, "release 1", "close"]);
+    let mut leaving = Lab::holding("LOCK k");
+    leaving.line("UNLOCK");
+    assert!(leaving.on(Event::Drain).is_empty());
+    assert_eq!(leaving.released(1, Released::Done), ["say ok", "close"]);
+}
+
+#[test]
+fn line_that_is_too_long_closes() {
+    let text = "say error the line is too long: send at most 4096 bytes";
+    assert_eq!(Lab::new(rules()).on(Event::LineTooLong), [text, "close"]);
+    assert_eq!(Lab::holding("LOCK k").on(Event::LineTooLong), [text, "release 1", "close"]);
+}
+
+/// What can happen to a client, in any order.
+#[derive(Clone, Debug)]
+enum Chance {
+    Line(&'static str),
+    Granted(usize),
+    Stands(usize, u8),
+    Released(usize),
+    Answer(u8),
+    Pass(u8),
+    Drain,
+    Stop,
+    End,
+}
+
+fn chance() -> impl Strategy<Value = Chance> {
+    let lines = prop::sample::select(vec![
+        "LOCK k",
+        "TRY k",
+        "LOCK --prewrite a",
+        "LOCK -w 3s --prewrite a --read b",
+        "RANGE-PREWRITE t 0 9",
+        "UPGRADE",
+        "UPGRADE 0 1",
+        "UNLOCK",
+        "SHRINK 0 1",
+        "DOWNGRADE read",
+        "INSPECT",
+        "AUTH x",
+        "PING",
+        "nonsense",
+    ]);
+    prop_oneof![
+        8 => lines.prop_map(Chance::Line),
+        6 => (0..4_usize).prop_map(Chance::Granted),
+        3 => (0..4_usize, 0..5_u8).prop_map(|(session, standing)| Chance::Stands(session, standing)),
+        6 => (0..4_usize).prop_map(Chance::Released),
+        3 => (0..4_u8).prop_map(Chance::Answer),
+        3 => (0..20_u8).prop_map(Chance::Pass),
+        1 => Just(Chance::Drain),
+        1 => Just(Chance::Stop),
+        1 => Just(Chance::End),
+    ]
+}
+
+proptest! {
+    /// Whatever happens: a session that was asked for is released, reported as over, or still
+    /// known to the client; nothing is released twice; and nothing is said after the close.
+    #[test]
+    fn every_session_is_given_back_exactly_once(chances in prop::collection::vec(chance(), 0..60)) {
+        let mut lab = Lab::new(rules());
+        // The sessions that the store has, and those whose release it has been asked for.
+        let (mut open, mut releasing) = (BTreeSet::new(), BTreeSet::new());
+        let mut answers = 0_u32;
+        let mut is_closed = false;
+        let pick = |from: &BTreeSet<u8>, at: usize| from.iter().nth(at % from.len().max(1)).copied();
+        for chance in chances.into_iter().chain([Chance::End]) {
+            let actions = match chance {
+                Chance::Line(line) if lab.client.takes_lines() => lab.line(line),
+                Chance::Line(_) => continue,
+                Chance::Granted(at) => {
+                    let Some(session) = pick(&open, at) else { continue };
+                    lab.granted(session, 7)
+                }
+                Chance::Stands(at, standing) => {
+                    let Some(session) = pick(&open, at) else { continue };
+                    let standing = match standing {
+                        0 => Ok(Standing::Waiting),
+                        1 => Ok(Standing::Busy(Vec::new())),
+                        2 => Ok(Standing::Lost),
+                        3 => Err(error()),
+                        _ => Ok(Standing::Asking),
+                    };
+                    if !matches!(standing, Ok(Standing::Waiting | Standing::Asking)) {
+                        open.remove(&session);
+                    }
+                    lab.on(Event::Report(id(session), Report::Standing(standing)))
+                }
+                Chance::Released(at) => {
+                    let Some(session) = pick(&releasing, at) else { continue };
+                    releasing.remove(&session);
+                    lab.released(session, Released::Done)
+                }
+                Chance::Answer(_) if answers == 0 => continue,
+                Chance::Answer(kind) => {
+                    answers -= 1;
+                    lab.on(Event::Answer(match kind {
+                        0 => Answer::Listing("{}".to_owned()),
+                        1 => Answer::Obstructions(Vec::new()),
+                        2 => Answer::Changed(Changed::Done),
+                        _ => Answer::Failed(error()),
+                    }))
+                }
+                Chance::Pass(seconds) => lab.after(Duration::from_secs(seconds.into())),
+                Chance::Drain => lab.on(Event::Drain),
+                Chance::Stop => lab.on(Event::Stop),
+                Chance::End => lab.on(Event::End),
+            };
+            for action in actions {
+                prop_assert!(!is_closed || action.starts_with("release"), "{action} after the close");
+                let number = action.split([' ', ':']).nth(1).and_then(|word| word.parse::<u8>().ok());
+                match action.split(' ').next() {
+                    Some("acquire") => prop_assert!(open.insert(number.unwrap())),
+                    Some("release") => {
+                        // A session that was lost is released too; the store knows nothing of it.
+                        open.remove(&number.unwrap());
+                        prop_assert!(releasing.insert(number.unwrap()), "{action} twice");
+                    }
+                    Some("inspect" | "ask" | "shrink" | "downgrade") => answers += 1,
+                    Some("close") => is_closed = true,
+                    _ => {}
+                }
+            }
+        }
+        prop_assert!(is_closed && open.is_empty(), "{open:?}");
+        for session in releasing {
+            lab.released(session, Released::Done);
+        }
+        prop_assert!(lab.client.is_over());
+        prop_assert_eq!(lab.client.timeout(&lab.rules), None);
+    }
+}

@@ -1,0 +1,405 @@
+//! Many requests of one process in the embedded store: one open table, one beacon, and one
+//! descriptor for each session of another process that blocks any of them.
+//!
+//! As in [`super::handle`], nothing waits for the lock on the state. A session for which there is
+//! something to do is **due**. The due sessions are served in order, each in a transaction of its
+//! own, so that an error concerns one session only. If the lock is not free, they stay due until
+//! the gate has it.
+//!
+//! A session becomes due when it is new or released, when another process names it in the beacon,
+//! when a session of another process that blocks it dies, and when a transaction of this process
+//! grants it something or releases what may have blocked it. So an idle session costs nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use self::watches::{Heard, Watches};
+use super::beacon::{self, Beacon};
+use super::handle::RELEASE_LIMIT;
+use super::stuck::Stuck;
+use super::transaction::{Watched, Work};
+use super::{Embedded, Error, records};
+use crate::clock::Boottime;
+use crate::lock::index::Rank;
+use crate::lock::op::Reply;
+use crate::lock::records::Records;
+use crate::lock::request::{Request, SessionId};
+use crate::store::sessions::{Event, Sessions};
+use crate::store::{Released, Standing};
+
+mod watches;
+
+#[cfg(test)]
+mod tests;
+
+/// The sessions of this process.
+pub(super) struct EmbeddedSessions {
+    store: Embedded,
+    sessions: HashMap<SessionId, Session>,
+    due: VecDeque<SessionId>,
+    /// The beacon while the table contains any of the sessions. Without a session, nobody looks for
+    /// the beacon, and it would have no name.
+    beacon: Option<Beacon>,
+    watches: Watches,
+    stuck: Stuck,
+    events: VecDeque<(SessionId, Event)>,
+}
+
+struct Session {
+    stage: Stage,
+    is_due: bool,
+    /// The rank at which the request waited, or [`Rank::HELD`] if it did not wait.
+    queued: Rank,
+}
+
+enum Stage {
+    /// The table does not contain the request yet.
+    Asking(Box<Request>),
+    /// The request is queued.
+    Waiting,
+    /// The request is granted.
+    Granted,
+    /// The place in the queue is to be given back. Nothing is left to report.
+    LeavingQueue,
+    /// The grant is to be given back. The result is reported at this instant at the latest; `None`
+    /// if nothing is left to report.
+    Releasing(Option<Boottime>),
+}
+
+/// Whether the lock was free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Done,
+    Stuck,
+}
+
+impl EmbeddedSessions {
+    /// No sessions yet.
+    pub(super) fn new(store: Embedded) -> Result<Self, Error> {
+        let watches = Watches::new().map_err(|error| store.directory.unusable(&error))?;
+        Ok(Self {
+            store,
+            sessions: HashMap::new(),
+            due: VecDeque::new(),
+            beacon: None,
+            watches,
+            stuck: Stuck::default(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Serves the due sessions until the lock is not free.
+    fn serve(&mut self) {
+        while let Some(id) = self.due.pop_front() {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.is_due = false;
+            if self.attempt(id) == Tried::Stuck {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.is_due = true;
+                    self.due.push_front(id);
+                }
+                return self.give_up();
+            }
+        }
+        if self.store.gate.descriptor().is_some() {
+            // The sessions for which the gate waits are gone. When it has the lock, the lock must
+            // be given back.
+            let _ = self.transact(|_| Ok(()));
+        }
+    }
+
+    fn attempt(&mut self, id: SessionId) -> Tried {
+        let Some(session) = self.sessions.get(&id) else { return Tried::Done };
+        match &session.stage {
+            Stage::Asking(request) => {
+                let request = Request::clone(request);
+                self.ask(request)
+            }
+            Stage::Waiting | Stage::Granted => self.check(id),
+            Stage::LeavingQueue | Stage::Releasing(_) => self.leave(id),
+        }
+    }
+
+    fn ask(&mut self, request: Request) -> Tried {
+        let id = request.session;
+        let mut result = self.enter(request.clone());
+        if result.is_err() && self.beacon.is_none() && self.store.table.take().is_some() {
+            // Without a session in it, the table may have been replaced since its last use.
+            result = self.enter(request);
+        }
+        match result {
+            Ok(None) => return Tried::Stuck,
+            Ok(Some((standing, watched, queued))) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.queued = queued;
+                }
+                self.settle(id, standing, watched);
+            }
+            Err(error) => self.fail(id, error),
+        }
+        Tried::Done
+    }
+
+    fn enter(&mut self, request: Request) -> Result<Option<(Standing, Vec<Watched>, Rank)>, Error> {
+        let id = request.session;
+        let mut beacon = self.beacon.take();
+        let is_first = beacon.is_none();
+        let epoll = self.watches.epoll();
+        let entered = self.transact(|work| {
+            let (standing, watched) = work.enter(request, &mut beacon)?;
+            if let Some(beacon) = beacon.as_ref().filter(|_| is_first) {
+                epoll.listen(beacon)?;
+            }
+            let claims = work.records().session(id)?.map(|session| session.claims).unwrap_or_default();
+            Ok((standing, watched, claims.iter().map(|record| record.rank).max().unwrap_or(Rank::HELD)))
+        });
+        if entered.is_err() {
+            beacon::remove(&self.store.directory, id);
+            beacon = beacon.filter(|_| !is_first);
+        }
+        self.beacon = beacon;
+        entered
+    }
+
+    fn check(&mut self, id: SessionId) -> Tried {
+        match self.transact(|work| work.stand(id)) {
+            Ok(None) => return Tried::Stuck,
+            Ok(Some((standing, watched))) => self.settle(id, standing, watched),
+            Err(error) => self.fail(id, error),
+        }
+        Tried::Done
+    }
+
+    fn leave(&mut self, id: SessionId) -> Tried {
+        let Some(queued) = self.sessions.get(&id).map(|session| session.queued) else { return Tried::Done };
+        let left = self.transact(|work| work.leave(id, queued));
+        let released = match left {
+            Ok(None) => return Tried::Stuck,
+            Ok(Some(Reply::Unknown)) => Ok(Released::Lost),
+            Ok(Some(_)) => Ok(Released::Done),
+            Err(error) if self.is_cut_off() => {
+                self.cut_off(&error);
+                return Tried::Done;
+            }
+            Err(error) => Err(error),
+        };
+        let Some(session) = self.sessions.remove(&id) else { return Tried::Done };
+        // A waiter without a beacon counts as dead, and so loses its place. A holder without one
+        // would count as alive for ever.
+        if released.is_ok() || matches!(session.stage, Stage::LeavingQueue) {
+            beacon::remove(&self.store.directory, id);
+        }
+        if let Stage::Releasing(Some(_)) = session.stage {
+            self.events.push_back((id, Event::Released(released)));
+        }
+        self.put_out();
+        Tried::Done
+    }
+
+    /// Runs a transaction if the lock is free at once. The sessions of this process that it
+    /// concerns become due.
+    fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+    ) -> Result<Option<T>, Error> {
+        let done = self.store.transact_within(Some(Duration::ZERO), &self.sessions, |running| {
+            let result = work(running)?;
+            Ok((result, running.take_concerned()))
+        })?;
+        let Some((result, concerned)) = done else {
+            self.stuck.note(&self.store.directory);
+            return Ok(None);
+        };
+        self.stuck = Stuck::default();
+        self.call(concerned);
+        Ok(Some(result))
+    }
+
+    /// Makes sessions due.
+    fn call(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+        for id in sessions {
+            if let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.is_due) {
+                session.is_due = true;
+                self.due.push_back(id);
+            }
+        }
+    }
+
+    /// Notes the state of a session, and reports it if it is new.
+    fn settle(&mut self, id: SessionId, standing: Standing, watched: Vec<Watched>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let stage = match &standing {
+            Standing::Waiting => Some(Stage::Waiting),
+            Standing::Granted(_) => Some(Stage::Granted),
+            // The store returns the state of a request that it contains.
+            Standing::Asking => return,
+            Standing::Busy(_) | Standing::Refused(_) | Standing::Lost => None,
+        };
+        if let Err(error) = self.watches.watch(id, watched) {
+            session.stage = stage.unwrap_or(Stage::Waiting);
+            let error = self.store.directory.unusable(&error);
+            return self.fail(id, error);
+        }
+        match stage {
+            Some(stage) => {
+                let is_news = std::mem::discriminant(&stage) != std::mem::discriminant(&session.stage);
+                session.stage = stage;
+                if !is_news {
+                    return;
+                }
+            }
+            None => {
+                // No process looks for the beacon of a denied or lost request.
+                beacon::remove(&self.store.directory, id);
+                self.sessions.remove(&id);
+                self.put_out();
+            }
+        }
+        self.events.push_back((id, Event::Standing(Ok(standing))));
+    }
+
+    /// Reports an error of a session, and gives back what the session has.
+    fn fail(&mut self, id: SessionId, error: Error) {
+        if self.is_cut_off() {
+            return self.cut_off(&error);
+        }
+        match self.sessions.get(&id).map(|session| &session.stage) {
+            Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
+            Some(Stage::Granted) => self.retire(id, Stage::Releasing(None)),
+            _ => self.retire(id, Stage::LeavingQueue),
+        }
+        self.events.push_back((id, Event::Standing(Err(error))));
+    }
+
+    /// Begins to give back what a session has.
+    fn retire(&mut self, id: SessionId, stage: Stage) {
+        self.watches.forget(id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = stage;
+            self.call([id]);
+        }
+    }
+
+    /// Drops the beacon when the table contains no session of this process any more.
+    fn put_out(&mut self) {
+        if self.sessions.values().all(|session| matches!(session.stage, Stage::Asking(_))) {
+            self.beacon = None;
+        }
+    }
+
+    /// Whether somebody has replaced the files that this process uses. Then other processes may
+    /// hold the same resources through the new files.
+    fn is_cut_off(&self) -> bool {
+        !self.store.directory.is_in_place()
+    }
+
+    /// Ends all sessions after the files were replaced. The next request opens the new files.
+    fn cut_off(&mut self, error: &Error) {
+        for (id, session) in self.sessions.drain() {
+            self.watches.forget(id);
+            self.events.push_back(match session.stage {
+                Stage::Asking(_) | Stage::Waiting => (id, Event::Standing(Err(Error::Unavailable(error.to_string())))),
+                Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
+                Stage::Releasing(Some(_)) => (id, Event::Released(Ok(Released::Lost))),
+                Stage::Releasing(None) | Stage::LeavingQueue => continue,
+            });
+        }
+        self.due.clear();
+        self.beacon = None;
+        self.store.table = None;
+    }
+
+    /// Reports what has been due for too long while the lock is not free. A request that is not
+    /// made yet is over. A release stays due.
+    fn give_up(&mut self) {
+        let now = Boottime::now();
+        let is_trouble = self.stuck.is_trouble(now);
+        for id in &self.due {
+            let Some(session) = self.sessions.get_mut(id) else { continue };
+            let event = match &mut session.stage {
+                Stage::Asking(_) if is_trouble => {
+                    self.sessions.remove(id);
+                    Event::Standing(Err(Stuck::error(&self.store.directory)))
+                }
+                Stage::Releasing(limit) if limit.is_some_and(|limit| limit <= now) => {
+                    *limit = None;
+                    Event::Released(Err(Stuck::error(&self.store.directory)))
+                }
+                _ => continue,
+            };
+            self.events.push_back((*id, event));
+        }
+    }
+
+    /// Makes the sessions due that other processes have woken. If the ids cannot be relied on, any
+    /// session may have been meant.
+    fn hear(&mut self) {
+        let Some(beacon) = &self.beacon else { return };
+        let woken = beacon.woken().ok().flatten();
+        let woken = woken.filter(|ids| ids.iter().all(|id| self.sessions.contains_key(id)));
+        let woken = woken.unwrap_or_else(|| {
+            let asked = self.sessions.iter().filter(|(_, session)| !matches!(session.stage, Stage::Asking(_)));
+            asked.map(|(id, _)| *id).collect()
+        });
+        self.call(woken);
+    }
+}
+
+impl Sessions for EmbeddedSessions {
+    fn acquire(&mut self, request: Request) {
+        let id = request.session;
+        let session = Session { stage: Stage::Asking(Box::new(request)), is_due: false, queued: Rank::HELD };
+        self.sessions.insert(id, session);
+        self.call([id]);
+        self.serve();
+    }
+
+    fn release(&mut self, id: SessionId) {
+        self.events.retain(|(session, _)| *session != id);
+        match self.sessions.get(&id).map(|session| &session.stage) {
+            Some(Stage::Granted) => {
+                self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
+                return self.serve();
+            }
+            // A place in the queue disturbs nobody until it is given back.
+            Some(Stage::Waiting) => {
+                self.retire(id, Stage::LeavingQueue);
+                self.serve();
+            }
+            Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
+            Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
+        }
+        self.events.push_back((id, Event::Released(Ok(Released::Done))));
+    }
+
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let gate = self.store.gate.descriptor();
+        std::iter::once(self.watches.descriptor()).chain(gate).map(|fd| (fd, PollFlags::IN)).collect()
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        let trouble = self.stuck.trouble_at();
+        let limits = self.due.iter().filter_map(|id| match self.sessions.get(id)?.stage {
+            Stage::Asking(_) => trouble,
+            Stage::Releasing(limit) => limit,
+            Stage::Waiting | Stage::Granted | Stage::LeavingQueue => None,
+        });
+        limits.min()
+    }
+
+    fn advance(&mut self) {
+        let Heard { beacon, waiters } = self.watches.hear();
+        if beacon {
+            self.hear();
+        }
+        self.call(waiters);
+        self.serve();
+    }
+
+    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,443 @@
+//! Decides what happens with the requests of many sessions that share one connection to a server.
+//!
+//! Each session has its own [`Negotiation`](super::negotiation::Negotiation), and one [`Exchange`]
+//! carries the commands of all. An error reply that is about one command concerns its session only.
+//! A failed connection concerns all sessions, and each goes on over the next connection.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use self::session::{Farewell, Session, Trouble, Turn};
+use super::exchange::{Asked, Exchange, Outcome};
+use super::negotiation::{Command, State};
+use super::question::Answer;
+use super::release::Parting;
+use super::retry::suggests_wrong_server;
+use super::verdict::Verdict;
+use crate::clock::Boottime;
+use crate::lock::request::{Request, SessionId};
+use crate::store::redis::codec::{Call, ScriptReply};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::redis::keys;
+use crate::store::{Error, Released, Standing, sessions};
+
+mod session;
+
+/// How long a connection without sessions is trusted. A firewall may forget it after longer
+/// silence.
+const TRUSTED: Duration = Duration::from_secs(60);
+
+/// The conversation about the requests of many sessions.
+pub(in crate::store::redis) struct SharedConversation {
+    exchange: Exchange,
+    connect_timeout: Duration,
+    sessions: BTreeMap<SessionId, Session>,
+    /// When which session needs attention.
+    timers: BTreeSet<(Boottime, SessionId)>,
+    /// When the server last answered on this connection.
+    heard: Option<Boottime>,
+    reports: VecDeque<(SessionId, sessions::Event)>,
+}
+
+impl SharedConversation {
+    pub(in crate::store::redis) fn new(exchange: Exchange, connect_timeout: Duration) -> Self {
+        Self {
+            exchange,
+            connect_timeout,
+            sessions: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            heard: None,
+            reports: VecDeque::new(),
+        }
+    }
+
+    /// Begins to make a request at `now`.
+    pub(in crate::store::redis) fn acquire(&mut self, request: Request, now: Boottime) {
+        let id = request.session;
+        let Some(terms) = request.terms else {
+            let error = Error::Usage("a request to this store needs a ttl".to_owned());
+            self.reports.push_back((id, sessions::Event::Standing(Err(error))));
+            return;
+        };
+        if self.sessions.is_empty() && self.heard.is_some_and(|heard| now - heard > TRUSTED) {
+            self.exchange.rest();
+        }
+        self.sessions.insert(id, Session::new(request, terms, now + self.connect_timeout));
+        if self.exchange.is_closed() {
+            self.schedule(id);
+        } else {
+            self.begin(id, now);
+        }
+    }
+
+    /// Begins to give back whatever the server may keep for a session.
+    pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
+        let is_loss = |(session, report): &(SessionId, sessions::Event)| {
+            *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
+        };
+        let mut released = if self.reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
+        self.reports.retain(|(session, _)| *session != id);
+        if let Some(session) = self.sessions.get(&id).filter(|session| session.farewell.is_none()) {
+            // A command that waits for the address of the server leaves, too.
+            if session.negotiation.may_be_kept(session.is_in_flight()) {
+                return self.part(id, true, now);
+            }
+            self.remove(id);
+            released = Released::Done;
+        }
+        self.reports.push_back((id, sessions::Event::Released(Ok(released))));
+    }
+
+    /// Hands out the next report.
+    pub(in crate::store::redis) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+        self.reports.pop_front()
+    }
+
+    /// Sends what a session has to say first on a connection, or again after an error reply.
+    fn begin(&mut self, id: SessionId, now: Boottime) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.farewell.is_some() {
+            self.send_release(id, now);
+        } else {
+            let commands = session.negotiation.on_connect();
+            self.send(id, commands, now);
+        }
+    }
+
+    fn send(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        for command in commands {
+            let call = match command {
+                Command::Subscribe => {
+                    let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
+                    self.exchange.act(Action::Subscribe(channel));
+                    continue;
+                }
+                Command::Renew { subscribed } => Some(Call::renew(id, session.resources.clone(), subscribed)),
+                Command::Acquire { place, subscribed } => {
+                    session.request.as_ref().map(|request| Call::acquire(request, place, subscribed))
+                }
+                Command::Replicate(_) => None,
+            };
+            if let Some(call) = call {
+                self.exchange.call(Asked::Session(id, command), call, now);
+                session.turn = Turn::InFlight { sent: now };
+            }
+        }
+        self.schedule(id);
+    }
+
+    fn send_release(&mut self, id: SessionId, now: Boottime) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.negotiation.unsubscribe() {
+            let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
+            self.exchange.act(Action::Unsubscribe(channel));
+        }
+        self.exchange.call(Asked::Release(id), Call::release(id, session.resources.clone()), now);
+        session.turn = Turn::InFlight { sent: now };
+        self.schedule(id);
+    }
+
+    /// Moves the timer of a session to the instant at which the session needs attention.
+    fn schedule(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let next = session.next(self.heard, self.connect_timeout);
+        if next != session.timer {
+            if let Some(at) = session.timer {
+                self.timers.remove(&(at, id));
+            }
+            if let Some(at) = next {
+                self.timers.insert((at, id));
+            }
+            session.timer = next;
+        }
+    }
+
+    fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Boottime) -> Result<(), Failure> {
+        self.heard = Some(now);
+        let asked = self.exchange.in_flight().next();
+        match (asked, self.exchange.on_reply(reply, now)) {
+            (_, Ok(None)) => {}
+            (Some(Asked::Session(id, command)), Ok(Some((_, Outcome::Reply { reply, sent })))) => {
+                self.on_answer(id, command, reply, sent, now);
+            }
+            (Some(Asked::Release(id)), Ok(Some((_, Outcome::Reply { reply, .. })))) => {
+                self.on_released(id, reply, now);
+            }
+            (Some(asked), Err(failure)) if failure.kind().concerns_one_command() => {
+                self.on_refused(asked, failure, now);
+            }
+            (_, Err(failure)) => return Err(failure),
+            (_, Ok(Some(_))) => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, id: SessionId, command: Command, reply: ScriptReply, sent: Boottime, now: Boottime) {
+        self.exchange.served();
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.turn = Turn::Quiet;
+        if session.farewell.is_some() {
+            return self.send_release(id, now);
+        }
+        let was_waiting = matches!(session.negotiation.state(), State::Waiting { .. });
+        let commands = match session.negotiation.on_reply(command, reply, sent, now) {
+            Ok(commands) => commands,
+            Err(kind) => return self.on_refused(Asked::Session(id, command), self.exchange.failure(kind), now),
+        };
+        session.trouble = None;
+        let is_changed = match session.negotiation.state() {
+            State::Asking { .. } => false,
+            State::Waiting { .. } => !was_waiting,
+            _ => true,
+        };
+        if session.negotiation.held().is_some() {
+            session.request = None;
+        }
+        if is_changed {
+            self.report(id);
+        }
+        self.send(id, commands, now);
+        self.end_if_over(id, now);
+    }
+
+    fn on_released(&mut self, id: SessionId, reply: ScriptReply, now: Boottime) {
+        self.exchange.served();
+        let Some(Farewell { parting, in_doubt, is_awaited: true, .. }) = self.remove(id) else { return };
+        let released = parting.result(Ok(Answer::Reply(reply)), in_doubt, now);
+        self.reports.push_back((id, sessions::Event::Released(released.map_err(Error::from))));
+    }
+
+    /// A command of a session got an error reply that is about this command.
+    fn on_refused(&mut self, asked: Asked, failure: Failure, now: Boottime) {
+        self.exchange.served();
+        let (Asked::Session(id, _) | Asked::Release(id)) = asked else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.turn = Turn::Quiet;
+        if session.farewell.is_some() && asked != Asked::Release(id) {
+            return self.send_release(id, now);
+        }
+        let failure = failure.with_keys(|| self.exchange.setting.keyspace.shown(&session.resources));
+        let (retry, until) = session.persistence();
+        if !retry.covers(failure.kind(), &self.exchange.target.kind) || until.is_some_and(|until| until <= now) {
+            return self.fail(id, failure, now);
+        }
+        let failures = session.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
+        session.turn = Turn::Retry { at: now + session.negotiation.retry_after(failures) };
+        session.trouble = Some(Box::new(Trouble { failures, failure }));
+        self.schedule(id);
+    }
+
+    fn on_message(&mut self, channel: &str, now: Boottime) {
+        let Some(id) = keys::session(channel) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        // The command in flight reports whatever has happened by now.
+        if session.farewell.is_none() && !session.is_in_flight() {
+            let commands = session.negotiation.on_message();
+            self.send(id, commands, now);
+        }
+    }
+
+    fn on_subscribe_failed(&mut self, channel: &str, error: &ServerError, now: Boottime) -> Result<(), Failure> {
+        let kind = match self.exchange.judge(error) {
+            Verdict::Failure(kind) => kind,
+            Verdict::NoScript | Verdict::TryAgain | Verdict::Redirect(_) => ErrorKind::Closed(Stage::Used),
+        };
+        let failure = self.exchange.failure(kind);
+        let id = keys::session(channel);
+        match id.and_then(|id| Some((id, self.sessions.get(&id)?))) {
+            // A holder does without: the next renewal tells of a break.
+            Some((_, session)) if session.negotiation.held().is_some() => Ok(()),
+            Some((id, session)) if failure.kind().concerns_one_command() => {
+                if session.farewell.is_none() {
+                    self.fail(id, failure, now);
+                }
+                Ok(())
+            }
+            Some(_) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// The connection failed, and each session decides whether it goes on over the next one.
+    fn on_failure(&mut self, failure: Failure, now: Boottime) {
+        let kind = &self.exchange.target.kind;
+        let is_sent = self.exchange.is_open() && !suggests_wrong_server(failure.kind(), kind);
+        let failures = self.exchange.failures().saturating_add(1);
+        let mut pause = None;
+        let mut ended = Vec::new();
+        for (id, session) in &mut self.sessions {
+            session.on_disconnect(is_sent);
+            let (retry, until) = session.persistence();
+            if !retry.covers(failure.kind(), kind) || until.is_some_and(|until| until <= now) {
+                ended.push(*id);
+            }
+            let own = session.negotiation.retry_after(failures);
+            pause = Some(pause.map_or(own, |pause: Duration| pause.min(own)));
+        }
+        self.heard = None;
+        self.exchange.reconnect(failure, now + pause.unwrap_or_default(), Action::Close);
+        if let Some(failure) = self.exchange.outage().cloned() {
+            ended.into_iter().for_each(|id| self.fail(id, failure.clone(), now));
+        }
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.schedule(id));
+        if self.sessions.is_empty() {
+            self.exchange.rest();
+        }
+    }
+
+    /// Deals with a session whose timer is over; tells whether the server may still answer.
+    fn on_timer(&mut self, id: SessionId, now: Boottime) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else { return true };
+        if session.silent_at(self.heard, self.connect_timeout).is_some_and(|at| at <= now) {
+            self.exchange.act(Action::ReportTimeout);
+            return false;
+        }
+        if session.until().is_some_and(|until| until <= now) {
+            let stage = if self.heard.is_some() { Stage::Used } else { Stage::Connecting };
+            let earlier = session.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
+            let failure = self.exchange.failure(ErrorKind::TimedOut(stage)).prefer(earlier.cloned());
+            self.fail(id, failure, now);
+            return true;
+        }
+        match session.turn {
+            Turn::Retry { at } if at <= now => self.begin(id, now),
+            Turn::Quiet if session.farewell.is_none() => {
+                let commands = session.negotiation.tick(now);
+                self.send(id, commands, now);
+            }
+            _ => self.schedule(id),
+        }
+        true
+    }
+
+    /// A session makes no further attempt at what it was doing.
+    fn fail(&mut self, id: SessionId, failure: Failure, now: Boottime) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        match &mut session.farewell {
+            None => {
+                session.negotiation.on_failure(failure, session.is_in_flight());
+                self.report(id);
+                self.end_if_over(id, now);
+            }
+            Some(farewell) if farewell.is_awaited => {
+                let released = farewell.parting.result(Err(failure), farewell.in_doubt, now);
+                self.reports.push_back((id, sessions::Event::Released(released.map_err(Error::from))));
+                // The server may come back before the lease ends.
+                farewell.is_awaited = false;
+                farewell.until = now + session.kept_for;
+                self.schedule(id);
+            }
+            Some(_) => drop(self.remove(id)),
+        }
+    }
+
+    fn report(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let standing = session.negotiation.standing(&self.exchange.target);
+        self.reports.push_back((id, sessions::Event::Standing(standing)));
+    }
+
+    /// Gives back what the server may keep for a session whose result is known.
+    fn end_if_over(&mut self, id: SessionId, now: Boottime) {
+        let Some(session) = self.sessions.get(&id).filter(|session| session.negotiation.is_over()) else { return };
+        if session.negotiation.may_be_kept(false) {
+            self.part(id, false, now);
+        } else {
+            self.remove(id);
+        }
+    }
+
+    /// Begins a release. Nobody waits for the result unless it `is_awaited`, and then the release
+    /// is tried for as long as the server keeps the session.
+    fn part(&mut self, id: SessionId, is_awaited: bool, now: Boottime) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let is_closed = self.exchange.is_closed();
+        let parting = Parting::new(session.negotiation.held().cloned(), now);
+        let until = if is_awaited { parting.until(is_closed, self.connect_timeout) } else { now + session.kept_for };
+        session.farewell = Some(Farewell { parting, until, in_doubt: false, is_awaited });
+        session.request = None;
+        if is_closed || session.is_in_flight() {
+            self.schedule(id);
+        } else {
+            self.send_release(id, now);
+        }
+    }
+
+    /// Forgets a session.
+    fn remove(&mut self, id: SessionId) -> Option<Farewell> {
+        let mut session = self.sessions.remove(&id)?;
+        if let Some(at) = session.timer {
+            self.timers.remove(&(at, id));
+        }
+        if session.negotiation.unsubscribe() {
+            let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
+            self.exchange.act(Action::Unsubscribe(channel));
+        }
+        session.farewell
+    }
+}
+
+impl Conversation for SharedConversation {
+    fn on(&mut self, event: Event, now: Boottime) {
+        let result = match event {
+            Event::Connecting(node) => {
+                self.exchange.on_connecting(node);
+                Ok(())
+            }
+            Event::Message(channel) => {
+                self.on_message(&channel, now);
+                Ok(())
+            }
+            Event::Reply(reply) => self.on_reply(reply, now),
+            Event::SubscribeFailed(channel, error) => self.on_subscribe_failed(&channel, &error, now),
+            Event::Failed(failure) | Event::TimedOut(failure) => Err(failure),
+            Event::Aside(_) => Ok(()),
+        };
+        if let Err(failure) = result {
+            self.on_failure(failure, now);
+        }
+    }
+
+    fn tick(&mut self, now: Boottime) {
+        while let Some(&(at, id)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            if !self.on_timer(id, now) {
+                return;
+            }
+        }
+        if !self.sessions.is_empty() && self.exchange.open(now) {
+            self.heard = None;
+            // Requests that were never answered come last, in the order in which they were made.
+            let order = |(id, session): (&SessionId, &Session)| (session.until(), *id);
+            let mut ids: Vec<_> = self.sessions.iter().map(order).collect();
+            ids.sort_unstable();
+            ids.into_iter().for_each(|(_, id)| self.begin(id, now));
+        }
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.exchange.next_action()
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        if self.exchange.has_actions() {
+            return Some(Boottime::default());
+        }
+        let opens = self.exchange.timeout().filter(|_| !self.sessions.is_empty());
+        [opens, self.timers.first().map(|(at, _)| *at)].into_iter().flatten().min()
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

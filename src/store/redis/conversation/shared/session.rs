@@ -1,0 +1,129 @@
+//! One of the sessions that share a connection: what the server says about its lock, what is in
+//! flight for it, and when it needs attention.
+
+use std::time::Duration;
+
+use super::super::negotiation::{Negotiation, State};
+use super::super::release::{Parting, old_limit};
+use super::super::retry::Retry;
+use crate::clock::Boottime;
+use crate::lock::request::{Request, Terms};
+use crate::lock::resource::Resource;
+use crate::store::redis::codec;
+use crate::store::redis::failure::Failure;
+
+/// A session.
+pub(super) struct Session {
+    pub(super) negotiation: Negotiation,
+    /// The request, as long as the session may have to make it again.
+    pub(super) request: Option<Box<Request>>,
+    /// The resources of the request, each once.
+    pub(super) resources: Vec<Resource>,
+    /// How long the server keeps the session without a sign of life.
+    pub(super) kept_for: Duration,
+    pub(super) turn: Turn,
+    pub(super) farewell: Option<Farewell>,
+    /// The error replies in a row.
+    pub(super) trouble: Option<Box<Trouble>>,
+    /// Its entry among the timers.
+    pub(super) timer: Option<Boottime>,
+}
+
+/// What the session waits for. At most one of its commands is in flight, so the server never
+/// carries out its release before its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing was sent on this connection.
+    Unsent,
+    /// A command is in flight.
+    InFlight { sent: Boottime },
+    /// The last command was answered.
+    Quiet,
+    /// The last command failed, and the next one follows at an instant.
+    Retry { at: Boottime },
+}
+
+/// The end of a session: nothing follows but the release.
+pub(super) struct Farewell {
+    pub(super) parting: Parting,
+    /// When to give up.
+    pub(super) until: Boottime,
+    /// Whether the server may have carried out a release unseen.
+    pub(super) in_doubt: bool,
+    /// Whether the result is awaited.
+    pub(super) is_awaited: bool,
+}
+
+/// The error replies in a row to the commands of a session.
+pub(super) struct Trouble {
+    pub(super) failures: u32,
+    pub(super) failure: Failure,
+}
+
+impl Session {
+    /// Begins to make a request, and gives up at `until` if the server does not answer.
+    pub(super) fn new(request: Request, terms: Terms, until: Boottime) -> Self {
+        Self {
+            negotiation: Negotiation::new(terms, request.claims.len(), 0, until),
+            resources: codec::distinct(request.claims.iter().map(|claim| &claim.resource)),
+            request: Some(Box::new(request)),
+            kept_for: terms.ttl.max(terms.heartbeat),
+            turn: Turn::Unsent,
+            farewell: None,
+            trouble: None,
+            timer: None,
+        }
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.turn, Turn::InFlight { .. })
+    }
+
+    /// How persistently to retry after a failure, and until when.
+    pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
+        match &self.farewell {
+            Some(farewell) => (Retry::WhileDown, Some(farewell.until)),
+            None => self.negotiation.persistence(),
+        }
+    }
+
+    /// When to give up.
+    pub(super) fn until(&self) -> Option<Boottime> {
+        self.persistence().1
+    }
+
+    /// When the server has been silent for too long about the command in flight. `heard` is the
+    /// instant of its last reply on this connection. A server that answers other commands is busy
+    /// and not silent.
+    pub(super) fn silent_at(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+        let Turn::InFlight { sent } = self.turn else { return None };
+        let is_asking = matches!(self.negotiation.state(), State::Asking { .. });
+        let timeout = match heard {
+            Some(_) if is_asking || self.farewell.is_some() => old_limit(connect_timeout),
+            None if self.farewell.is_some() => connect_timeout,
+            _ => self.negotiation.reply_timeout(connect_timeout),
+        };
+        Some(heard.map_or(sent, |heard| sent.max(heard)) + timeout)
+    }
+
+    /// When the session needs attention even if nothing arrives.
+    pub(super) fn next(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+        let next = match self.turn {
+            Turn::Quiet if self.farewell.is_none() => self.negotiation.due(),
+            Turn::Unsent | Turn::Quiet => None,
+            Turn::InFlight { .. } => self.silent_at(heard, connect_timeout),
+            Turn::Retry { at } => Some(at),
+        };
+        [next, self.until()].into_iter().flatten().min()
+    }
+
+    /// The connection failed. `is_sent` says whether commands had left over it.
+    pub(super) fn on_disconnect(&mut self, is_sent: bool) {
+        let is_sent = is_sent && self.is_in_flight();
+        self.negotiation.on_disconnect(is_sent);
+        if let Some(farewell) = &mut self.farewell {
+            farewell.in_doubt |= is_sent;
+        }
+        self.turn = Turn::Unsent;
+    }
+}

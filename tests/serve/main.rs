@@ -1,0 +1,32 @@
+//! `rlock serve` as its clients see it: the lines, what ends a hold, the limits, who may connect,
+//! sockets, signals, and the order among clients and `rlock exec`.
+//!
+//! The decisions about one client are tested in src/serve/client/tests.rs, state by state.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fuzz;
+mod limits;
+mod lines;
+mod older_protocol;
+mod order;
+mod security;
+mod signals;
+mod sockets;
+mod stdio;
+mod stores;
+
+use support::Lab;
+use support::servers::Kind;
+
+/// Runs a test on the embedded store and on a server.
+fn on_both(test: impl Fn(&Lab)) {
+    test(&Lab::new());
+    if Kind::Redis7.is_present() {
+        test(&Lab::on(Kind::Redis7));
+    }
+}
+
+/// No options for the server.
+const NONE: [&str; 0] = [];

@@ -1,0 +1,72 @@
+//! The order of the queue among clients and `rlock exec`.
+
+use std::fs;
+use std::thread;
+
+use crate::support::serve::LockServer;
+use crate::support::{Lab, Running};
+use crate::{NONE, on_both};
+
+/// "A request is granted when it conflicts with no holder and with no earlier waiter."
+#[test]
+fn hundred_clients_and_hundred_commands_are_served_in_the_order_of_arrival() {
+    on_both(|lab| {
+        let server = LockServer::start(lab, NONE);
+        let holder = lab.hold("k");
+        let log = lab.folder().join("log");
+        let mut clients = Vec::new();
+        let mut commands = Vec::new();
+        for number in 0..100 {
+            let mut client = server.tcp();
+            client.say("LOCK k");
+            lab.until_waiting("k", 2 * number + 1);
+            let log = log.clone();
+            clients.push(thread::spawn(move || {
+                assert_eq!(client.line(), "ok");
+                append(&log, 2 * number);
+                assert_eq!(client.ask("UNLOCK"), "ok");
+            }));
+            let script = format!("echo {} >> log", 2 * number + 1);
+            let mut rlock = lab.rlock(["exec", "k", "--", "sh", "-c", &script]);
+            commands.push(Running::start(rlock.current_dir(lab.folder())));
+            lab.until_waiting("k", 2 * number + 2);
+        }
+        holder.end().silently(0);
+        clients.into_iter().for_each(|client| client.join().expect("the client is served"));
+        commands.into_iter().for_each(|command| command.end().silently(0));
+        let order: Vec<usize> = read(lab).lines().map(|line| line.parse().expect("a number")).collect();
+        assert_eq!(order, (0..200).collect::<Vec<_>>());
+    });
+}
+
+fn append(log: &std::path::Path, number: usize) {
+    use std::io::Write as _;
+    let mut file = fs::File::options().create(true).append(true).open(log).expect("the log opens");
+    writeln!(file, "{number}").expect("the log can be written");
+}
+
+fn read(lab: &Lab) -> String {
+    fs::read_to_string(lab.folder().join("log")).expect("the log is there")
+}
+
+#[test]
+fn many_clients_that_lock_and_unlock_are_all_served() {
+    on_both(|lab| {
+        let server = LockServer::start(lab, NONE);
+        thread::scope(|scope| {
+            for _ in 0..32 {
+                scope.spawn(|| {
+                    let mut client = server.unix();
+                    let mut last = 0;
+                    for _ in 0..30 {
+                        let token = client.token("LOCK --write k");
+                        assert!(token > last);
+                        last = token;
+                        assert_eq!(client.ask("UNLOCK"), "ok");
+                    }
+                });
+            }
+        });
+        assert_eq!(lab.counts("k"), (0, 0));
+    });
+}

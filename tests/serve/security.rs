@@ -1,0 +1,71 @@
+//! Who may connect: addresses, tokens, and the mode of unix sockets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::NONE;
+use crate::support::Lab;
+use crate::support::serve::LockServer;
+
+fn token_file(lab: &Lab, text: &str, mode: u32) -> PathBuf {
+    let path = lab.folder().join("token");
+    fs::write(&path, text).expect("a file can be made");
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the mode can be set");
+    path
+}
+
+#[test]
+fn listening_beyond_this_machine_needs_a_token_or_consent() {
+    let lab = Lab::new();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let ran = lab.run(["serve", "--listen", address]);
+        let text = ran.failed(64).to_owned();
+        assert!(text.contains("can be reached from other machines: require a token with --token-file"), "{text}");
+    }
+    let ran = lab.run(["serve", "--listen", "127.0.0.1:0", "--insecure", "--token-file", "x"]);
+    assert!(ran.failed(64).contains("exclude each other"));
+}
+
+#[test]
+fn clients_of_a_server_with_a_token_must_send_it_first() {
+    let lab = Lab::new();
+    let path = token_file(&lab, "secret word\n", 0o600);
+    let server =
+        LockServer::start(&lab, ["--listen".as_ref(), "0.0.0.0:0".as_ref(), "--token-file".as_ref(), path.as_os_str()]);
+    let mut client = server.tcp();
+    assert_eq!(client.ask("PING"), "pong");
+    assert_eq!(client.ask("AUTH secret word"), "ok");
+    assert_eq!(client.ask("LOCK k"), "ok");
+    let mut stranger = server.unix();
+    assert_eq!(stranger.ask("LOCK j"), "error this server needs a token: send AUTH TOKEN first");
+    stranger.expect_closed();
+    let mut guesser = server.tcp();
+    assert_eq!(guesser.ask("AUTH secret"), "error the token is wrong");
+    guesser.expect_closed();
+    assert_eq!(lab.counts("j"), (0, 0));
+}
+
+#[test]
+fn token_file_that_others_can_read_or_that_is_empty_is_refused() {
+    let lab = Lab::new();
+    for (text, mode, complaint) in [
+        ("secret", 0o640, "other users can read or change --token-file"),
+        ("secret", 0o604, "other users can read or change --token-file"),
+        ("\n", 0o600, "has no token: write the token into its first line"),
+    ] {
+        let path = token_file(&lab, text, mode);
+        let ran = lab.run(["serve".as_ref(), "--stdio".as_ref(), "--token-file".as_ref(), path.as_os_str()]);
+        assert!(ran.failed(64).contains(complaint), "{ran:?}");
+    }
+    let ran = lab.run(["serve", "--stdio", "--token-file", "/nowhere"]);
+    assert!(ran.failed(64).contains("cannot read --token-file '/nowhere': no such file or directory"), "{ran:?}");
+}
+
+#[test]
+fn unix_socket_is_open_to_its_owner_only() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let mode = fs::metadata(server.path()).expect("the socket is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

@@ -1,0 +1,70 @@
+//! Stores that are away, stopped, or replaced.
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::support::Lab;
+use crate::support::serve::LockServer;
+use crate::support::servers::{Kind, Server};
+use crate::{NONE, support::needs};
+
+#[test]
+fn request_to_a_store_that_is_away_is_unavailable_and_a_later_one_is_granted() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let mut redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    redis.kill();
+    let server = LockServer::start(&lab, NONE);
+    let mut client = server.tcp();
+    let answer = client.ask("LOCK k");
+    assert!(answer.starts_with("unavailable cannot lock 'k': "), "{answer}");
+    assert_eq!(client.ask("PING"), "pong");
+    redis.restart();
+    assert_eq!(client.ask("LOCK k"), "ok");
+}
+
+#[test]
+fn lock_whose_lease_cannot_be_renewed_is_lost_before_the_lease_ends() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    let server = LockServer::start(&lab, ["--ttl", "3s"]);
+    let mut client = server.tcp();
+    assert_eq!(client.ask("LOCK k"), "ok");
+    redis.stop();
+    let line = client.line();
+    assert!(line.starts_with("lost the lease on 'k' was not renewed in time"), "{line}");
+    client.expect_closed();
+    redis.cont();
+}
+
+#[test]
+fn stopped_store_does_not_keep_clients_from_their_answers() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    let server = LockServer::start(&lab, NONE);
+    let (mut one, mut two) = (server.tcp(), server.tcp());
+    assert_eq!(one.ask("LOCK k"), "ok");
+    redis.stop();
+    one.say("UNLOCK");
+    assert_eq!(two.ask("PING"), "pong");
+    assert_eq!(server.tcp().ask("PING"), "pong");
+    redis.cont();
+    assert_eq!(one.line(), "ok");
+}
+
+#[test]
+fn locked_embedded_table_does_not_keep_clients_from_their_answers() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let (mut one, mut two) = (server.tcp(), server.tcp());
+    assert_eq!(one.ask("LOCK k"), "ok");
+    let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    two.say("LOCK j");
+    one.say("UNLOCK");
+    assert_eq!(server.tcp().ask("PING"), "pong");
+    drop(lock);
+    assert_eq!(one.line(), "ok");
+    assert_eq!(two.line(), "ok");
+}
