@@ -190,19 +190,23 @@ impl Engine for Served {
         // The answers are read after the table, so that a client that waits in the table and has no
         // answer still waited at that time.
         self.clients.iter_mut().for_each(Client::receive);
-        let reply = match self.pending.clone() {
-            Pending::Requested(label, line) => self.request_reply(&label, &line, &rows),
-            Pending::Sent(label) => match self.answer(&label).as_slice() {
+        // The server learns of a grant after the table shows it, and tells the client.
+        let untold =
+            rows.iter().find(|row| matches!(row.state, State::Held(_)) && self.client(&row.label).waits(&row.label));
+        let reply = match (untold, self.pending.clone()) {
+            (Some(row), _) => format!("{} holds, and received nothing", row.label),
+            (None, Pending::Requested(label, line)) => self.request_reply(&label, &line, &rows),
+            (None, Pending::Sent(label)) => match self.answer(&label).as_slice() {
                 ["ok"] => "done".to_owned(),
                 [line] if line.starts_with("refused ") => line.replacen(' ', ": ", 1),
                 lines => format!("{label} received {lines:?}"),
             },
-            Pending::Ended(label) => match self.client(&label) {
+            (None, Pending::Ended(label)) => match self.client(&label) {
                 client if client.received.is_empty() && !client.is_live() => "done".to_owned(),
                 client => format!("{label} is still connected, and received {:?}", client.received),
             },
-            Pending::Breaking(live) => self.break_text(&live),
-            Pending::Known(reply) => reply,
+            (None, Pending::Breaking(live)) => self.break_text(&live),
+            (None, Pending::Known(reply)) => reply,
         };
         (reply, rows)
     }
@@ -320,6 +324,11 @@ impl Client {
                 Next::Nothing => return,
             }
         }
+    }
+
+    /// Whether the request of this label is the last line, and has no answer.
+    fn waits(&self, label: &str) -> bool {
+        self.received.is_empty() && self.labels.last().is_some_and(|last| last == label)
     }
 
     /// Whether the connection lasted when the last lines were read.
