@@ -50,9 +50,9 @@ fn address_that_cannot_be_used_is_named() {
     }
 }
 
-/// A shell that passes its descriptor 3 as systemd does.
+/// A shell that passes its descriptor 3 as systemd does. sh(1) may know one-digit descriptors only.
 fn activated(lab: &Lab, socket: &impl AsRawFd, notify: &str) -> Command {
-    let mut shell = Command::new("sh");
+    let mut shell = Command::new("bash");
     lab.settle(&mut shell);
     let script = format!("exec 3<&{}; LISTEN_PID=$$ LISTEN_FDS=1 exec '{RLOCK}' serve", socket.as_raw_fd());
     shell.args(["-c", &script]).env("NOTIFY_SOCKET", notify);
@@ -96,7 +96,7 @@ fn explicit_addresses_come_before_the_sockets_of_systemd() {
     let passed = UnixListener::bind(path).expect("a socket can be made");
     rustix::io::fcntl_setfd(&passed, rustix::io::FdFlags::empty()).expect("the flag can be set");
     let own = lab.folder().join("serve.sock");
-    let mut shell = Command::new("sh");
+    let mut shell = Command::new("bash");
     lab.settle(&mut shell);
     let listen = format!("--listen 127.0.0.1:0 --listen unix:{}", own.display());
     let script = format!("exec 3<&{}; LISTEN_PID=$$ LISTEN_FDS=1 exec '{RLOCK}' serve -v {listen}", passed.as_raw_fd());
