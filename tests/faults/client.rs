@@ -83,7 +83,7 @@ impl Client<'_> {
         self.connection.say(line);
         let answer = self.answer()?;
         let Some(token) = answer.strip_prefix("ok ") else {
-            self.end_run(code(&answer));
+            self.end_run(answer);
             return Ok(());
         };
         let session = self.connection.address();
@@ -113,7 +113,7 @@ impl Client<'_> {
         self.log("end");
         self.last().holds = false;
         let answer = self.ask("UNLOCK")?;
-        self.end_run(code(&answer));
+        self.end_run(answer);
         Ok(())
     }
 
@@ -193,9 +193,13 @@ impl Client<'_> {
         stage.log_of_run(&self.last().id, event);
     }
 
-    /// Ends the last run with the exit code that rlock would have.
-    fn end_run(&mut self, code: i32) {
+    /// Ends the last run with the exit code that an rlock with this answer would have.
+    fn end_run(&mut self, answer: String) {
         let run = self.runs.pop().expect("a client has a run");
+        let code = code(&answer);
+        if !matches!(code, 0 | 75) {
+            self.stage.keep(&run.id, [answer]);
+        }
         leave(self.stage, self.server, vec![run], Some(&format!("exit {code}")));
     }
 }
@@ -207,7 +211,7 @@ fn line(level: &Level) -> String {
     format!("{verb} {}", words[1..].join(" "))
 }
 
-/// The exit code of an rlock that would have such an answer.
+/// The exit code of an rlock with this answer.
 fn code(answer: &str) -> i32 {
     match answer.split(' ').next() {
         Some("ok") => 0,

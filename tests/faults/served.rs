@@ -21,7 +21,7 @@ pub(crate) struct Servers {
 
 struct Server {
     serve: LockServer,
-    /// The runs of the clients that are connected.
+    /// The runs of the clients that have connected to this process.
     runs: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) const KILL_SERVE: Fault = Fault {
         let number = random.below(servers.servers.len() as u64) as usize;
         // Nobody connects while the server is locked.
         let mut server = servers.server(number);
-        server.runs.iter().for_each(|run| stage.log_of_run(run, "freed"));
+        server.runs.drain(..).for_each(|run| stage.log_of_run(&run, "freed"));
         server.serve.kill();
         sleep_between(random, 0, 200);
         let port = server.serve.port();

@@ -31,7 +31,8 @@ pub(crate) struct Stage {
     abandoned: AtomicBool,
     /// The processes that the nemesis has killed.
     killed: Mutex<HashSet<Pid>>,
-    /// Some messages of the rlocks, without the common ones about waiting and being busy.
+    /// Some messages of the rlocks and answers to clients, without the common ones about waiting and
+    /// being busy.
     messages: Mutex<Vec<String>>,
 }
 
@@ -135,10 +136,14 @@ impl Stage {
             command::log_exit(&self.log, &id, status);
         }
         self.run_ended.notify_all();
+        self.keep(&id, messages.into_iter().filter(|line| !line.starts_with("rlock: busy: ")));
+    }
+
+    /// Keeps messages about a run, as long as there is room.
+    pub(crate) fn keep(&self, id: &str, messages: impl IntoIterator<Item = String>) {
         let mut lines = self.messages.lock().expect("no thread panics with the lock");
-        let kept = messages.into_iter().filter(|line| !line.starts_with("rlock: busy: "));
         let room = LINES.saturating_sub(lines.len());
-        lines.extend(kept.map(|line| format!("{id}: {line}")).take(room));
+        lines.extend(messages.into_iter().map(|line| format!("{id}: {line}")).take(room));
     }
 
     /// A random process of this kind. Returns none if no such process runs, or if the process is
