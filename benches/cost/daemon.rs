@@ -34,6 +34,11 @@ impl Daemon {
         }
         Ok(daemon)
     }
+
+    /// The process id of the server: setpriv(1) executes it in its own place.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Daemon {

@@ -24,6 +24,7 @@ mod options;
 mod peers;
 mod rate;
 mod scripts;
+mod serve;
 mod server;
 mod stamp;
 mod start;
@@ -39,11 +40,12 @@ use self::table::Findings;
 type Measure = fn(&Lab, Effort) -> Findings;
 
 /// The sections, by the names that the command line takes.
-const SECTIONS: [(&str, Measure); 5] = [
+const SECTIONS: [(&str, Measure); 6] = [
     ("start", start::measure),
     ("hand-over", hand_over::measure),
     ("rate", rate::measure),
     ("intervals", intervals::measure),
+    ("serve", serve::measure),
     ("footprint", footprint::measure),
 ];
 

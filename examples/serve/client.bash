@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command under a lock of rlock serve: client.bash HOST PORT KEY COMMAND [ARG]...
-# The command inherits the connection, so the lock lasts as long as the command even if this script is killed.
+# The command inherits the connection, so a killed client leaves the lock to its command.
 exec 3<>"/dev/tcp/$1/$2" || exit 75
 echo "LOCK $3" >&3
 read -r answer <&3

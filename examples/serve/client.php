@@ -2,10 +2,10 @@
 <?php // Runs a command under a lock of rlock serve: client.php HOST PORT KEY COMMAND [ARG]...
 [, $host, $port, $key] = $argv;
 $server = fsockopen($host, (int) $port) or exit(75);
-stream_set_timeout($server, -1) && fwrite($server, "LOCK $key\n"); // fgets would give up after 60 seconds
-$answer = trim(fgets($server)) ?: 'the server is gone'; // fgets keeps the end of the line, so == "ok" needs trim
-if (explode(' ', $answer)[0] !== 'ok') { fwrite(STDERR, "client.php: not locked: $answer\n"); exit(75); }
-// The command inherits the connection, so the lock lasts as long as the command even if this client is killed.
+stream_set_timeout($server, -1) && fwrite($server, "LOCK $key\n"); // -1: wait for ever
+$answer = trim(fgets($server)) ?: 'the server is gone'; // fgets keeps the end of the line
+if (strtok($answer, ' ') !== 'ok') { fwrite(STDERR, "client.php: not locked: $answer\n"); exit(75); }
+// The command inherits the connection, so a killed client leaves the lock to its command.
 $work = proc_open(['setsid', ...array_slice($argv, 4)], [3 => ['pipe', 'w'], 4 => $server], $pipes);
 $ready = [$server, $pipes[3]]; // The end of the command ends the pipe.
 $none = null; stream_select($ready, $none, $none, null);

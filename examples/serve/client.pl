@@ -7,7 +7,7 @@ print $server "LOCK $key\n";
 my $answer = <$server> // "the server is gone\n";
 if ($answer !~ /^ok\b/) { warn "client.pl: not locked: $answer"; exit 75 }
 defined(my $work = fork) or die "client.pl: fork: $!\n";
-# This process has the connection too, so the lock lasts as long as the command even if the parent is killed.
+# This process has the connection, so a killed parent leaves the lock to the command.
 if (!$work) { setpgrp; my $code = system(@command) >> 8; print $server "UNLOCK\n"; exit $code }
 $answer = <$server> // "the server is gone\n";
 if ($answer eq "ok\n") { waitpid $work, 0; exit $? >> 8 }

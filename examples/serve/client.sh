@@ -7,8 +7,8 @@ exec 3>"$fifos/to" 4<"$fifos/from" && rm -r "$fifos"
 (trap '' PIPE && echo "LOCK $key" >&3) 2>/dev/null
 read -r answer <&4
 [ "${answer%% *}" = ok ] || { echo "client.sh: not locked: ${answer:-the server is gone}" >&2; exit 75; }
-# The command gets a process group of its own. It inherits descriptor 3, so the lock lasts as long as the
-# command even if this script is killed.
+# The command gets a process group of its own. It inherits descriptor 3,
+# so a killed client leaves the lock to its command.
 busybox setsid sh -c '"$@"; code=$?; echo UNLOCK >&3; exit $code' sh "$@" &
 if read -r answer <&4 && [ "$answer" = ok ]; then wait $!; exit; fi
 echo "client.sh: stopped: ${answer:-the server is gone}" >&2

@@ -110,7 +110,7 @@ pub(super) struct Client {
     is_draining: bool,
     /// Whether the store took a lock of this client away.
     has_lost: bool,
-    /// The sessions whose release was begun and whose result concerns nobody.
+    /// The sessions whose release was begun and whose result does not matter to the client.
     leaving: Vec<SessionId>,
 }
 
@@ -457,7 +457,7 @@ impl Turn<'_> {
             }
             Ok(Released::Lost) => {
                 self.client.has_lost = true;
-                self.log(format!("lost {}", messages.taken_away()));
+                self.log(format!("lost {}", messages.names()));
                 self.say("lost");
             }
             // The lease, or the end of this process, ends the hold.
@@ -469,17 +469,23 @@ impl Turn<'_> {
         self.close_if_drained();
     }
 
-    /// The request has left the queue. If it never was there, the store is out of reach.
-    fn on_left(&mut self, pending: Box<Pending>) {
+    /// The wait of a request is over. If the request is not in the queue, the store is out of
+    /// reach, and the answer does not wait for it.
+    fn leave(&mut self, pending: Box<Pending>) {
         if pending.is_queued {
-            let resources = pending.claims.iter().map(|claim| claim.resource.clone()).collect();
-            self.actions.push(Action::Ask(Question::Obstructions(resources)));
-            self.client.state = State::Explaining(pending);
+            self.client.state = State::Leaving(pending);
         } else {
+            self.client.leaving.push(pending.session);
             let messages = self.messages(&pending.claims, pending.session);
             self.say(format!("unavailable {}", messages.cannot_lock(&"the store did not answer in time")));
-            self.close_if_drained();
         }
+    }
+
+    /// The request has left the queue.
+    fn on_left(&mut self, pending: Box<Pending>) {
+        let resources = pending.claims.iter().map(|claim| claim.resource.clone()).collect();
+        self.actions.push(Action::Ask(Question::Obstructions(resources)));
+        self.client.state = State::Explaining(pending);
     }
 
     fn on_answer(&mut self, answer: Answer) {
@@ -528,9 +534,10 @@ impl Turn<'_> {
         match mem::replace(&mut self.client.state, State::Idle) {
             State::Requesting(pending) if pending.until.is_some_and(|until| until <= self.now) => {
                 self.actions.push(Action::Release(pending.session));
-                self.client.state = State::Leaving(pending);
+                self.leave(pending);
             }
             State::Refusing { until } if until <= self.now => {
+                self.log("sent a wrong token".to_owned());
                 self.say("error the token is wrong");
                 self.close();
             }
@@ -541,7 +548,6 @@ impl Turn<'_> {
     /// Tells the client that its lock is gone, and closes.
     fn lose(&mut self, text: &str) {
         self.client.has_lost = true;
-        self.log(format!("lost {text}"));
         self.say(format!("lost {text}"));
         self.close();
     }
@@ -570,7 +576,8 @@ impl Turn<'_> {
             }
         }
         while let Some(hold) = self.client.holds.pop() {
-            self.log(format!("unlocked {}", self.messages(&hold.claims, hold.session).names()));
+            let what = if self.client.has_lost { "lost" } else { "unlocked" };
+            self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
             self.client.leaving.push(hold.session);
             self.actions.push(Action::Release(hold.session));
         }

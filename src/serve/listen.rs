@@ -113,8 +113,8 @@ fn on_address(address: SocketAddr, is_guarded: bool) -> Result<Listener, Failure
         Errno::ACCESS | Errno::PERM if address.port() < FIRST_FREE_PORT => Failure {
             code: exit::FAILURE,
             text: format!(
-                "cannot listen on {address}: {}: a port below 1024 needs a right, so let systemd pass the socket, grant \
-                 CAP_NET_BIND_SERVICE, or choose another port with --listen",
+                "cannot listen on {address}: {}: a port below 1024 needs a right, so let systemd pass the socket, see \
+                 rlock-serve(8), or choose another port with --listen",
                 reason(&error)
             ),
         },

@@ -206,7 +206,7 @@ impl Server {
                     let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
                     let mut connection = Connection::of_socket(socket);
                     if self.connected >= self.limits.connections {
-                        connection.say("error full: this server has as many clients as it may have, try again later");
+                        connection.say("error full");
                         connection.close();
                         self.log(&format!("{name}: refused, {} clients are connected", self.connected));
                         continue;

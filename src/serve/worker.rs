@@ -24,7 +24,8 @@ pub(super) struct Worker {
     open: Arc<Open>,
     rules: Arc<Rules>,
     questions: Option<Sender<(u64, Question)>>,
-    answers: (Sender<(u64, Answer)>, Receiver<(u64, Answer)>),
+    sender: Sender<(u64, Answer)>,
+    receiver: Receiver<(u64, Answer)>,
     /// Readable when there is an answer.
     event: Arc<OwnedFd>,
 }
@@ -32,16 +33,17 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(open: Arc<Open>, rules: Arc<Rules>) -> io::Result<Self> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { open, rules, questions: None, answers: channel(), event })
+        let (sender, receiver) = channel();
+        Ok(Self { open, rules, questions: None, sender, receiver, event })
     }
 
     /// Asks a question for a client.
     pub(super) fn ask(&mut self, client: u64, question: Question) {
-        let Self { open, rules, questions, answers, event } = self;
+        let Self { open, rules, questions, sender: answers, event, .. } = self;
         let sender = questions.get_or_insert_with(|| {
             let (sender, receiver) = channel();
             let (open, rules, answers, event) =
-                (Arc::clone(open), Arc::clone(rules), answers.0.clone(), Arc::clone(event));
+                (Arc::clone(open), Arc::clone(rules), answers.clone(), Arc::clone(event));
             // If the kernel has no thread to spare, the question is answered with a failure below.
             let _ = thread::Builder::new().name("questions".to_owned()).spawn(move || {
                 let mut asker = Asker { open, rules, store: None };
@@ -57,7 +59,7 @@ impl Worker {
         if sender.send((client, question)).is_err() {
             self.questions = None;
             let failure = Error::Unavailable("this server can start no thread: try again".to_owned());
-            let _ = self.answers.0.send((client, Answer::Failed(failure)));
+            let _ = self.sender.send((client, Answer::Failed(failure)));
             let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
         }
     }
@@ -65,7 +67,7 @@ impl Worker {
     /// Takes the next answer.
     pub(super) fn next_answer(&self) -> Option<(u64, Answer)> {
         let _ = rustix::io::read(&*self.event, &mut [0; 8]);
-        self.answers.1.try_recv().ok()
+        self.receiver.try_recv().ok()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The clients of `rlock serve`, each with a real server, beside `rlock exec`.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use crate::support::needs::{programs, skip_unless};
+use crate::support::serve::LockServer;
 use crate::support::{Lab, Ran, Running, wait_until};
 use crate::{path, settle};
 
@@ -16,27 +16,22 @@ const WORK: &str = "echo held; for i in $(seq 600); do [ -e end ] && exit 3; sle
 /// A server and one kind of client.
 struct Scene {
     lab: Lab,
-    server: Option<Running>,
-    port: u16,
+    server: LockServer,
     client: &'static str,
 }
 
 impl Scene {
     fn new(client: &'static str) -> Self {
         let lab = Lab::new();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("the listener has an address").port();
-        drop(listener);
-        let server = Running::start(&mut lab.rlock(["serve", "--listen", &format!("127.0.0.1:{port}")]));
-        wait_until("the server listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
-        Self { lab, server: Some(server), port, client }
+        let server = LockServer::start(&lab, [""; 0]);
+        Self { lab, server, client }
     }
 
     /// A client that runs a shell command while it holds the lock that this request names.
     fn client(&self, request: &str, work: &str) -> Command {
         let mut command = Command::new(path(&format!("serve/{}", self.client)));
         settle(&self.lab, &mut command);
-        command.args(["127.0.0.1", &self.port.to_string(), request, "sh", "-c", work]);
+        command.args(["127.0.0.1", &self.server.port().to_string(), request, "sh", "-c", work]);
         command.stdin(Stdio::null()).current_dir(self.lab.folder());
         command
     }
@@ -112,7 +107,7 @@ fn holds_the_lock_while_its_command_runs(scene: &Scene) {
     holder.end().silently(0);
     waiter.expect_held();
     let busy = scene.lab.run(["exec", "-n", "k", "--", "true"]);
-    assert!(busy.failed(75).contains(&format!("'serve 127.0.0.1:{}'", scene.port)), "{busy:?}");
+    assert!(busy.failed(75).contains(&format!("'serve 127.0.0.1:{}'", scene.server.port())), "{busy:?}");
     scene.let_work_end();
     waiter.end().silently(3);
     assert_eq!(scene.lab.counts("k"), (0, 0));
@@ -127,7 +122,7 @@ fn stops_its_command_when_the_lock_is_lost(scene: &Scene) {
 
 fn stops_its_command_when_the_server_is_gone(mut scene: Scene) {
     let holder = scene.hold();
-    scene.server.take().expect("the server runs").kill();
+    scene.server.kill();
     scene.said(&holder.end(), 76, "stopped: the server is gone");
 }
 

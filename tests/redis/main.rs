@@ -19,6 +19,7 @@ mod kinds;
 mod leases;
 mod pitfalls;
 mod sentinel;
+mod sessions;
 mod stalled_files;
 #[path = "../support/mod.rs"]
 mod support;

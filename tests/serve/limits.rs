@@ -15,7 +15,7 @@ fn connection_beyond_the_limit_is_refused_and_the_others_stay() {
     assert_eq!(one.ask("LOCK k"), "ok");
     assert_eq!(two.ask("PING"), "pong");
     for mut third in [server.tcp(), server.unix()] {
-        assert!(third.line().starts_with("error full"));
+        assert_eq!(third.line(), "error full");
         third.expect_closed();
     }
     assert_eq!(lab.counts("k"), (1, 0));

@@ -246,7 +246,10 @@ fn waiter_of_another_process_looks_again_when_a_session_is_released_before_it() 
     assert_eq!(server.ask(2), Standing::Waiting);
     let mut waiter = lab.other(request(3, Mode::Write));
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
+    // Another session keeps the beacon open.
+    assert_eq!(server.ask(4), Standing::Waiting);
     server.release(2);
+    assert!(is_ready(&waiter.descriptors()), "the release wakes the waiter");
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     drop(holder);
     assert!(is_ready(&waiter.descriptors()));

@@ -293,14 +293,14 @@ impl SharedConversation {
     /// Deals with a session whose timer is over; tells whether the server may still answer.
     fn on_timer(&mut self, id: SessionId, now: Boottime) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return true };
+        session.timer = None;
         if session.silent_at(self.heard, self.connect_timeout).is_some_and(|at| at <= now) {
             self.exchange.act(Action::ReportTimeout);
             return false;
         }
-        if session.until().is_some_and(|until| until <= now) {
-            let stage = if self.heard.is_some() { Stage::Used } else { Stage::Connecting };
+        if session.until(self.heard, self.connect_timeout).is_some_and(|until| until <= now) {
             let earlier = session.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
-            let failure = self.exchange.failure(ErrorKind::TimedOut(stage)).prefer(earlier.cloned());
+            let failure = self.exchange.failure(ErrorKind::TimedOut(Stage::Connecting)).prefer(earlier.cloned());
             self.fail(id, failure, now);
             return true;
         }
@@ -404,10 +404,8 @@ impl Conversation for SharedConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
-        while let Some(&(at, id)) = self.timers.first() {
-            if at > now {
-                break;
-            }
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, id)) = self.timers.pop_first() else { break };
             if !self.on_timer(id, now) {
                 return;
             }
@@ -415,7 +413,7 @@ impl Conversation for SharedConversation {
         if !self.sessions.is_empty() && self.exchange.open(now) {
             self.heard = None;
             // Requests that were never answered come last, in the order in which they were made.
-            let order = |(id, session): (&SessionId, &Session)| (session.until(), *id);
+            let order = |(id, session): (&SessionId, &Session)| (session.persistence().1, *id);
             let mut ids: Vec<_> = self.sessions.iter().map(order).collect();
             ids.sort_unstable();
             ids.into_iter().for_each(|(_, id)| self.begin(id, now));

@@ -87,9 +87,12 @@ impl Session {
         }
     }
 
-    /// When to give up.
-    pub(super) fn until(&self) -> Option<Boottime> {
-        self.persistence().1
+    /// When to give up. A command in flight may wait behind those of many sessions, so the server
+    /// has to be silent, too.
+    pub(super) fn until(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+        let until = self.persistence().1?;
+        let silent_at = heard.and_then(|_| self.silent_at(heard, connect_timeout));
+        Some(silent_at.map_or(until, |at| until.max(at)))
     }
 
     /// When the server has been silent for too long about the command in flight. `heard` is the
@@ -114,7 +117,7 @@ impl Session {
             Turn::InFlight { .. } => self.silent_at(heard, connect_timeout),
             Turn::Retry { at } => Some(at),
         };
-        [next, self.until()].into_iter().flatten().min()
+        [next, self.until(heard, connect_timeout)].into_iter().flatten().min()
     }
 
     /// The connection failed. `is_sent` says whether commands had left over it.

@@ -96,6 +96,12 @@ fn requests_share_one_connection_and_each_reply_finds_its_session() {
     assert_eq!(conversation.sessions.len(), 2, "a busy request is over");
 }
 
+/// The actions and the reports.
+type Expected = (&'static str, &'static str);
+
+/// What a session says again after an error reply.
+const AGAIN: &str = "subscribe, renew";
+
 /// The columns are asking, waiting and holding. The sessions 1 and 2 are in the same state, and the
 /// event concerns session 1 or the connection.
 #[test]
@@ -119,7 +125,7 @@ fn failure_concerns_one_session_or_all() {
     ];
     let start = |state: usize| if state == 2 { START + TTL / 3 } else { START };
     let both_renew = "close, open 1, subscribe, renew, subscribe, renew";
-    let rows: Vec<(&str, Make, [(&str, &str); 3])> = vec![
+    let rows: Vec<(&str, Make, [Expected; 3])> = vec![
         ("wrong type", || error_reply("WRONGTYPE x"), [("", "1 failed"), ("release", "1 failed"), (AGAIN, "")]),
         ("no memory", || error_reply("OOM x"), [("", "1 failed"), (AGAIN, ""), (AGAIN, "")]),
         ("missing right", || error_reply("NOPERM x"), [("", "1 failed"), ("release", "1 failed"), (AGAIN, "")]),
@@ -155,7 +161,6 @@ fn failure_concerns_one_session_or_all() {
             [("close", "1 failed, 2 failed"), (both_renew, ""), (both_renew, "")],
         ),
     ];
-    const AGAIN: &str = "subscribe, renew";
     for (event_name, event, expected) in rows {
         for (state, (actions, expected)) in expected.into_iter().enumerate() {
             let mut conversation = states[state]();
@@ -334,6 +339,26 @@ fn queue_of_commands_is_no_silence_as_long_as_replies_arrive() {
 }
 
 #[test]
+fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
+    let mut conversation = asking(SINGLE, 20);
+    conversation.on(granted(), START);
+    release(&mut conversation, 1, START);
+    let mut now = START;
+    for _ in 2..=20 {
+        now = now + Duration::from_millis(900);
+        assert_eq!(after(&mut conversation, reply(&["busy"]), now), "");
+        assert_eq!(
+            conversation.next_report().map(|(_, event)| matches!(event, sessions::Event::Standing(Ok(_)))),
+            Some(true)
+        );
+        reports(&mut conversation);
+    }
+    assert!(now > START + CONNECT_TIMEOUT * 3);
+    conversation.on(released(), now);
+    assert_eq!(reports(&mut conversation), "1 released");
+}
+
+#[test]
 fn silent_server_is_left_by_the_patience_of_the_shortest_lease() {
     let mut conversation = held(SINGLE, 1);
     let short = Duration::from_secs(3);
@@ -384,7 +409,7 @@ fn failed_release_is_reported_at_its_limit_and_tried_until_the_lease_ends() {
     let until = START + Duration::from_secs(1) + CONNECT_TIMEOUT;
     release(&mut conversation, 1, START);
     let mut now = START;
-    while reports_nothing(&conversation) {
+    while conversation.reports.is_empty() {
         now = now.max(conversation.timeout().unwrap());
         let actions = at(&mut conversation, now);
         if actions.contains("open") {
@@ -401,10 +426,6 @@ fn failed_release_is_reported_at_its_limit_and_tried_until_the_lease_ends() {
     conversation.on(released(), now);
     assert!(is_idle(&conversation));
     assert_eq!(reports(&mut conversation), "");
-}
-
-fn reports_nothing(conversation: &SharedConversation) -> bool {
-    conversation.reports.is_empty()
 }
 
 #[test]
