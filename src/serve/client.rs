@@ -26,6 +26,10 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client waits for the answer to a wrong token, so that guessing takes long.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the store may take to queue a request. The wait of a request counts from its place in
+/// the queue, as in `rlock exec`.
+const QUEUE_LIMIT: Duration = Duration::from_secs(5);
+
 /// What happens to a client.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -321,7 +325,7 @@ impl Turn<'_> {
         }
         // A request beyond the limit is granted if nothing is in its way, and busy otherwise.
         let wait = if self.may_wait { wait } else { Some(Duration::ZERO) };
-        let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + wait);
+        let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + QUEUE_LIMIT + wait);
         let waits = wait.is_none_or(|wait| !wait.is_zero());
         self.actions.push(Action::Acquire { session, parent, claims: claims.clone(), wait: waits });
         self.client.state =
@@ -400,7 +404,9 @@ impl Turn<'_> {
         match standing {
             Ok(Standing::Asking) => self.client.state = State::Requesting(pending),
             Ok(Standing::Waiting) => {
-                pending.is_queued = true;
+                if !mem::replace(&mut pending.is_queued, true) {
+                    pending.until = pending.until.and(pending.wait).map(|wait| self.now + wait);
+                }
                 self.client.state = State::Requesting(pending);
             }
             Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),

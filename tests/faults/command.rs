@@ -24,7 +24,7 @@ const RUN: &str = "FAULTS_RUN";
 const TEST: &str = "command::command_of_a_run";
 
 /// The time between two heartbeats of a command.
-const BEAT: Duration = Duration::from_millis(10);
+pub(crate) const BEAT: Duration = Duration::from_millis(10);
 
 /// The program that wraps some commands: timeout(1).
 pub(crate) const WRAPPER: &str = "timeout";
@@ -115,7 +115,7 @@ impl RunningCommand {
             match step {
                 Step::Work(millis) => work(*millis),
                 Step::Count(name, millis) => self.count(name, *millis),
-                Step::Register(name) => self.write_register(name, &token),
+                Step::Register(name) => write_register(&self.log, &self.id, name, &token),
                 Step::Shrink(interval) => self.shrink(interval),
                 Step::Downgrade(mode) => self.downgrade(*mode),
                 Step::Nest => self.nest(),
@@ -128,36 +128,14 @@ impl RunningCommand {
         &self.plan.levels[0].claims[0]
     }
 
-    fn file(&self, kind: &str, name: &str) -> PathBuf {
-        self.log.path().with_file_name(format!("{kind}-{name}"))
-    }
-
     fn count(&self, name: &str, millis: u64) {
-        let path = self.file("count", name);
+        let path = file(&self.log, "count", name);
         let number = fs::read_to_string(&path).ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) + 1;
         work(millis);
         // A kill cannot split a write of a few bytes.
         let mut file = File::options().create(true).write(true).truncate(false).open(path).expect("the file opens");
         file.write_all(number.to_string().as_bytes()).expect("the file is written");
         self.log.add(&self.id, &format!("counted {name} {number}"));
-    }
-
-    /// Writes to a fenced register, which stores the highest token that it has seen and refuses
-    /// lower ones.
-    fn write_register(&self, name: &str, token: &str) {
-        let mut options = File::options();
-        options.create(true).read(true).write(true).truncate(false);
-        let mut file = options.open(self.file("register", name)).expect("the register opens");
-        file.lock().expect("the register can be locked");
-        let mut highest = String::new();
-        file.read_to_string(&mut highest).expect("the register is read");
-        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-        let accepted = number(token) >= number(&highest);
-        if accepted {
-            file.rewind().and_then(|()| file.write_all(token.as_bytes())).expect("the register is written");
-        }
-        // The register is still locked, so the log has the order of the writes.
-        self.log.add(&self.id, &format!("wrote {name} {}", if accepted { "accepted" } else { "refused" }));
     }
 
     fn shrink(&self, interval: &str) {
@@ -188,6 +166,29 @@ impl RunningCommand {
         log_exit(&self.log, &id, child.wait().expect("rlock is a child"));
         messages.iter().for_each(|line| eprintln!("{line}"));
     }
+}
+
+/// Writes to a fenced register, which stores the highest token that it has seen and refuses lower
+/// ones.
+pub(crate) fn write_register(log: &Log, id: &str, name: &str, token: &str) {
+    let mut options = File::options();
+    options.create(true).read(true).write(true).truncate(false);
+    let mut file = options.open(file(log, "register", name)).expect("the register opens");
+    file.lock().expect("the register can be locked");
+    let mut highest = String::new();
+    file.read_to_string(&mut highest).expect("the register is read");
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    let accepted = number(token) >= number(&highest);
+    if accepted {
+        file.rewind().and_then(|()| file.write_all(token.as_bytes())).expect("the register is written");
+    }
+    // The register is still locked, so the log has the order of the writes.
+    log.add(id, &format!("wrote {name} {}", if accepted { "accepted" } else { "refused" }));
+}
+
+/// A file that all commands share.
+fn file(log: &Log, kind: &str, name: &str) -> PathBuf {
+    log.path().with_file_name(format!("{kind}-{name}"))
 }
 
 fn variable(name: &str) -> String {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_EMBEDDED};
 use super::scenario::Scenario;
+use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, STOP_CLIENT_EMBEDDED};
 use super::site::Site;
 use super::workloads::Workload::{self, Many, Mutex};
 
@@ -15,6 +16,8 @@ const EMBEDDED: Scenario = Scenario {
     long: false,
     tag: "",
     runs: 12,
+    servers: 0,
+    clients: 0,
     faults: &[],
     pace: Duration::from_millis(60),
     fifo: true,
@@ -45,6 +48,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[FULL_DISK],
         pace: Duration::from_millis(500),
         codes: &[69],
+        ..EMBEDDED
+    },
+    Scenario {
+        name: "embedded_serve_and_its_clients_killed",
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[KILL_SERVE, KILL_CLIENT, CUT_CLIENT, STOP_CLIENT_EMBEDDED, KILL_RLOCK, KILL_COMMAND],
+        pace: Duration::from_millis(150),
+        // A client does not learn when it is queued.
+        fifo: false,
+        // What a dead server held is free at once.
+        lease: Duration::ZERO,
         ..EMBEDDED
     },
 ];

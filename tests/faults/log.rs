@@ -17,8 +17,11 @@
 //! | `counted NAME N` | the command | after it wrote N to a file, one more than it had read |
 //! | `wrote NAME accepted`, `wrote NAME refused` | the command | after a fenced write |
 //! | `end` | the command | at its end |
-//! | `faulted FAULT` | the nemesis | before it kills or stops the run's rlock or command |
+//! | `faulted FAULT` | the nemesis | before it kills or stops the run's rlock, command or client |
+//! | `freed` | the nemesis | before it kills the server of the run's client |
 //! | `exit CODE`, `exit signal` | the parent of the rlock | after rlock has ended |
+//!
+//! A client of a server writes the lines of the rlock and the command.
 //!
 //! A line without a run, `INSTANT - fault NAME`, counts an injected fault.
 
@@ -102,6 +105,8 @@ pub(crate) struct Run {
     pub(crate) ended: bool,
     /// Whether the nemesis killed or stopped the command or its rlock.
     pub(crate) faulted: bool,
+    /// When the server of the client was killed, so that its hold ended.
+    pub(crate) freed: Option<Instant>,
     pub(crate) exit: Option<Exit>,
 }
 
@@ -134,6 +139,16 @@ impl Run {
         self.exit.and_then(|exit| exit.code)
     }
 
+    /// The run without what its client believed after its server was killed.
+    fn until_freed(mut self) -> Self {
+        if let Some(freed) = self.freed {
+            self.start = self.start.filter(|start| *start < freed);
+            self.kept.retain(|(at, _)| *at < freed);
+            self.last_seen = self.last_seen.min(freed);
+        }
+        self
+    }
+
     fn apply(&mut self, at: Instant, event: &str, words: &[&str]) {
         match event {
             "asked" => {
@@ -144,6 +159,7 @@ impl Run {
             "queued" => self.queued = Some(at),
             "late" => self.late = true,
             "faulted" => self.faulted = true,
+            "freed" => (self.freed, self.faulted) = (Some(at), true),
             "exit" => self.exit = Some(Exit { at, code: words[0].parse().ok() }),
             "start" => {
                 self.start = Some(at);
@@ -156,7 +172,7 @@ impl Run {
             "beat" => {}
             _ => panic!("the log has an unknown event '{event}'"),
         }
-        if !matches!(event, "queued" | "late" | "faulted" | "exit") {
+        if !matches!(event, "queued" | "late" | "faulted" | "freed" | "exit") {
             if event == "beat" {
                 self.gap = self.gap.max(Duration::from_nanos(at.saturating_sub(self.last_seen)));
             }
@@ -188,7 +204,7 @@ impl History {
             let run = runs.entry(*id).or_insert_with(|| Run { id: (*id).to_owned(), ..Run::default() });
             run.apply(at.parse().expect("the instant is a number"), event, rest);
         }
-        let mut runs: Vec<_> = runs.into_values().collect();
+        let mut runs: Vec<_> = runs.into_values().map(Run::until_freed).collect();
         runs.sort_by_key(|run| run.asked);
         Self { runs, faults }
     }
@@ -258,6 +274,14 @@ mod tests {
         assert_eq!(other.exit, Some(Exit { at: 180, code: None }));
         assert!(run.is_related_to(nested) && nested.is_related_to(run) && !run.is_related_to(other));
         assert_eq!((history.commands(), history.faults["server stopped"]), (2, 1));
+    }
+
+    #[test]
+    fn hold_of_a_client_ends_when_its_server_is_killed() {
+        let lines = "0 1 asked k:write -\n{} 1 start s 1 1\n4 1 beat\n6 1 freed\n8 1 beat\n9 1 exit signal";
+        let run = |start: &str| History::parse(&lines.replace("{}", start)).runs.remove(0);
+        assert_eq!((run("3").start, run("3").last_seen), (Some(3), 6));
+        assert_eq!(run("7").start, None);
     }
 
     #[test]

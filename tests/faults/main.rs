@@ -1,8 +1,8 @@
 //! Fault injection: real rlocks run while processes, servers, disks and connections fail. Checkers
 //! then judge the log of the run.
 //!
-//! Each command logs its start, its heartbeats and its end ([`log`], [`command`]). Workloads make
-//! the runs, and a nemesis injects faults. The checkers look for commands that overlap although
+//! Each command logs its start, its heartbeats and its end ([`log`], [`command`]), and so does each
+//! client of an `rlock serve` ([`client`]). Workloads make the runs, and a nemesis injects faults. The checkers look for commands that overlap although
 //! they conflict, lost increments, tokens that do not rise, overtaken waiters, and waiters that no
 //! session blocks. After each scenario the store must be idle.
 //!
@@ -16,6 +16,7 @@ mod support;
 
 mod checkers;
 mod claims;
+mod client;
 mod command;
 mod embedded;
 mod log;
@@ -23,6 +24,7 @@ mod long;
 mod nemesis;
 mod plan;
 mod scenario;
+mod served;
 mod server_faults;
 mod servers;
 mod site;
@@ -53,6 +55,7 @@ scenarios! {
     embedded_kill_storm
     embedded_rlocks_and_commands_stopped
     embedded_full_disk
+    embedded_serve_and_its_clients_killed
     no_faults
     rlocks_killed
     rlocks_stopped_shorter_than_the_grace
@@ -72,6 +75,7 @@ scenarios! {
     failover_to_a_replica_that_lags
     slot_migrated
     clock_stepped
+    serve_and_its_clients_and_server_killed
 }
 
 fn all() -> impl Iterator<Item = &'static Scenario> {

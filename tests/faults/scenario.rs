@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{env, fmt, fs, thread};
 
 use super::checkers::{self, Rules};
+use super::client;
 use super::log::{self, History};
 use super::nemesis::{self, Fault};
 use super::site::Site;
@@ -27,6 +28,10 @@ pub(crate) struct Scenario {
     pub(crate) tag: &'static str,
     /// The number of runs at a time, distributed over the workloads.
     pub(crate) runs: usize,
+    /// The number of `rlock serve`s on the store.
+    pub(crate) servers: usize,
+    /// The number of their clients at a time, distributed over the workloads.
+    pub(crate) clients: usize,
     pub(crate) faults: &'static [Fault],
     /// The longest pause between two faults.
     pub(crate) pace: Duration,
@@ -67,16 +72,21 @@ impl Scenario {
 
     /// Plays the scenario, or returns none if this machine lacks a program or a privilege for it.
     pub(crate) fn play(&self, seed: u64, time: Duration) -> Option<Report> {
-        let stage = Stage::new((self.site)()?);
+        let stage = Stage::new((self.site)()?, self.servers);
         let mut random = Random::seeded(seed);
         let workloads = self.mix(&mut random);
         thread::scope(|scope| {
-            for number in 0..self.runs {
+            for number in 0..self.runs + self.clients {
                 let (workload, mut random) = (workloads[number % workloads.len()], random.branch());
                 let stage = &stage;
                 scope.spawn(move || {
                     while !stage.is_over() {
-                        stage.execute(&workload.plan(self.tag, &mut random));
+                        let plan = workload.plan(self.tag, &mut random);
+                        if number < self.runs {
+                            stage.execute(&plan);
+                        } else {
+                            client::execute(stage, &plan, &mut random);
+                        }
                     }
                 });
             }
@@ -88,6 +98,9 @@ impl Scenario {
             stage.finish(DEADLINE);
             repaired.expect("every fault is repaired");
         });
+        // The servers have given back everything by themselves, and not by their end.
+        stage.site.assert_free();
+        stage.servers.end();
         stage.site.assert_idle();
         Some(self.judge(&stage, workloads))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::command::TTL;
 use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK};
 use super::scenario::Scenario;
+use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, PAUSE_CLIENT};
 use super::server_faults::{
     BLACK_HOLE, CUT, DELAY, EXPIRE_MANY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, KILL_CLIENTS,
     KILL_SERVER, KILL_SERVER_FSYNC_EVERYSEC, KILL_SERVER_WITHOUT_PERSISTENCE, LOSE_KEY, LOSE_REPLIES, LOSE_REQUESTS,
@@ -21,6 +22,8 @@ const ON_SERVER: Scenario = Scenario {
     long: true,
     tag: "",
     runs: 12,
+    servers: 0,
+    clients: 0,
     faults: &[],
     pace: Duration::from_millis(600),
     fifo: false,
@@ -183,6 +186,30 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[STEP_CLOCK],
         codes: UNAVAILABLE_OR_LOST,
         idle: None,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "serve_and_its_clients_and_server_killed",
+        site: || persistent(Kind::Redis7, "always"),
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[
+            KILL_SERVE,
+            KILL_SERVE,
+            KILL_CLIENT,
+            KILL_CLIENT,
+            CUT_CLIENT,
+            CUT_CLIENT,
+            PAUSE_CLIENT,
+            KILL_RLOCK,
+            KILL_SERVER,
+            STOP_SERVER,
+        ],
+        pace: Duration::from_millis(200),
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
 ];

@@ -143,13 +143,17 @@ impl Site {
         });
     }
 
-    /// Waits until all processes of the scenario have ended, and asserts that the store is idle.
-    pub(crate) fn assert_idle(&self) {
+    /// Waits until all processes of the runs have ended and nothing is held.
+    pub(crate) fn assert_free(&self) {
         wait_until("the last process of the scenario ends", || !self.has_processes());
         wait_until("no session holds or waits", || {
             // The call fails while a failover is under way.
             self.rlock().arg("cleanup").output().is_ok_and(|ran| ran.status.success()) && self.listing() == json!([])
         });
+    }
+
+    /// Asserts that the store is idle after the end of all processes.
+    pub(crate) fn assert_idle(&self) {
         match &self.backend {
             Backend::Embedded | Backend::Disk(_) => {}
             Backend::Server(server, _) => assert_server_idle(&server.lock().expect("no thread panics with the lock")),

@@ -1,4 +1,4 @@
-//! The stage of a scenario: a store, a log, and the rlocks that currently run.
+//! The stage of a scenario: a store, its servers, a log, and the rlocks that currently run.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -13,11 +14,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::command;
 use super::log::{self, Log};
 use super::plan::Plan;
+use super::served::Servers;
 use super::site::Site;
 use super::support::random::Random;
 
 pub(crate) struct Stage {
     pub(crate) site: Site,
+    pub(crate) servers: Servers,
     log: Log,
     /// The runs that the scenario has started, with the process of each rlock. None of these
     /// processes is reaped yet.
@@ -28,7 +31,8 @@ pub(crate) struct Stage {
     abandoned: AtomicBool,
     /// The processes that the nemesis has killed.
     killed: Mutex<HashSet<Pid>>,
-    /// Some messages of the rlocks, without the common ones about waiting and being busy.
+    /// Some messages of the rlocks and answers to clients, without the common ones about waiting and
+    /// being busy.
     messages: Mutex<Vec<String>>,
 }
 
@@ -36,9 +40,11 @@ pub(crate) struct Stage {
 const LINES: usize = 40;
 
 impl Stage {
-    pub(crate) fn new(site: Site) -> Self {
+    /// A stage with this number of servers.
+    pub(crate) fn new(site: Site, servers: usize) -> Self {
         let log = Log::open(&site.folder().join("log"));
         Self {
+            servers: Servers::start(&site, servers),
             site,
             log,
             live_runs: Mutex::default(),
@@ -61,6 +67,14 @@ impl Stage {
         self.messages.lock().expect("no thread panics with the lock").clone()
     }
 
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(crate) fn log_of_run(&self, run: &str, event: &str) {
+        self.log.add(run, event);
+    }
+
     /// Logs an injected fault.
     pub(crate) fn log_fault(&self, fault: &str) {
         self.log.add("-", &format!("fault {fault}"));
@@ -76,11 +90,24 @@ impl Stage {
         self.over.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the runs that have not ended yet never will.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// The id of a new run.
+    pub(crate) fn next_run(&self) -> String {
+        (self.runs.fetch_add(1, Ordering::Relaxed) + 1).to_string()
+    }
+
     /// Waits for the current runs, and kills the runs that have not ended by the deadline.
     pub(crate) fn finish(&self, deadline: Duration) {
         let deadline = Instant::now() + deadline;
+        while !self.servers.are_idle() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
         let mut live_runs = self.live_runs();
-        while !live_runs.is_empty() {
+        while !(live_runs.is_empty() && self.servers.are_idle()) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 // The killed runs get no exit line, which the checkers report as a violation.
@@ -96,7 +123,7 @@ impl Stage {
 
     /// Executes a run from its request to its exit.
     pub(crate) fn execute(&self, plan: &Plan) {
-        let id = (self.runs.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+        let id = self.next_run();
         command::log_request(&self.log, &id, &plan.levels[0]);
         let mut rlock: Command = self.site.rlock();
         let mut child = command::configure(&mut rlock, plan, &id, &self.log).spawn().expect("rlock starts");
@@ -105,14 +132,18 @@ impl Stage {
         // From here on the rlock may be reaped and its process id reused.
         self.live_runs().retain(|(other, _)| *other != id);
         let status = child.wait().expect("rlock is a child");
-        if !self.abandoned.load(Ordering::Relaxed) {
+        if !self.is_abandoned() {
             command::log_exit(&self.log, &id, status);
         }
         self.run_ended.notify_all();
+        self.keep(&id, messages.into_iter().filter(|line| !line.starts_with("rlock: busy: ")));
+    }
+
+    /// Keeps messages about a run, as long as there is room.
+    pub(crate) fn keep(&self, id: &str, messages: impl IntoIterator<Item = String>) {
         let mut lines = self.messages.lock().expect("no thread panics with the lock");
-        let kept = messages.into_iter().filter(|line| !line.starts_with("rlock: busy: "));
         let room = LINES.saturating_sub(lines.len());
-        lines.extend(kept.map(|line| format!("{id}: {line}")).take(room));
+        lines.extend(messages.into_iter().map(|line| format!("{id}: {line}")).take(room));
     }
 
     /// A random process of this kind. Returns none if no such process runs, or if the process is

@@ -46,6 +46,10 @@ impl Workload {
         Self::Waits,
     ];
 
+    /// The workloads that clients of a server can do as well. They cannot nest, but upgrade.
+    pub(crate) const OF_CLIENTS: [Self; 7] =
+        [Self::Mutex, Self::Readers, Self::Upgrade, Self::Intervals, Self::Slots, Self::Several, Self::Waits];
+
     /// A random plan for the next run. Each name contains `tag`, which in a Cluster decides the
     /// slot of the name.
     pub(crate) fn plan(self, tag: &str, random: &mut Random) -> Plan {

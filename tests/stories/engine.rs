@@ -5,9 +5,11 @@
 
 pub(crate) mod model;
 pub(crate) mod program;
+pub(crate) mod served;
 
 mod actor;
 mod dump;
+mod listing;
 mod script;
 mod step;
 
@@ -59,6 +61,20 @@ fn play<E: Engine>(engine: &mut E, story: &Path, scene: &Scene) {
     }
     wait_for(E::TIMEOUT, || engine.end_all()).unwrap_or_else(|left| {
         panic!("{}: '{}': after all sessions left, {left}\n{}", story.display(), scene.title, engine.diagnostics())
+    });
+}
+
+/// Plays scenes in parallel, each on the empty engine that `make` makes for it.
+fn play_at_once<'a, E: Engine + Send>(
+    story: &Path,
+    scenes: impl Iterator<Item = &'a Scene>,
+    make: impl Fn(&Scene) -> E,
+) {
+    thread::scope(|scope| {
+        for scene in scenes {
+            let mut engine = make(scene);
+            scope.spawn(move || play(&mut engine, story, scene));
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 //! The stories show the lock model of docs/design.md in scenes. Each scene runs on the bare model,
-//! on the embedded store and on each kind of server. After every step the replies and the tables
-//! must be equal.
+//! and with the real program on the embedded store and on each kind of server. A scene without
+//! nesting also runs through `rlock serve` on these stores. After every step the replies and the
+//! tables must be equal.
 //!
 //! A scene starts with an empty table, and at its end all sessions leave. This is the format of
 //! tests/stories/NAME.story:
@@ -38,7 +39,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{model, program};
+use engine::{model, program, served};
 
 /// Defines a test for each story on each engine.
 macro_rules! stories {
@@ -57,6 +58,15 @@ macro_rules! stories {
             }
 
             crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
+
+            mod through_serve {
+                #[test]
+                fn on_the_embedded_store() {
+                    crate::served::run_story(&crate::path(stringify!($name)));
+                }
+
+                crate::support::servers::on_each_kind!(|kind| crate::served::run_story_on(kind, &crate::path(stringify!($name))));
+            }
         })*
     };
 }
@@ -90,4 +100,11 @@ fn every_story_is_listed() {
     let found: BTreeSet<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "story")).collect();
     let listed: BTreeSet<_> = NAMES.iter().map(|name| path(name)).collect();
     assert_eq!(found, listed, "the files in tests/stories differ from the list in tests/stories/main.rs");
+}
+
+#[test]
+fn scenes_without_nesting_are_played_through_serve() {
+    let count = |name: &&str| served::count_scenes(&path(name));
+    let played: usize = NAMES.iter().map(count).sum();
+    assert!(played >= 70, "only {played} scenes are played through serve");
 }

@@ -4,14 +4,16 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Lab, wait_until};
@@ -128,6 +130,25 @@ enum Socket {
     Unix(UnixStream),
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// What a client receives next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Line(String),
+    /// The server has closed the connection.
+    End,
+    /// Nothing has come in time.
+    Nothing,
+}
+
 impl Client {
     /// Connects to a port of this machine.
     pub(crate) fn tcp(port: u16) -> Self {
@@ -153,6 +174,12 @@ impl Client {
         (send, read_all)
     }
 
+    /// The client's own address, by which `rlock inspect` shows a client of a port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let Socket::Tcp(socket) = &self.socket else { panic!("only a TCP connection has a port") };
+        socket.local_addr().expect("a connected socket has an address")
+    }
+
     /// Sends bytes. A server that has closed is found by the next read.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = match &mut self.socket {
@@ -168,10 +195,26 @@ impl Client {
 
     /// Waits for the next line. `None` if the server has closed the connection.
     pub(crate) fn next(&mut self) -> Option<String> {
+        match self.next_within(LIMIT) {
+            Next::Line(line) => Some(line),
+            Next::End => None,
+            Next::Nothing => panic!("the server does not answer"),
+        }
+    }
+
+    /// Waits at most this long for the next line or the end of the connection.
+    pub(crate) fn next_within(&mut self, limit: Duration) -> Next {
+        let deadline = Instant::now() + limit;
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
-                return Some(String::from_utf8_lossy(&line).trim_end().to_owned());
+                return Next::Line(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()));
+            let left = left.expect("the limit is not too long");
+            if poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)).expect("a socket can be polled") == 0
+            {
+                return Next::Nothing;
             }
             let mut buffer = [0; 65536];
             let read = match &mut self.socket {
@@ -181,10 +224,10 @@ impl Client {
             match read {
                 Ok(0) => {
                     assert!(self.received.is_empty(), "the last line is cut off: {:?}", self.received);
-                    return None;
+                    return Next::End;
                 }
                 Ok(count) => self.received.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Next::End,
                 Err(error) => panic!("the server does not answer: {error}"),
             }
         }

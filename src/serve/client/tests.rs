@@ -201,11 +201,25 @@ fn request_whose_wait_is_over_leaves_the_queue_and_tells_who_is_in_the_way() {
 }
 
 #[test]
-fn wait_that_ends_before_the_store_answers_is_unavailable() {
+fn wait_is_limited_from_the_place_in_the_queue() {
     let mut lab = Lab::new(rules());
     lab.line("LOCK -w 2s k");
+    assert!(lab.after(3 * SECOND).is_empty());
+    lab.stands(1, Standing::Waiting);
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + 2 * SECOND));
+    assert!(lab.after(SECOND).is_empty());
+    // The store is out of reach for a moment, and the request is still queued.
+    lab.stands(1, Standing::Waiting);
+    assert_eq!(lab.after(SECOND), ["release 1"]);
+}
+
+#[test]
+fn request_that_is_not_queued_in_time_is_unavailable() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    assert!(lab.after(2 * SECOND).is_empty());
     let text = "say unavailable cannot lock 'k': the store did not answer in time";
-    assert_eq!(lab.after(2 * SECOND), ["release 1", text]);
+    assert_eq!(lab.after(QUEUE_LIMIT), ["release 1", text]);
     // A late answer does not matter any more.
     assert!(lab.granted(1, 7).is_empty());
     assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);

@@ -9,7 +9,7 @@ use crate::log::Run;
 const NOT_STARTED: [i32; 5] = [64, 65, 69, 75, 125];
 
 /// A run with a fault may exit with any code, and so may the runs below a failed run. All other
-/// runs must exit with 0, busy or one of `codes`.
+/// runs must exit with 0, busy or one of `codes`. A client whose server was killed must end.
 pub(super) fn check(runs: &[Run], codes: &[i32], scheduling_delay: Duration) -> Vec<Violation> {
     let late = (scheduling_delay >= MAX_SCHEDULING_DELAY).then_some(LOST);
     let codes: Vec<_> = codes.iter().copied().chain(late).collect();
@@ -18,7 +18,10 @@ pub(super) fn check(runs: &[Run], codes: &[i32], scheduling_delay: Duration) -> 
     let is_below_a_failed_run = |run: &Run| {
         run.parent().is_some() && failed_runs.iter().any(|other| other.id != run.id && other.is_related_to(run))
     };
-    runs.iter().filter(|run| !run.faulted && !is_below_a_failed_run(run)).filter_map(|run| judge(run, &codes)).collect()
+    let judged = runs.iter().filter(|run| !run.faulted && !is_below_a_failed_run(run));
+    let deaf = runs.iter().filter(|run| run.freed.is_some() && run.exit.is_none());
+    let deaf = deaf.map(|run| Violation::new(format!("{} never saw the end of its server", run.id), &[run]));
+    judged.filter_map(|run| judge(run, &codes)).chain(deaf).collect()
 }
 
 fn judge(run: &Run, codes: &[i32]) -> Option<Violation> {
@@ -57,6 +60,13 @@ mod tests {
         for fate in ["1 1 faulted kill", "9 1 exit 76"] {
             assert_eq!(found(&format!("0 1 asked k:write -\n{fate}\n1 1.1 asked k:write -\n8 1.1 exit 143")), 0);
         }
+    }
+
+    #[test]
+    fn client_of_a_killed_server_must_end() {
+        let freed = "0 1 asked k:write -\n5 1 freed";
+        assert_eq!(found(freed), 1);
+        assert_eq!(found(&format!("{freed}\n7 1 exit signal")), 0);
     }
 
     #[test]

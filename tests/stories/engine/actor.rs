@@ -92,7 +92,7 @@ impl Drop for Actor {
 ///
 /// # Panics
 /// If the command line cannot express the claims.
-fn words(claims: &[Claim]) -> Vec<String> {
+pub(super) fn words(claims: &[Claim]) -> Vec<String> {
     if let [Claim { resource, mode, span, slots: None }] = claims
         && !span.is_whole()
     {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Output;
-use std::thread;
 use std::time::Duration;
 
 use rlock::exit;
@@ -13,10 +12,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::actor::{self, Actor};
-use super::dump::{self, Row, State};
+use super::dump::{Row, State};
+use super::listing::{self, items, text};
 use super::script::{Scene, Story};
 use super::step::{Acquire, Label, Step};
-use super::{Engine, break_reply, play};
+use super::{Engine, break_reply, play, play_at_once};
 use crate::support::Lab;
 use crate::support::servers::{Kind, Server};
 
@@ -36,17 +36,14 @@ pub(crate) fn run_story(path: &Path) {
 pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
     let story = Story::read(path);
-    thread::scope(|scope| {
-        for scene in playable_scenes(&story) {
-            let kill_notice = KillNotice::AtTheEndOfTheLease(killed_sessions(scene));
-            let mut program = Program::new(Lab::at(server.url()), kill_notice);
-            scope.spawn(move || play(&mut program, path, scene));
-        }
+    play_at_once(path, playable_scenes(&story), |scene| {
+        let kill_notice = KillNotice::AtTheEndOfTheLease(killed_sessions(scene));
+        Program::new(Lab::at(server.url()), kill_notice)
     });
 }
 
 /// The scenes that the command line can express.
-fn playable_scenes(story: &Story) -> impl Iterator<Item = &Scene> {
+pub(super) fn playable_scenes(story: &Story) -> impl Iterator<Item = &Scene> {
     story.scenes.iter().filter(|scene| !scene.model_only)
 }
 
@@ -255,25 +252,13 @@ impl Program {
         let output = self.run(None, &["inspect", "--json"]);
         let json = serde_json::from_slice::<Value>(&output.stdout);
         let json = json.unwrap_or_else(|error| panic!("inspect: {error}: {output:?}"));
-        let mut rows = Vec::new();
-        for resource in items(&json["resources"]) {
-            for holder in items(&resource["holders"]) {
-                rows.push(self.row(&resource["name"], holder, State::Held(number(&holder["token"]))));
+        listing::rows(&json, |claim| {
+            let label = items(&claim["command"]).last().map(text).expect("a command has arguments");
+            if let Some(ancestors) = self.ancestors.remove(&label) {
+                self.lineages.insert(label.clone(), [vec![text(&claim["session"])], ancestors].concat());
             }
-            for waiter in items(&resource["waiters"]) {
-                rows.push(self.row(&resource["name"], waiter, State::Waits(number(&waiter["position"]))));
-            }
-        }
-        rows
-    }
-
-    fn row(&mut self, resource: &Value, claim: &Value, state: State) -> Row {
-        let label = items(&claim["command"]).last().map(text).expect("a command has arguments");
-        if let Some(ancestors) = self.ancestors.remove(&label) {
-            self.lineages.insert(label.clone(), [vec![text(&claim["session"])], ancestors].concat());
-        }
-        let words = dump::claim(&text(&claim["mode"]), claim["slots"].as_u64(), span(&claim["span"]));
-        Row { resource: text(resource), label, claim: words, state }
+            label
+        })
     }
 }
 
@@ -293,24 +278,4 @@ fn reply(output: &Output) -> Result<(), String> {
 fn refused(messages: &str) -> String {
     let messages = messages.trim_end();
     messages.strip_prefix("rlock: ").unwrap_or(messages).to_owned()
-}
-
-fn span(span: &Value) -> Option<String> {
-    let bracket = |open: &str, closed, end| if span[open] == Value::Bool(true) { end } else { closed };
-    span.is_object().then(|| {
-        let (before, after) = (bracket("lo_open", '[', '('), bracket("hi_open", ']', ')'));
-        format!("{before}{},{}{after}", text(&span["lo"]), text(&span["hi"]))
-    })
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().unwrap_or_else(|| panic!("expected a list, got {value}"))
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("expected a string, got {value}")).to_owned()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("expected a number, got {value}"))
 }
