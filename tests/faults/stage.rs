@@ -31,8 +31,8 @@ pub(crate) struct Stage {
     abandoned: AtomicBool,
     /// The processes that the nemesis has killed.
     killed: Mutex<HashSet<Pid>>,
-    /// Some messages of the rlocks and answers to clients, without the common ones about waiting and
-    /// being busy.
+    /// Some messages of the rlocks and answers to clients, without the common ones about waiting
+    /// and being busy.
     messages: Mutex<Vec<String>>,
 }
 
