@@ -34,7 +34,8 @@ const EVENTS_PER_TURN: usize = 256;
 /// How long no connection is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The limits of a server, which refuse and never evict.
+/// The limits of a server, which refuse and never evict. A client counts until the store has given
+/// back what it held, so that clients who come and go cannot pile up work at a store that hangs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
@@ -61,7 +62,6 @@ pub(super) struct Server {
     timers: BTreeSet<(Boottime, u64)>,
     /// The clients that may have lines which no descriptor announces.
     backlog: BTreeSet<u64>,
-    connected: usize,
     waiting: usize,
     next_id: u64,
     /// Whether a client lost a lock.
@@ -111,7 +111,6 @@ impl Server {
             owners: HashMap::new(),
             timers: BTreeSet::new(),
             backlog: BTreeSet::new(),
-            connected: 0,
             waiting: 0,
             next_id: 0,
             has_lost: false,
@@ -205,10 +204,10 @@ impl Server {
                 Ok(socket) => {
                     let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
                     let mut connection = Connection::of_socket(socket);
-                    if self.connected >= self.limits.connections {
+                    if self.clients.len() >= self.limits.connections {
                         connection.say("error full");
                         connection.close();
-                        self.log(&format!("{name}: refused, {} clients are connected", self.connected));
+                        self.log(&format!("{name}: refused, there are {} clients", self.clients.len()));
                         continue;
                     }
                     self.add_client(connection, name, process, false);
@@ -244,7 +243,6 @@ impl Server {
             waits: false,
         };
         self.clients.insert(id, entry);
-        self.connected += 1;
         self.refresh(id);
     }
 
@@ -310,7 +308,6 @@ impl Server {
                 if let Some(connection) = entry.connection.take() {
                     // The kernel forgets the descriptors when they are closed.
                     connection.close();
-                    self.connected -= 1;
                     if self.verbose {
                         say(&format!("{}: closed", entry.name));
                     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::{io, thread};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,6 +16,10 @@ use crate::failure::Failure;
 use crate::inspection;
 use crate::store::{Error, Obstruction, Store};
 
+/// How many questions may wait for the thread. Clients who ask and leave must not pile up questions
+/// to a store that hangs.
+const QUESTIONS_MAX: usize = 1024;
+
 /// Opens the store for the thread.
 pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
 
@@ -23,7 +27,7 @@ pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync
 pub(super) struct Worker {
     open: Arc<Open>,
     rules: Arc<Rules>,
-    questions: Option<Sender<(u64, Question)>>,
+    questions: Option<SyncSender<(u64, Question)>>,
     sender: Sender<(u64, Answer)>,
     receiver: Receiver<(u64, Answer)>,
     /// Readable when there is an answer.
@@ -41,7 +45,7 @@ impl Worker {
     pub(super) fn ask(&mut self, client: u64, question: Question) {
         let Self { open, rules, questions, sender: answers, event, .. } = self;
         let sender = questions.get_or_insert_with(|| {
-            let (sender, receiver) = channel();
+            let (sender, receiver) = sync_channel(QUESTIONS_MAX);
             let (open, rules, answers, event) =
                 (Arc::clone(open), Arc::clone(rules), answers.clone(), Arc::clone(event));
             // If the kernel has no thread to spare, the question is answered with a failure below.
@@ -56,9 +60,11 @@ impl Worker {
             });
             sender
         });
-        if sender.send((client, question)).is_err() {
-            self.questions = None;
-            let failure = Error::Unavailable("this server can start no thread: try again".to_owned());
+        if let Err(error) = sender.try_send((client, question)) {
+            if matches!(error, TrySendError::Disconnected(_)) {
+                self.questions = None;
+            }
+            let failure = Error::Unavailable("this server cannot answer more questions now: try again".to_owned());
             let _ = self.sender.send((client, Answer::Failed(failure)));
             let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
         }

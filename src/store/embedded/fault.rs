@@ -41,12 +41,13 @@ impl Guard {
     pub(super) fn new() -> Self {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
-        GUARDED.set(true);
         let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: limit };
+        // The timer of an earlier transaction is replaced before it can end this one.
         // SAFETY: the timer is initialised. Nothing else uses this timer, and the command does not
         // inherit it.
         unsafe { libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, ptr::null_mut()) };
+        GUARDED.set(true);
         Self(())
     }
 }
