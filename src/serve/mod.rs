@@ -1,7 +1,8 @@
 //! `rlock serve`: serves locks to any program that speaks lines, over any store.
 //!
 //! - `line`: what a line asks for; `input`: splits bytes into lines.
-//! - `client`: decides everything about one client; it has no clock, no socket and no randomness.
+//! - `client`: decides everything about one client, by the `rules` of the server; it has no clock,
+//!   no socket and no randomness.
 //! - `listen`: the listening sockets; `peer`: who is at the other end of a connection; `token`: the
 //!   token that clients must send.
 //! - `connection`: the bytes of one connection.

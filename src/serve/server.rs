@@ -44,14 +44,14 @@ pub(super) struct Limits {
 
 /// A server with its clients.
 pub(super) struct Server {
-    pub(super) rules: Arc<Rules>,
-    pub(super) limits: Limits,
-    pub(super) ttl: Duration,
-    pub(super) verbose: bool,
+    rules: Arc<Rules>,
+    limits: Limits,
+    ttl: Duration,
+    verbose: bool,
     pub(super) sessions: Box<dyn Sessions>,
-    pub(super) worker: Worker,
+    worker: Worker,
     /// The descriptors of the connections and listeners.
-    pub(super) epoll: OwnedFd,
+    epoll: OwnedFd,
     listeners: HashMap<u64, Listener>,
     /// When the listeners accept again.
     paused_until: Option<Boottime>,
@@ -316,8 +316,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the store and the worker report, until nothing is left. Returns whether there
-    /// was anything.
+    /// Takes in what the store and the worker report, until nothing is left.
     pub(super) fn settle(&mut self) {
         loop {
             self.sessions.advance();

@@ -30,6 +30,8 @@ pub(super) struct Worker {
     questions: Option<SyncSender<(u64, Question)>>,
     sender: Sender<(u64, Answer)>,
     receiver: Receiver<(u64, Answer)>,
+    /// The number of questions whose answers are still to be taken.
+    unanswered: usize,
     /// Readable when there is an answer.
     event: Arc<OwnedFd>,
 }
@@ -38,11 +40,12 @@ impl Worker {
     pub(super) fn new(open: Arc<Open>, rules: Arc<Rules>) -> io::Result<Self> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, receiver) = channel();
-        Ok(Self { open, rules, questions: None, sender, receiver, event })
+        Ok(Self { open, rules, questions: None, sender, receiver, unanswered: 0, event })
     }
 
     /// Asks a question for a client.
     pub(super) fn ask(&mut self, client: u64, question: Question) {
+        self.unanswered += 1;
         let Self { open, rules, questions, sender: answers, event, .. } = self;
         let sender = questions.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel(QUESTIONS_MAX);
@@ -71,9 +74,14 @@ impl Worker {
     }
 
     /// Takes the next answer.
-    pub(super) fn next_answer(&self) -> Option<(u64, Answer)> {
+    pub(super) fn next_answer(&mut self) -> Option<(u64, Answer)> {
+        if self.unanswered == 0 {
+            return None;
+        }
         let _ = rustix::io::read(&*self.event, &mut [0; 8]);
-        self.receiver.try_recv().ok()
+        let answer = self.receiver.try_recv().ok()?;
+        self.unanswered -= 1;
+        Some(answer)
     }
 }
 
