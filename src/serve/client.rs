@@ -154,6 +154,8 @@ struct Pending {
     until: Option<Boottime>,
     /// Whether the store has queued the request.
     is_queued: bool,
+    /// Whether the request does not wait because too many others do.
+    is_limited: bool,
 }
 
 impl Client {
@@ -180,6 +182,11 @@ impl Client {
     /// Whether the client has a request that waits, or that may have to.
     pub(super) fn waits(&self) -> bool {
         matches!(&self.state, State::Requesting(pending) if pending.wait.is_none_or(|wait| !wait.is_zero()))
+    }
+
+    /// Whether the client holds a lock.
+    pub(super) fn holds(&self) -> bool {
+        !self.holds.is_empty()
     }
 
     /// Whether the store has queued the client's request.
@@ -270,6 +277,7 @@ impl Turn<'_> {
                 self.say("error this server needs a token: send AUTH TOKEN first");
                 return self.close();
             }
+            Line::Mistake(_) => {}
             _ => self.client.greeting_until = None,
         }
         match line {
@@ -324,28 +332,36 @@ impl Turn<'_> {
             return self.say(self.rules.refusal(&claim.resource));
         }
         // A request beyond the limit is granted if nothing is in its way, and busy otherwise.
-        let wait = if self.may_wait { wait } else { Some(Duration::ZERO) };
+        let is_limited = !self.may_wait && wait.is_none_or(|wait| !wait.is_zero());
+        let wait = if is_limited { Some(Duration::ZERO) } else { wait };
         let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + QUEUE_LIMIT + wait);
         let waits = wait.is_none_or(|wait| !wait.is_zero());
         self.actions.push(Action::Acquire { session, parent, claims: claims.clone(), wait: waits });
         self.client.state =
-            State::Requesting(Box::new(Pending { session, claims, plain, wait, until, is_queued: false }));
+            State::Requesting(Box::new(Pending { session, claims, plain, wait, until, is_queued: false, is_limited }));
     }
 
     /// The session and the claims of an upgrade.
-    fn upgrade(&self, span: Option<Span>) -> Result<(SessionId, Vec<Claim>), &'static str> {
-        let [hold] = self.client.holds.as_slice() else {
-            return Err("error there is nothing to upgrade: hold a prewrite lock first");
+    fn upgrade(&self, span: Option<Span>) -> Result<(SessionId, Vec<Claim>), String> {
+        let hold = match self.client.holds.as_slice() {
+            [] => return Err(NO_PREWRITE.to_owned()),
+            [hold] => hold,
+            _ => return Err("error the lock is upgraded already: send UNLOCK first".to_owned()),
         };
         let held = hold.claims.iter().filter(|claim| claim.mode == Mode::Prewrite);
         let mut claims: Vec<_> = held.map(|claim| Claim { mode: Mode::Write, ..claim.clone() }).collect();
         match (claims.as_mut_slice(), span) {
-            ([], _) => Err("error there is nothing to upgrade: hold a prewrite lock first"),
+            ([], _) => Err(NO_PREWRITE.to_owned()),
+            // Beyond its lock the client would wait like any other, and two clients for each other.
+            ([claim], Some(span)) if !claim.span.covers(&span) => Err(format!(
+                "refused {span} is not inside the prewrite lock on {} of '{}': upgrade that or a part of it",
+                claim.span, claim.resource
+            )),
             ([claim], Some(span)) => {
                 claim.span = span;
                 Ok((hold.session, claims))
             }
-            (_, Some(_)) => Err("error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI"),
+            (_, Some(_)) => Err("error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI".to_owned()),
             (_, None) => Ok((hold.session, claims)),
         }
     }
@@ -366,6 +382,9 @@ impl Turn<'_> {
             return self.say("error this connection holds no lock: send LOCK first");
         };
         let key = match (key, hold.claims.as_slice()) {
+            (Some(key), claims) if !claims.iter().any(|claim| claim.resource == key) => {
+                return self.say(format!("refused this connection holds nothing of '{key}': name what it holds"));
+            }
             (Some(key), _) => key,
             (None, [only]) => only.resource.clone(),
             (None, _) => return self.say("error this connection holds several resources: name one with --resource"),
@@ -410,7 +429,10 @@ impl Turn<'_> {
                 self.client.state = State::Requesting(pending);
             }
             Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),
-            Ok(Standing::Busy(obstructions)) => self.say(format!("busy {}", messages.in_the_way(&obstructions, None))),
+            Ok(Standing::Busy(obstructions)) => {
+                let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
+                self.say(format!("busy {}{limit}", messages.in_the_way(&obstructions, None)));
+            }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
             // The place in the queue was taken away.
             Ok(Standing::Lost) => self.lose(&messages.taken_away()),
@@ -460,10 +482,10 @@ impl Turn<'_> {
                 self.log(format!("lost {}", messages.names()));
                 self.say("lost");
             }
-            // The lease, or the end of this process, ends the hold.
             Err(error) => {
-                self.log(messages.not_released(error));
-                self.say("ok");
+                let text = messages.not_released(error);
+                self.log(text.clone());
+                self.say(format!("unavailable {}", words::reason(&text)));
             }
         }
         self.close_if_drained();
@@ -609,6 +631,7 @@ impl Turn<'_> {
     }
 }
 
+const NO_PREWRITE: &str = "error there is nothing to upgrade: hold a prewrite lock first";
 const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(super) struct Connection {
     input: Input,
     /// The bytes that the client has not taken yet.
     output: Vec<u8>,
+    /// Whether the client cannot receive anything any more.
+    is_broken: bool,
 }
 
 enum Ends {
@@ -73,7 +75,7 @@ impl Connection {
     }
 
     fn over(ends: Ends) -> Self {
-        Self { ends, input: Input::default(), output: Vec::new() }
+        Self { ends, input: Input::default(), output: Vec::new(), is_broken: false }
     }
 
     /// The descriptor for reading.
@@ -132,8 +134,13 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Sends as much as the client takes. The output of a connection that is broken is dropped; the
-    /// next read finds the end.
+    /// Whether the client cannot receive anything any more. Its input may go on for ever if it is
+    /// another pipe.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Sends as much as the client takes. The output of a connection that is broken is dropped.
     pub(super) fn send(&mut self) {
         let mut sent = 0;
         while sent < self.output.len() {
@@ -148,7 +155,10 @@ impl Connection {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                Err(_) => sent = self.output.len(),
+                Err(_) => {
+                    self.is_broken = true;
+                    sent = self.output.len();
+                }
             }
         }
         self.output.drain(..sent);
@@ -173,7 +183,8 @@ impl Connection {
     }
 }
 
-fn is_ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> bool {
+/// Whether a descriptor is ready now.
+pub(super) fn is_ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

@@ -101,7 +101,7 @@ fn range(mode: Mode, rest: &str, parser: &mut LineParser) -> Result<Line, String
 fn inspect(rest: &str) -> Result<Line, String> {
     match words(rest)?.as_slice() {
         [] => Ok(Line::Inspect(None)),
-        [word] => Ok(Line::Inspect(Some(resource(word)?))),
+        [word] if !word.starts_with('-') => Ok(Line::Inspect(Some(resource(word)?))),
         _ => Err("INSPECT takes one KEY or none".to_owned()),
     }
 }
@@ -114,8 +114,16 @@ fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(word).map_err(|error| error.to_string())
 }
 
+/// Stands for `#` while a line is split, because a line has no comments.
+const HASH: &str = "\u{1}";
+
 fn words(rest: &str) -> Result<Vec<String>, String> {
-    shlex::split(rest).ok_or_else(|| "a quote or backslash at the end of the line has no partner".to_owned())
+    if rest.contains(HASH) {
+        return Err("the line has a control character: send printable text".to_owned());
+    }
+    let words = shlex::split(&rest.replace('#', HASH));
+    let words = words.ok_or_else(|| "a quote or backslash at the end of the line has no partner".to_owned())?;
+    Ok(words.into_iter().map(|word| word.replace(HASH, "#")).collect())
 }
 
 #[cfg(test)]
@@ -146,6 +154,8 @@ mod tests {
             ("LOCK a$b", "a$b"),
             ("LOCK 'a b'", "a b"),
             ("LOCK \"x\"", "x"),
+            ("LOCK #1", "#1"),
+            ("LOCK '#1 of 2'", "#1 of 2"),
         ] {
             assert_eq!(lock(line), (vec![format!("write {key} whole")], None, true), "{line}");
         }
@@ -208,6 +218,9 @@ mod tests {
             ("PING x", "PING takes no words"),
             ("UNLOCK k", "UNLOCK takes no words"),
             ("INSPECT a b", "INSPECT takes one KEY or none"),
+            ("INSPECT --json", "INSPECT takes one KEY or none"),
+            ("LOCK job #2", "unexpected second KEY '#2': for two locks write --write job --write '#2'"),
+            ("LOCK -n a\u{1}", "the line has a control character: send printable text"),
             ("UPGRADE 0 1 --resource k", "UPGRADE takes LO HI and no --resource"),
             ("TRY", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
         ] {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -32,8 +32,8 @@ pub(super) struct Listener {
     socket: OwnedFd,
     /// The address in the log and in `rlock inspect`.
     pub(super) address: String,
-    /// The unix socket that this process has made.
-    made: Option<PathBuf>,
+    /// The unix socket that this process has made, with its device and inode.
+    made: Option<(PathBuf, Option<(u64, u64)>)>,
 }
 
 impl Listener {
@@ -42,7 +42,7 @@ impl Listener {
         accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
     }
 
-    fn new(socket: OwnedFd, made: Option<PathBuf>) -> Result<Self, Errno> {
+    fn new(socket: OwnedFd, made: Option<(PathBuf, Option<(u64, u64)>)>) -> Result<Self, Errno> {
         let address = getsockname(&socket)?;
         let shown = match SocketAddr::try_from(address.clone()) {
             Ok(address) => address.to_string(),
@@ -64,8 +64,8 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            // Somebody may have removed it.
+        // Somebody may have replaced the socket by that of another server.
+        if let Some((path, _)) = self.made.take().filter(|(path, made)| made.is_some() && inode(path) == *made) {
             let _ = fs::remove_file(path);
         }
     }
@@ -135,9 +135,14 @@ fn on_path(path: &Path) -> Result<Listener, Failure> {
         rustix::process::umask(before);
         bound?;
         listen(&socket, BACKLOG)?;
-        Listener::new(socket, Some(path.to_owned()))
+        Listener::new(socket, Some((path.to_owned(), inode(path))))
     };
     make().map_err(|error: Errno| failed(&shown, &error))
+}
+
+/// The device and the inode of a file.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Removes the socket of a server that has ended.

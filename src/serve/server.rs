@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::client::{Action, Client, Event};
-use super::connection::{Connection, Received};
+use super::connection::{Connection, Received, is_ready};
 use super::line::Line;
 use super::listen::Listener;
 use super::peer;
@@ -193,6 +193,8 @@ impl Server {
             }
             entry.has_ended |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
             self.pump(id);
+            // The embedded store has answered by now, and the next client's limit counts who waits.
+            self.take_reports();
         }
         Ok(())
     }
@@ -250,10 +252,10 @@ impl Server {
     fn pump(&mut self, id: u64) {
         for _ in 0..LINES_PER_TURN {
             let Some(entry) = self.clients.get_mut(&id) else { return };
-            let Some(connection) = &mut entry.connection else { return };
-            if entry.has_ended && entry.client.is_queued() {
+            if entry.must_end() {
                 return self.feed(id, Event::End);
             }
+            let Some(connection) = &mut entry.connection else { return };
             if !entry.client.takes_lines() || connection.has_output() {
                 return self.refresh(id);
             }
@@ -305,6 +307,7 @@ impl Server {
             Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
             Action::Log(_) => {}
             Action::Close => {
+                self.worker.forget(id);
                 if let Some(connection) = entry.connection.take() {
                     // The kernel forgets the descriptors when they are closed.
                     connection.close();
@@ -320,18 +323,7 @@ impl Server {
     pub(super) fn settle(&mut self) {
         loop {
             self.sessions.advance();
-            let mut is_settled = true;
-            while let Some((session, report)) = self.sessions.next_event() {
-                is_settled = false;
-                let is_over = match &report {
-                    Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
-                    Report::Standing(_) | Report::Released(_) => true,
-                };
-                let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
-                if let Some(id) = owner {
-                    self.feed(id, Event::Report(session, report));
-                }
-            }
+            let mut is_settled = !self.take_reports();
             while let Some((id, answer)) = self.worker.next_answer() {
                 is_settled = false;
                 self.feed(id, Event::Answer(answer));
@@ -340,6 +332,23 @@ impl Server {
                 return;
             }
         }
+    }
+
+    /// Takes in what the store reports. Returns whether there was anything.
+    fn take_reports(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some((session, report)) = self.sessions.next_event() {
+            is_any = true;
+            let is_over = match &report {
+                Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
+                Report::Standing(_) | Report::Released(_) => true,
+            };
+            let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
+            if let Some(id) = owner {
+                self.feed(id, Event::Report(session, report));
+            }
+        }
+        is_any
     }
 
     /// Takes in the lines that no descriptor announces, and that time has passed.
@@ -386,7 +395,7 @@ impl Server {
             Some(connection) => {
                 let takes_lines = entry.client.takes_lines() && !connection.has_output();
                 let is_ready = connection.has_input() || entry.has_ended || entry.is_plain;
-                if (takes_lines && is_ready) || (entry.has_ended && entry.client.is_queued()) {
+                if (takes_lines && is_ready) || entry.must_end() {
                     self.backlog.insert(id);
                 }
             }
@@ -406,6 +415,14 @@ impl Server {
 }
 
 impl Entry {
+    /// Whether the connection is over for this client in its present state. A client that has
+    /// closed its end still gets the answers to its lines, but neither waits nor holds for them.
+    fn must_end(&self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let is_late = self.client.is_queued() || (self.client.holds() && connection.has_output());
+        connection.is_broken() || (self.has_ended && is_late)
+    }
+
     /// Registers the descriptors for the events that matter now. A client that is not ready for
     /// another line is not read, and its end still matters.
     fn register(&mut self, epoll: &OwnedFd, id: u64) {
@@ -444,15 +461,20 @@ impl Entry {
     }
 }
 
-/// Prints a line on standard error. A log that nobody reads must not end the server.
+/// Prints a line on standard error, or drops it if nobody reads the log. A write that blocks would
+/// keep the loop from its renewals.
 pub(super) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
+    let mut stderr = io::stderr();
+    if is_ready(stderr.as_fd(), PollFlags::OUT) {
+        let _ = writeln!(stderr, "rlock: {}", one_line(text));
+    }
 }
 
 /// The random id of a session.
 fn random_id() -> SessionId {
     let mut id = [0; 16];
-    // The kernel has random numbers from its start, and getrandom(2) of so few bytes cannot fail.
-    let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    let filled = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    // Two sessions with one id would be one session.
+    filled.expect("the kernel has random numbers from its start");
     SessionId(id)
 }

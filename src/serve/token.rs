@@ -21,7 +21,9 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
         )));
     }
     let bytes = files::read(path, BYTES_MAX).map_err(unreadable)?;
-    let text = String::from_utf8(bytes).unwrap_or_default();
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Failure::usage(format!("--token-file '{shown}' is not UTF-8 text: write a token of printable text"))
+    })?;
     let token = text.lines().next().unwrap_or_default().trim();
     if token.is_empty() {
         return Err(Failure::usage(format!(

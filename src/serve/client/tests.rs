@@ -232,6 +232,17 @@ fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
     lab.may_wait = false;
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole no-wait"]);
     assert!(!lab.client.waits());
+    let text = "say busy 'k' was held a moment ago; no more requests may wait";
+    assert_eq!(lab.stands(1, Standing::Busy(Vec::new())), [text]);
+}
+
+#[test]
+fn release_that_fails_is_not_answered_ok() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.line("UNLOCK");
+    let text = "say unavailable could not release 'k', held until the lease ends: the store is away";
+    assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [text]);
+    assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
 }
 
 #[test]
@@ -265,7 +276,7 @@ fn upgrade_needs_prewrite_locks_and_ends_before_them() {
     let mut lab = Lab::holding("LOCK --prewrite a --prewrite b --read c");
     assert_eq!(lab.line("UPGRADE"), ["acquire 2 below 1: write a whole, write b whole"]);
     assert_eq!(lab.granted(2, 9), ["say ok 9"]);
-    assert_eq!(lab.line("UPGRADE"), [nothing]);
+    assert_eq!(lab.line("UPGRADE"), ["say error the lock is upgraded already: send UNLOCK first"]);
     assert_eq!(lab.line("UNLOCK"), ["release 2"]);
     assert_eq!(lab.released(2, Released::Done), ["say ok"]);
     assert_eq!(lab.line("UNLOCK"), ["release 1"]);
@@ -276,6 +287,8 @@ fn upgrade_needs_prewrite_locks_and_ends_before_them() {
 fn upgrade_of_a_part_needs_exactly_one_prewrite_lock() {
     let mut lab = Lab::holding("RANGE-PREWRITE t 0 9");
     assert_eq!(lab.line("UPGRADE 1 2"), ["acquire 2 below 1: write t [1,2]"]);
+    let text = "say refused [5,10] is not inside the prewrite lock on [0,9] of 't': upgrade that or a part of it";
+    assert_eq!(Lab::holding("RANGE-PREWRITE t 0 9").line("UPGRADE 5 10"), [text]);
     let mut lab = Lab::holding("LOCK --prewrite a --prewrite b");
     assert_eq!(lab.line("UPGRADE 1 2"), ["say error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI"]);
 }
@@ -312,6 +325,8 @@ fn shrink_and_downgrade_change_the_innermost_hold() {
     let mut lab = Lab::holding("LOCK --read a --read b");
     let several = "say error this connection holds several resources: name one with --resource";
     assert_eq!(lab.line("SHRINK 0 1"), [several]);
+    let text = "say refused this connection holds nothing of 'c': name what it holds";
+    assert_eq!(lab.line("DOWNGRADE read --resource c"), [text]);
     assert_eq!(lab.line("SHRINK 0 1 --resource b"), ["shrink 1 b [0,1]"]);
     assert_eq!(Lab::new(rules()).line("SHRINK 0 1"), ["say error this connection holds no lock: send LOCK first"]);
 }
@@ -370,6 +385,10 @@ fn client_without_a_first_line_is_closed_after_ten_seconds() {
     let mut lab = Lab::new(rules());
     lab.line("PING");
     assert_eq!(lab.client.timeout(&lab.rules), None);
+    // A mistake does not give a client more time.
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK /dav HTTP/1.1");
+    assert_eq!(lab.after(10 * SECOND), ["close"]);
     // A PING does not give a client without the token more time.
     let mut lab = Lab::new(Rules { token: Some("secret".to_owned()), ..rules() });
     lab.line("PING");

@@ -35,6 +35,9 @@ mod watches;
 #[cfg(test)]
 mod tests;
 
+/// The pause before a release that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
     store: Embedded,
@@ -45,6 +48,9 @@ pub(super) struct EmbeddedSessions {
     beacon: Option<Beacon>,
     watches: Watches,
     stuck: Stuck,
+    /// The sessions whose release failed, and the instant of the next attempt.
+    failed: Vec<SessionId>,
+    retry_at: Option<Boottime>,
     events: VecDeque<(SessionId, Event)>,
 }
 
@@ -87,6 +93,8 @@ impl EmbeddedSessions {
             beacon: None,
             watches,
             stuck: Stuck::default(),
+            failed: Vec::new(),
+            retry_at: None,
             events: VecDeque::new(),
         })
     }
@@ -184,19 +192,30 @@ impl EmbeddedSessions {
                 self.cut_off(&error);
                 return Tried::Done;
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.retry(id, error);
+                return Tried::Done;
+            }
         };
         let Some(session) = self.sessions.remove(&id) else { return Tried::Done };
-        // A waiter without a beacon counts as dead, and so loses its place. A holder without one
-        // would count as alive for ever.
-        if released.is_ok() || matches!(session.stage, Stage::LeavingQueue) {
-            beacon::remove(&self.store.directory, id);
-        }
+        beacon::remove(&self.store.directory, id);
         if let Stage::Releasing(Some(_)) = session.stage {
             self.events.push_back((id, Event::Released(released)));
         }
         self.put_out();
         Tried::Done
+    }
+
+    /// Reports a release that failed, and tries it again later. The process goes on, so nothing
+    /// else would end the hold or the place in the queue.
+    fn retry(&mut self, id: SessionId, error: Error) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if let Stage::Releasing(limit @ Some(_)) = &mut session.stage {
+            *limit = None;
+            self.events.push_back((id, Event::Released(Err(error))));
+        }
+        self.failed.push(id);
+        self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
     }
 
     /// Runs a transaction if the lock is free at once. The sessions of this process that it
@@ -308,6 +327,8 @@ impl EmbeddedSessions {
             });
         }
         self.due.clear();
+        self.failed.clear();
+        self.retry_at = None;
         self.beacon = None;
         self.store.table = None;
     }
@@ -387,10 +408,14 @@ impl Sessions for EmbeddedSessions {
             Stage::Releasing(limit) => limit,
             Stage::Waiting | Stage::Granted | Stage::LeavingQueue => None,
         });
-        limits.min()
+        limits.chain(self.retry_at).min()
     }
 
     fn advance(&mut self) {
+        if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
+            let failed = std::mem::take(&mut self.failed);
+            self.call(failed);
+        }
         let Heard { beacon, waiters } = self.watches.hear();
         if beacon {
             self.hear();
