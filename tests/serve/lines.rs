@@ -139,6 +139,32 @@ fn half_close_ends_a_hold_after_the_lines_before_it() {
     });
 }
 
+/// The client would otherwise keep its lock until it reads its answers.
+#[test]
+fn half_close_ends_a_hold_even_if_answers_are_unread() {
+    on_both(|lab| {
+        let server = LockServer::start(lab, NONE);
+        let mut client = server.unix();
+        assert_eq!(client.ask("LOCK k"), "ok");
+        // Many more answers than the buffers of a socket take.
+        client.say(&"INSPECT\n".repeat(4000));
+        client.half_close();
+        wait_until("nobody holds", || lab.counts("k") == (0, 0));
+    });
+}
+
+#[test]
+fn upgrade_beyond_the_prewrite_lock_is_refused() {
+    on_both(|lab| {
+        let server = LockServer::start(lab, NONE);
+        let mut client = server.tcp();
+        client.token("RANGE-PREWRITE t 1 2");
+        let text = "refused [5,6] is not inside the prewrite lock on [1,2] of 't': upgrade that or a part of it";
+        assert_eq!(client.ask("UPGRADE 5 6"), text);
+        client.token("UPGRADE 1 2");
+    });
+}
+
 #[test]
 fn waiting_client_that_half_closes_leaves_the_queue() {
     on_both(|lab| {

@@ -103,3 +103,14 @@ fn explicit_addresses_come_before_the_sockets_of_systemd() {
     let server = LockServer::of(shell.args(["-c", &script]), own);
     assert_eq!(server.unix().ask("PING"), "pong");
 }
+
+#[test]
+fn socket_of_another_server_at_the_same_path_is_left_alone() {
+    let lab = Lab::new();
+    let mut first = LockServer::start(&lab, NONE);
+    fs::remove_file(first.path()).expect("the socket is there");
+    let second = LockServer::start(&lab, NONE);
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait().code(), Some(0));
+    assert_eq!(second.unix().ask("PING"), "pong");
+}

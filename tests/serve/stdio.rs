@@ -1,10 +1,10 @@
 //! One client on standard input and output.
 
 use std::fs::{self, File};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::on_both;
-use crate::support::{Lab, Ran, Running};
+use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 fn session(lab: &Lab) -> Running {
     Running::start(lab.rlock(["serve", "--stdio"]).stdin(Stdio::piped()))
@@ -31,6 +31,22 @@ fn killed_coprocess_frees_at_once_in_the_embedded_store() {
     client.kill();
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     lab.assert_idle();
+}
+
+#[test]
+fn client_that_can_receive_nothing_holds_nothing() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut shell = Command::new("sh");
+    lab.settle(&mut shell);
+    // The reader of standard output ends at once, and standard input stays open.
+    let script = format!("'{RLOCK}' serve --stdio | true");
+    let mut client = Running::start(shell.args(["-c", &script]).stdin(Stdio::piped()));
+    client.write("LOCK k\n");
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    wait_until("nobody holds", || lab.counts("k") == (0, 0));
+    client.end().silently(0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Stores that are away, stopped, or replaced.
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::support::Lab;
 use crate::support::serve::LockServer;
@@ -67,4 +68,27 @@ fn locked_embedded_table_does_not_keep_clients_from_their_answers() {
     drop(lock);
     assert_eq!(one.line(), "ok");
     assert_eq!(two.line(), "ok");
+}
+
+/// The server goes on, so nothing else would end the hold.
+#[test]
+fn release_that_the_embedded_store_could_not_make_is_tried_again() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let (mut other, mut client) = (server.tcp(), server.tcp());
+    assert_eq!(other.ask("LOCK other"), "ok");
+    assert_eq!(client.ask("LOCK k"), "ok");
+    let mut next = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    // Without a free descriptor the server cannot look for the waiter. poll(2) takes no more
+    // descriptors than the limit, and it still has to work.
+    let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a pid is small"));
+    let usual = prlimit(pid, Resource::Nofile, Rlimit { current: Some(8), ..getrlimit(Resource::Nofile) })
+        .expect("the server runs");
+    let answer = client.ask("UNLOCK");
+    assert!(answer.starts_with("unavailable could not release 'k', "), "{answer}");
+    prlimit(pid, Resource::Nofile, usual).expect("the server runs");
+    next.expect_held();
+    next.end().silently(0);
+    assert_eq!(lab.counts("other"), (1, 0));
 }
