@@ -19,19 +19,20 @@ pub(super) struct Run {
     asked: Duration,
     /// When the session learned that it is in the queue.
     queued: Option<Duration>,
-    /// When the command started.
-    started: Option<Duration>,
     /// Whether the session waits for its grant.
     is_asking: bool,
     /// Whether rlock was stopped, which the promise does not cover.
     pub(super) was_stopped: bool,
+    /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
+    /// release whose reply was lost.
+    pub(super) release_failed: bool,
     exit: Option<u8>,
 }
 
 impl Run {
-    /// Whether rlock reported a loss, or was killed and could not.
+    /// Whether rlock reported a loss, or could not because it was killed or cut off.
     fn is_told(&self) -> bool {
-        self.exit.is_none_or(|code| code == exit::LOST)
+        self.release_failed || self.exit.is_none_or(|code| code == exit::LOST)
     }
 }
 
@@ -58,8 +59,16 @@ pub(super) struct Checkers {
 
 impl Checkers {
     pub(super) fn ask(&mut self, session: SessionId, claims: Vec<Claim>, now: Duration) -> usize {
-        let (queued, started, exit) = (None, None, None);
-        self.runs.push(Run { session, claims, asked: now, queued, started, is_asking: true, was_stopped: false, exit });
+        self.runs.push(Run {
+            session,
+            claims,
+            asked: now,
+            queued: None,
+            is_asking: true,
+            was_stopped: false,
+            release_failed: false,
+            exit: None,
+        });
         self.asking += 1;
         if self.asking == 1 {
             self.idle_since = self.idle_since.max(now);
@@ -76,7 +85,6 @@ impl Checkers {
         if self.running.is_empty() {
             self.longest_wait = self.longest_wait.max(now.saturating_sub(self.idle_since));
         }
-        self.runs[run].started = Some(now);
         for other in self.running.clone() {
             if self.conflict(run, other) {
                 self.overlap(other, run, now);
@@ -154,6 +162,13 @@ impl Checkers {
     pub(super) fn exit(&mut self, run: usize, code: u8) {
         self.stop_asking(run);
         self.runs[run].exit = Some(code);
+        for (one, other) in &self.uncovered {
+            let pair = [&self.runs[*one], &self.runs[*other]];
+            if (*one == run || *other == run) && !pair.iter().any(|run| run.is_told()) {
+                let codes = pair.map(|run| run.exit);
+                self.violations.push(format!("runs {one} and {other} overlapped, and exited with {codes:?}"));
+            }
+        }
     }
 
     /// A fault began or ended.
@@ -178,15 +193,6 @@ impl Checkers {
         if self.asking > 0 && self.running.is_empty() && now > self.idle_since + IDLE_MAX {
             let waiter = self.runs.iter().position(|run| run.is_asking);
             self.violations.push(format!("{now:?}: run {waiter:?} waits though no command runs"));
-        }
-    }
-
-    /// Judges what is known only when all runs are over.
-    pub(super) fn finish(&mut self) {
-        for (one, other) in std::mem::take(&mut self.uncovered) {
-            if !self.runs[one].is_told() && !self.runs[other].is_told() {
-                self.violations.push(format!("runs {one} and {other} overlapped, and neither exited with 76"));
-            }
         }
     }
 }

@@ -141,7 +141,7 @@ impl<'s> Route<'s> {
 
     fn send(&self, frame: ToServer) {
         if let Some(id) = self.connection {
-            self.site.world().to_server(id, frame);
+            self.site.world().send_to_server(id, frame);
         }
     }
 
@@ -191,6 +191,8 @@ struct Supervision<'s> {
     /// Whether the store may still report something.
     asks: bool,
     tokens: Vec<u64>,
+    /// When the lease ends unless it is renewed.
+    deadline: Boottime,
     run: usize,
     exit: Option<u8>,
 }
@@ -204,8 +206,8 @@ impl<'s> Supervision<'s> {
         let conversation = HoldConversation::new(exchange, plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
-        let (route, tokens) = (Route::new(site), Vec::new());
-        Self { site, conversation, route, machine, asks: true, tokens, run, exit: None, plan }
+        let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
+        Self { site, conversation, route, machine, asks: true, tokens, deadline, run, exit: None, plan }
     }
 
     async fn run(mut self) {
@@ -273,7 +275,8 @@ impl<'s> Supervision<'s> {
                 if has_trouble { Event::OutOfReach } else { Event::Queued }
             }
             Ok(Standing::Granted(Grant { tokens, deadline })) => {
-                self.site.world().granted(self.site.task, self.run, &tokens, deadline);
+                self.deadline = deadline.expect("a grant of a server is a lease");
+                self.site.world().granted(self.site.task, self.run, &tokens, self.deadline);
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
@@ -330,11 +333,16 @@ impl<'s> Supervision<'s> {
 
     async fn release(&mut self) {
         self.site.world().checkers.stop_asking(self.run);
+        let connection = self.route.connection;
         let event = match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
                 self.route.run(&mut release.question).await;
-                match release.result(self.site.now()) {
+                let now = self.site.now();
+                let result = release.result(now);
+                let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
+                self.site.world().checkers.runs[self.run].release_failed = !is_certain;
+                match result {
                     Ok(Released::Lost) => Event::Lost,
                     Ok(Released::Done) | Err(_) => Event::Released,
                 }

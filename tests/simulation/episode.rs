@@ -99,7 +99,6 @@ fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    world.checkers.finish();
     if !world.checkers.is_calm {
         let later = world.server_time() + ALL_LEASES;
         world.server.expire(later);

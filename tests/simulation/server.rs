@@ -9,7 +9,7 @@ use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Records as _, Session};
-use crate::lock::request::SessionId;
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::Obstruction;
@@ -99,7 +99,7 @@ impl Server {
             Operation::Acquire { request, channel, listening } => {
                 let channel = Channel { name: channel.clone(), is_listening: *listening };
                 self.data.channels.insert(request.session, channel);
-                (Op::Acquire(request.clone()), request.session)
+                (Op::Acquire(Request::clone(request)), request.session)
             }
             Operation::Renew { session, listening } => {
                 if let Some(channel) = self.data.channels.get_mut(session) {

@@ -35,7 +35,7 @@ pub(super) struct Call {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    Acquire { request: Request, channel: String, listening: bool },
+    Acquire { request: Box<Request>, channel: String, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
     Inspect,
@@ -74,7 +74,7 @@ pub(super) fn read(command: &Cmd) -> Call {
     let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
     let operation = match script {
         Script::Acquire => Operation::Acquire {
-            request: request(own, &resources),
+            request: Box::new(request(own, &resources)),
             channel: text(own[2]).to_owned(),
             listening: number(own[5]) == 1,
         },

@@ -175,7 +175,7 @@ const SNAPSHOT_EVERY: Duration = Duration::from_millis(700);
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// The number of events in a timeline.
-const TIMELINE: usize = 120;
+const TIMELINE: usize = 200;
 
 impl World {
     pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
@@ -306,11 +306,11 @@ impl World {
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
             return self.cut(id);
         }
-        self.to_client(id, ToClient::Reply(reply));
+        self.send_to_client(id, ToClient::Reply(reply));
     }
 
     pub(super) fn publish(&mut self, messages: Vec<(usize, String)>) {
-        messages.into_iter().for_each(|(id, channel)| self.to_client(id, ToClient::Message(channel)));
+        messages.into_iter().for_each(|(id, channel)| self.send_to_client(id, ToClient::Message(channel)));
     }
 
     /// Opens a connection.
@@ -324,11 +324,11 @@ impl World {
         let last_at_client = self.now;
         let connection = Connection { task, is_accepted, is_cut, swallows, last_at_server, last_at_client, inbox };
         self.connections.insert(id, connection);
-        self.to_server(id, ToServer::Connect);
+        self.send_to_server(id, ToServer::Connect);
         id
     }
 
-    pub(super) fn to_server(&mut self, id: usize, frame: ToServer) {
+    pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    fn to_client(&mut self, id: usize, frame: ToClient) {
+    fn send_to_client(&mut self, id: usize, frame: ToClient) {
         let delay = self.weather.delay(&mut self.random);
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
         let at = connection.last_at_client.max(self.now + delay);
@@ -366,7 +366,7 @@ impl World {
 
     fn fail(&mut self, id: usize, kind: ErrorKind) {
         self.server.disconnect(id);
-        self.to_client(id, ToClient::Failed(kind));
+        self.send_to_client(id, ToClient::Failed(kind));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_cut = true;
         }
@@ -385,7 +385,7 @@ impl World {
         if connection.is_cut {
             self.forget(id);
         } else {
-            self.to_server(id, ToServer::Close);
+            self.send_to_server(id, ToServer::Close);
         }
     }
 
@@ -473,8 +473,7 @@ impl World {
         run
     }
 
-    pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Option<Boottime>) {
-        let deadline = deadline.expect("a grant of a server is a lease");
+    pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
         let deadline = self.mailboxes[task].clock.when_boottime(deadline);
         let ends = self.lease_ends(run, tokens);
         self.checkers.believe(run, deadline, ends);
