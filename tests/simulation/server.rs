@@ -195,16 +195,22 @@ impl Server {
     }
 
     /// Restarts with the data of the snapshot of this age.
+    ///
+    /// No loss is undone by a later one. Otherwise a holder could not learn that another session
+    /// held its lock in between.
     pub(super) fn return_to_snapshot(&mut self, age: usize) {
-        self.data = self.snapshots.get(age).cloned().unwrap_or_default();
+        self.snapshots.drain(..age.min(self.snapshots.len()));
+        self.data = self.snapshots.front().cloned().unwrap_or_default();
     }
 
     pub(super) fn lose_all(&mut self) {
+        self.snapshots.clear();
         self.data = Data::default();
     }
 
     /// Drops all sessions of a resource and tells them, as the scripts do when a key is lost.
     pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Vec<(usize, String)> {
+        self.snapshots.clear();
         let mut messages = Vec::new();
         // The waiters leave first, so that the loss grants nothing to a session that it concerns.
         for is_held in [false, true] {
