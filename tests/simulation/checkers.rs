@@ -21,6 +21,8 @@ pub(super) struct Run {
     queued: Option<Duration>,
     /// Whether the session waits for its grant.
     is_asking: bool,
+    /// The tokens of the grant.
+    tokens: Option<Vec<u64>>,
     /// Whether rlock was stopped, which the promise does not cover.
     pub(super) was_stopped: bool,
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
@@ -65,6 +67,7 @@ impl Checkers {
             asked: now,
             queued: None,
             is_asking: true,
+            tokens: None,
             was_stopped: false,
             release_failed: false,
             exit: None,
@@ -111,10 +114,13 @@ impl Checkers {
 
     /// A waiter that knew its place before another run asked is served first.
     fn check_order(&mut self, run: usize) {
+        if !self.is_calm {
+            return;
+        }
         let asked = self.runs[run].asked;
         let is_ahead = |other: &Run| other.is_asking && other.queued.is_some_and(|at| at < asked);
         let overtaken = (0..self.runs.len()).find(|other| is_ahead(&self.runs[*other]) && self.conflict(run, *other));
-        if let Some(other) = overtaken.filter(|_| self.is_calm) {
+        if let Some(other) = overtaken {
             self.violations.push(format!("run {run} overtook run {other}"));
         }
     }
@@ -182,7 +188,11 @@ impl Checkers {
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the
     /// end of the lease at the server, if the server knows the session.
-    pub(super) fn believe(&mut self, run: usize, deadline: Duration, ends: Option<Duration>) {
+    pub(super) fn believe(&mut self, run: usize, tokens: &[u64], deadline: Duration, ends: Option<Duration>) {
+        // Another session may have held the lock between two grants.
+        if self.runs[run].tokens.get_or_insert_with(|| tokens.to_vec()) != tokens {
+            self.violations.push(format!("run {run} goes on with another grant"));
+        }
         if let Some(ends) = ends.filter(|ends| *ends < deadline && !self.is_uncovered(run)) {
             self.violations.push(format!("run {run} counts on its lease until {deadline:?}, which ends at {ends:?}"));
         }

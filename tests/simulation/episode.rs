@@ -89,7 +89,7 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
             }
             Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
             Some(happening) if now < closes + END_LIMIT => here.handle(happening),
-            _ => here.checkers.violations.push("a session never ends".to_owned()),
+            _ => here.checkers.violations.push("a session never ends, or spins".to_owned()),
         }
     }
 }

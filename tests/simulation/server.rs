@@ -131,16 +131,19 @@ impl Server {
         now: StoreTime,
         messages: &mut Vec<(usize, String)>,
     ) -> Reply {
-        let Outcome { reply, granted, .. } = sure(self.data.table.apply(now, op));
+        let Outcome { reply, granted, mut expired } = sure(self.data.table.apply(now, op));
         let mut granted = VecDeque::from(granted);
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
             if listener.is_some_and(|channel| !self.publish(&channel.name, messages)) {
                 granted.extend(sure(self.data.table.apply(now, Op::Reap(id))).granted);
+                expired.push(id);
             }
         }
-        let table = &self.data.table;
-        self.data.channels.retain(|id, _| sure(table.records().session(*id)).is_some());
+        if !matches!(reply, Reply::Granted { .. } | Reply::Waiting) {
+            expired.extend(caller);
+        }
+        self.data.channels.retain(|id, _| !expired.contains(id));
         reply
     }
 
@@ -218,7 +221,7 @@ impl Server {
                 if let Some(channel) = self.data.channels.get(&id) {
                     self.publish(&channel.name, &mut messages);
                 }
-                self.apply(Op::Reap(id), None, now, &mut messages);
+                self.apply(Op::Reap(id), Some(id), now, &mut messages);
             }
         }
         messages
@@ -229,6 +232,7 @@ impl Server {
         self.data.table.records().is_empty()
     }
 
+    /// Drops the sessions whose leases are over.
     pub(super) fn expire(&mut self, now: StoreTime) {
         self.apply(Op::Expire, None, now, &mut Vec::new());
     }

@@ -145,6 +145,8 @@ pub(super) struct World {
     pub(super) now: Duration,
     queue: BTreeMap<Key, Happening>,
     events: u64,
+    /// The number of events since time went on.
+    at_this_instant: u32,
     pub(super) random: Random,
     pub(super) server: Server,
     pub(super) server_clock: Clock,
@@ -168,6 +170,9 @@ pub(super) struct World {
     pub(super) resources: u64,
 }
 
+/// The number of events at one instant after which a client counts as spinning.
+const AT_ONE_INSTANT: u32 = 100_000;
+
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(700);
 
 /// The longest pause between two sessions of a task. It begins after the command of a killed rlock
@@ -186,6 +191,7 @@ impl World {
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             events: 0,
+            at_this_instant: 0,
             random,
             server: Server::default(),
             arrivals: VecDeque::new(),
@@ -217,9 +223,14 @@ impl World {
         key
     }
 
-    /// Takes the next event. The time is then that of the event.
+    /// Takes the next event. The time is then that of the event. There is none if time stands still,
+    /// because a client spins.
     pub(super) fn next(&mut self) -> Option<Happening> {
         let ((at, _), happening) = self.queue.pop_first()?;
+        self.at_this_instant = if at > self.now { 0 } else { self.at_this_instant + 1 };
+        if self.at_this_instant > AT_ONE_INSTANT {
+            return None;
+        }
         self.now = at;
         Some(happening)
     }
@@ -476,7 +487,7 @@ impl World {
     pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
         let deadline = self.mailboxes[task].clock.when_boottime(deadline);
         let ends = self.lease_ends(run, tokens);
-        self.checkers.believe(run, deadline, ends);
+        self.checkers.believe(run, tokens, deadline, ends);
     }
 
     /// A session ends.
