@@ -1,5 +1,7 @@
 //! Pseudo-random numbers, repeatable by their seed.
 
+#![allow(dead_code, reason = "each crate that includes this module uses a part of it")]
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Marsaglia's xorshift, "Xorshift RNGs", 2003.

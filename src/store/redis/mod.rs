@@ -28,6 +28,11 @@ mod survey;
 mod target;
 mod transport;
 
+/// Here it reaches the conversations, which only this module sees.
+#[cfg(test)]
+#[path = "../../../tests/simulation/mod.rs"]
+mod simulation;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,109 @@
+//! An episode: some clients work under some faults, until the last one has exited.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::client;
+use super::faults::{self, Fault, Nemesis};
+use super::random::Random;
+use super::world::{Happening, Shared, World};
+
+/// How long after the last request everything may take to end.
+const END_LIMIT: Duration = Duration::from_secs(3600);
+/// When every lease that was granted or prolonged in an episode is over.
+const ALL_LEASES: Duration = Duration::from_secs(60);
+
+/// What came of an episode.
+#[derive(Default)]
+pub(super) struct Report {
+    pub(super) calls: u64,
+    pub(super) sessions: u64,
+    pub(super) time: Duration,
+    pub(super) longest_wait: Duration,
+    pub(super) faults: BTreeMap<Fault, u64>,
+    pub(super) violations: Vec<String>,
+    /// The last events, the latest first.
+    pub(super) timeline: VecDeque<String>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Plays the episode of a seed.
+pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
+    let mut random = Random::seeded(seed);
+    let clients = *random.pick(&[1, 2, 3, 5, 10, 20, 50]);
+    let closes = Duration::from_secs(5 + random.below(60));
+    let mut nemesis = Nemesis::new(&mut random);
+    let mut world = World::new(random, clients, closes);
+    world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
+    world.checkers.is_calm = nemesis.is_calm();
+    world.timeline = has_timeline.then(VecDeque::new);
+    nemesis.schedule(&mut world);
+    world.at(Duration::ZERO, Happening::Snapshot);
+    let world = Rc::new(RefCell::new(world));
+    run(&world, &mut nemesis, clients);
+    let mut world = world.borrow_mut();
+    finish(&mut world);
+    let checkers = std::mem::take(&mut world.checkers);
+    Report {
+        calls: world.calls,
+        sessions: checkers.runs.len() as u64,
+        time: world.now,
+        longest_wait: checkers.longest_wait,
+        faults: nemesis.struck,
+        violations: checkers.violations,
+        timeline: world.timeline.take().unwrap_or_default(),
+    }
+}
+
+/// Handles one event after another, until all tasks are over or a checker has found a violation.
+fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
+    let start = |task| -> Option<Task> {
+        world.borrow_mut().wake(task, Duration::ZERO);
+        Some(Box::pin(client::lane(Rc::clone(world), task)))
+    };
+    let mut tasks: Vec<_> = (0..clients).map(start).collect();
+    while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {
+        let mut here = world.borrow_mut();
+        let happening = here.next();
+        let (now, closes) = (here.now, here.closes);
+        here.checkers.check_waiters(now);
+        match happening {
+            Some(Happening::Wake(task)) => {
+                let goes_on = here.awake(task);
+                drop(here);
+                let Some(future) = tasks[task].as_mut().filter(|_| goes_on) else { continue };
+                if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    tasks[task] = None;
+                }
+            }
+            Some(Happening::Strike) => {
+                let Some(task) = nemesis.strike(&mut here) else { continue };
+                here.kill(task);
+                drop(here);
+                tasks[task] = start(task);
+            }
+            Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
+            Some(happening) if now < closes + END_LIMIT => here.handle(happening),
+            _ => here.checkers.violations.push("a session never ends, or spins".to_owned()),
+        }
+    }
+}
+
+/// Checks what holds when all sessions are over.
+fn finish(world: &mut World) {
+    if !world.checkers.violations.is_empty() {
+        return;
+    }
+    if !world.checkers.is_calm {
+        let later = world.server_time() + ALL_LEASES;
+        world.server.expire(later);
+    }
+    if !world.server.is_empty() {
+        world.checkers.violations.push("the server keeps a session for ever".to_owned());
+    }
+}

@@ -1,0 +1,165 @@
+//! The other end of the codec: reads the commands of clients and writes the replies of scripts.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Arg, Cmd, ServerError, Value};
+
+use crate::clock::micros;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::scripts;
+
+/// A script that clients call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Script {
+    Acquire,
+    Renew,
+    Release,
+    Inspect,
+}
+
+/// A call as it arrives at the server.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) script: Script,
+    /// Whether the call brings the source of its script.
+    pub(super) is_source: bool,
+    pub(super) resources: Vec<Resource>,
+    pub(super) operation: Operation,
+}
+
+#[derive(Debug)]
+pub(super) enum Operation {
+    Acquire { request: Box<Request>, channel: String, listening: bool },
+    Renew { session: SessionId, listening: bool },
+    Release(SessionId),
+    Inspect,
+}
+
+/// The scripts by their names and by their sources.
+static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
+    let known = [
+        (&scripts::ACQUIRE, Script::Acquire),
+        (&scripts::RENEW, Script::Renew),
+        (&scripts::RELEASE, Script::Release),
+        (&scripts::INSPECT, Script::Inspect),
+    ];
+    let both = known.into_iter().flat_map(|(text, script)| {
+        [text.evalsha(&[], &[]), text.eval(&[], &[])].map(|command| (words(&command)[1].to_vec(), script))
+    });
+    both.collect()
+});
+
+fn words(command: &Cmd) -> Vec<&[u8]> {
+    let words = command.args_iter().map(|word| match word {
+        Arg::Simple(bytes) => bytes,
+        _ => panic!("a client sends plain words only"),
+    });
+    words.collect()
+}
+
+/// Reads a command.
+pub(super) fn read(command: &Cmd) -> Call {
+    let words = words(command);
+    let script = SCRIPTS[words[1]];
+    // The clock and the way to wake waiters come before the resources.
+    let arguments = &words[3 + number(words[2]) as usize + 2..];
+    let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
+    let (names, own) = arguments.split_at(number(count) as usize);
+    let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
+    let operation = match script {
+        Script::Acquire => Operation::Acquire {
+            request: Box::new(request(own, &resources)),
+            channel: text(own[2]).to_owned(),
+            listening: number(own[5]) == 1,
+        },
+        Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
+        Script::Release => Operation::Release(session(own[0])),
+        Script::Inspect => Operation::Inspect,
+    };
+    Call { script, is_source: words[0] == b"EVAL", resources, operation }
+}
+
+fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
+    let claim = |words: &[&[u8]]| Claim {
+        resource: resources[number(words[0]) as usize - 1].clone(),
+        mode: mode(words[1]),
+        span: if words[5].is_empty() { Span::Whole } else { Span::parse(text(words[5])).expect("a valid span") },
+        slots: Some(number(words[2]) as u32).filter(|slots| *slots > 0),
+    };
+    Request {
+        session: session(own[0]),
+        ancestors: own[1].chunks(32).map(session).collect(),
+        claims: own[10..].chunks(6).map(claim).collect(),
+        wait: number(own[3]) == 1,
+        terms: Some(Terms { ttl: length(own[6]), claim: length(own[7]), heartbeat: length(own[8]) }),
+        process: Process::default(),
+    }
+}
+
+fn text(word: &[u8]) -> &str {
+    std::str::from_utf8(word).expect("a word is text")
+}
+
+fn number(word: &[u8]) -> u64 {
+    text(word).parse().expect("a word is a number")
+}
+
+fn length(word: &[u8]) -> Duration {
+    Duration::from_micros(number(word))
+}
+
+fn session(word: &[u8]) -> SessionId {
+    text(word).parse().expect("a word is a session")
+}
+
+fn mode(word: &[u8]) -> Mode {
+    Mode::ALL.into_iter().find(|mode| mode.as_str().starts_with(text(word))).expect("a word is a mode")
+}
+
+/// Writes a reply as the scripts do.
+pub(super) fn value(reply: &ScriptReply) -> Value {
+    let word = |text: &str| Value::BulkString(text.into());
+    let number = |number: u64| Value::Int(number as i64);
+    let mut words = Vec::new();
+    match reply {
+        ScriptReply::Granted { lease, tokens } => {
+            words.extend([word("granted"), number(micros(lease.unwrap_or_default()))]);
+            words.extend(tokens.iter().copied().map(number));
+        }
+        ScriptReply::Waiting { seq, position, next } => {
+            let next = micros(next.unwrap_or_default());
+            words.extend([word("waiting"), number(*seq), number((*position).into()), number(next)]);
+        }
+        ScriptReply::Busy(listed) => {
+            words.push(word("busy"));
+            let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
+            words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
+        }
+        ScriptReply::Need(names) => {
+            words.push(word("need"));
+            words.extend(names.iter().map(|name| word(name.as_str())));
+        }
+        ScriptReply::Released(tokens) => {
+            words.push(word("released"));
+            words.extend(tokens.iter().copied().map(number));
+        }
+        ScriptReply::Unknown => words.push(word("unknown")),
+        ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
+        reply => panic!("the server never replies {reply:?}"),
+    }
+    Value::Array(words)
+}
+
+/// The reply of a server that does not know a script.
+pub(super) fn no_script() -> ServerError {
+    match redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n") {
+        Ok(Value::ServerError(error)) => error,
+        other => panic!("{other:?} is no error"),
+    }
+}
