@@ -206,16 +206,30 @@ impl EmbeddedSessions {
         Tried::Done
     }
 
-    /// Reports a release that failed, and tries it again later. The process goes on, so nothing
-    /// else would end the hold or the place in the queue.
+    /// Reports a release that failed, and tries it again later: the process goes on, so nothing
+    /// else would end the hold.
     fn retry(&mut self, id: SessionId, error: Error) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if let Stage::Releasing(limit @ Some(_)) = &mut session.stage {
             *limit = None;
             self.events.push_back((id, Event::Released(Err(error))));
         }
-        self.failed.push(id);
-        self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
+        if matches!(session.stage, Stage::LeavingQueue) {
+            // A waiter without a beacon counts as dead, and so loses its place.
+            beacon::remove(&self.store.directory, id);
+            self.sessions.remove(&id);
+        } else {
+            self.failed.push(id);
+            self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
+        }
+        let is_over = |session: &Session| matches!(session.stage, Stage::Asking(_) | Stage::Releasing(None));
+        if self.sessions.values().all(is_over) {
+            // The end of the beacon ends these sessions, as the end of the process would.
+            self.sessions.retain(|_, session| matches!(session.stage, Stage::Asking(_)));
+            self.failed.clear();
+            self.retry_at = None;
+            self.put_out();
+        }
     }
 
     /// Runs a transaction if the lock is free at once. The sessions of this process that it
