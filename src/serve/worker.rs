@@ -75,6 +75,7 @@ impl Worker {
             if matches!(error, TrySendError::Disconnected(_)) {
                 self.questions = None;
             }
+            lock(&self.asking).remove(&client);
             let failure = Error::Unavailable("this server cannot answer more questions now: try again".to_owned());
             let _ = self.sender.send((client, Answer::Failed(failure)));
             let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
