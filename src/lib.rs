@@ -18,6 +18,7 @@
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
 //! | `failure`, `messages` | the text that users see, and its exit code |
 //! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
+//! | `identity` | describes processes, makes the ids of sessions |
 //! | `inspection` | holders and waiters as JSON |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
@@ -36,6 +37,7 @@ pub mod store;
 mod cmd;
 mod failure;
 mod files;
+mod identity;
 mod inspection;
 mod messages;
 mod passwd;

@@ -10,10 +10,10 @@ use super::context;
 use super::room::{self, Limits};
 use crate::cli::invocation::Exec;
 use crate::failure::Failure;
+use crate::identity;
 use crate::lock::lease::Lease;
 use crate::lock::request::{Process, Request, SessionId};
 use crate::messages::Messages;
-use crate::passwd;
 use crate::store::{AcquireOptions, Store};
 use crate::supervise::machine::Settings;
 use crate::supervise::run::{self, CommandSpec, Task};
@@ -36,7 +36,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     // lost.
     let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
-    let session = random_id()?;
+    let session = identity::new_session().context("can't get random numbers")?;
     let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
     {
@@ -82,12 +82,6 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     run::run(handle.as_mut(), task, start_with, signals, &mut io::stderr())
 }
 
-fn random_id() -> anyhow::Result<SessionId> {
-    let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).context("can't get random numbers")?;
-    Ok(SessionId(id))
-}
-
 /// The variables for the command, except for the token, which is not known yet.
 fn inherited(
     store: &dyn Store,
@@ -112,7 +106,6 @@ fn inherited(
 }
 
 fn this_process(command: &[OsString]) -> Process {
-    let uid = rustix::process::geteuid().as_raw();
     let mut left = COMMAND_BYTES;
     let mut words = Vec::with_capacity(command.len());
     for word in command {
@@ -125,10 +118,5 @@ fn this_process(command: &[OsString]) -> Process {
         left -= word.len();
         words.push(word);
     }
-    Process {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        pid: std::process::id(),
-        user: passwd::lookup(uid).map_or_else(|| uid.to_string(), |(name, _)| name),
-        command: words,
-    }
+    identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words)
 }

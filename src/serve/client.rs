@@ -1,14 +1,15 @@
 //! Decides everything about one client: what each of its lines, each report of the store and each
 //! instant means for its locks.
 //!
-//! A client has no clock, no socket and no randomness. It takes in each [`Event`] with the instant
-//! at which the event happened, and returns the [`Action`]s that follow.
+//! A client has no clock, no socket and no randomness. The client takes in each [`Event`] with the
+//! instant at which the event happened, and returns the [`Action`]s that follow.
 
 use std::mem;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
+use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
 use crate::clock::Boottime;
@@ -18,7 +19,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::messages::Messages;
 use crate::store::sessions::Event as Report;
-use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
+use crate::store::{self, Changed, Grant, Released, Standing};
 use crate::words;
 
 /// How long a client may take until its first line is understood, and until its token is right.
@@ -29,71 +30,6 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long the store may take to queue a request. The wait of a request counts from its place in
 /// the queue, as in `rlock exec`.
 const QUEUE_LIMIT: Duration = Duration::from_secs(5);
-
-/// What happens to a client.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// The client has sent a line. Only a client that [`takes_lines`](Client::takes_lines) gets it.
-    Line(Line),
-    /// The client has sent a line that is too long.
-    LineTooLong,
-    /// The connection has ended.
-    End,
-    /// The store reports about a session of the client.
-    Report(SessionId, Report),
-    /// The answer to [`Action::Ask`].
-    Answer(Answer),
-    /// Time has passed.
-    Tick,
-    /// The server ends soon: only clients that hold a lock may go on.
-    Drain,
-    /// The server ends now.
-    Stop,
-}
-
-/// What the server has to do.
-#[derive(Debug, PartialEq)]
-pub(super) enum Action {
-    /// Send a line.
-    Say(String),
-    /// Make a request.
-    Acquire {
-        session: SessionId,
-        /// The session below which this one is nested.
-        parent: Option<SessionId>,
-        claims: Vec<Claim>,
-        wait: bool,
-    },
-    /// Give back what a session holds or waits for. A report follows.
-    Release(SessionId),
-    /// Ask the store a question. [`Event::Answer`] follows.
-    Ask(Question),
-    /// Write a line to the log.
-    Log(String),
-    /// Close the connection.
-    Close,
-}
-
-/// A question that may take long.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Question {
-    /// What holds and waits for one resource, or for all that the client may see.
-    Inspect(Option<Resource>),
-    /// What holds and waits for these resources.
-    Obstructions(Vec<Resource>),
-    Shrink(SessionId, Resource, Span),
-    Downgrade(SessionId, Resource, Mode),
-}
-
-/// The answer to a [`Question`].
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// JSON on one line.
-    Listing(String),
-    Obstructions(Vec<Obstruction>),
-    Changed(Changed),
-    Failed(store::Error),
-}
 
 /// One client.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! `rlock serve`: serves locks to any program that speaks lines, over any store.
 //!
 //! - `line`: what a line asks for; `input`: splits bytes into lines.
-//! - `client`: decides everything about one client, by the `rules` of the server; it has no clock,
-//!   no socket and no randomness.
-//! - `listen`: the listening sockets; `peer`: who is at the other end of a connection; `token`: the
+//! - `client`: decides everything about one client, by the `rules` of the server, without a clock, a
+//!   socket or randomness; `event`: its vocabulary.
+//! - `listen`: the listening sockets; `peer`: describes the client of a connection; `token`: the
 //!   token that clients must send.
 //! - `connection`: the bytes of one connection.
 //! - `worker`: asks the store the questions that may take long, in a thread of its own.
@@ -14,6 +14,7 @@
 
 mod client;
 mod connection;
+mod event;
 mod input;
 mod line;
 mod listen;

@@ -1,13 +1,12 @@
-//! Finds out who is at the other end of a connection, for the log and for `rlock inspect`.
+//! Describes the client at the other end of a connection, for the log and for `rlock inspect`.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketAddrAny, getpeername};
-use std::os::fd::AsFd;
 
+use crate::identity;
 use crate::lock::request::Process;
-use crate::passwd;
 
 /// The client's name in the log, and its description in `rlock inspect`. `address` is the address
 /// at which the server listens.
@@ -20,9 +19,9 @@ pub(super) fn of_socket(socket: impl AsFd, address: &str, number: u64) -> (Strin
             (host.clone(), Process { host, pid: 0, user, command })
         }
         None => {
-            let process = match socket_peercred(&socket) {
-                Ok(peer) => of_process(peer.uid.as_raw(), peer.pid.as_raw_pid().unsigned_abs(), command),
-                Err(_) => Process { command, ..Process::default() },
+            let process = match credentials(socket.as_fd()) {
+                Some(peer) => identity::process(peer.uid, peer.pid.unsigned_abs(), command),
+                None => Process { command, ..Process::default() },
             };
             (format!("client {number} of {}, pid {}", process.user, process.pid), process)
         }
@@ -33,16 +32,20 @@ pub(super) fn of_socket(socket: impl AsFd, address: &str, number: u64) -> (Strin
 pub(super) fn of_stdio() -> (String, Process) {
     let command = vec!["serve".to_owned(), "--stdio".to_owned()];
     let uid = rustix::process::geteuid().as_raw();
-    ("the client".to_owned(), of_process(uid, std::process::id(), command))
+    ("the client".to_owned(), identity::process(uid, std::process::id(), command))
 }
 
-fn of_process(uid: u32, pid: u32, command: Vec<String>) -> Process {
-    Process {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        pid,
-        user: passwd::lookup(uid).map_or_else(|| uid.to_string(), |(name, _)| name),
-        command,
-    }
+/// The process that connected to a unix socket, see unix(7). Its pid is 0 if this process's pid
+/// namespace does not contain it. The type of rustix cannot hold a pid of 0.
+fn credentials(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    let place = (&raw mut found).cast();
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of `found`. Every value
+    // of these bytes is valid.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) };
+    (result == 0).then_some(found)
 }
 
 /// Whether an address can be reached from other machines.

@@ -10,8 +10,9 @@ use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::client::{Action, Client, Event};
+use super::client::Client;
 use super::connection::{Connection, Received, is_ready};
+use super::event::{Action, Event};
 use super::line::Line;
 use super::listen::Listener;
 use super::peer;
@@ -19,6 +20,7 @@ use super::rules::Rules;
 use super::worker::Worker;
 use crate::cli::lines::LineParser;
 use crate::clock::Boottime;
+use crate::identity;
 use crate::lock::lease::Lease;
 use crate::lock::request::{Process, Request, SessionId};
 use crate::store::Standing;
@@ -193,7 +195,8 @@ impl Server {
             }
             entry.has_ended |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
             self.pump(id);
-            // The embedded store has answered by now, and the next client's limit counts who waits.
+            // The embedded store has answered by now. The limit of waiting requests must count this
+            // one before the next client asks.
             self.take_reports();
         }
         Ok(())
@@ -278,7 +281,7 @@ impl Server {
     fn feed(&mut self, id: u64, event: Event) {
         let Some(entry) = self.clients.get_mut(&id) else { return };
         let may_wait = self.waiting < self.limits.waiting;
-        let actions = entry.client.on(event, Boottime::now(), &self.rules, may_wait, random_id);
+        let actions = entry.client.on(event, Boottime::now(), &self.rules, may_wait, new_id);
         for action in actions {
             self.perform(id, action);
         }
@@ -470,11 +473,7 @@ pub(super) fn say(text: &str) {
     }
 }
 
-/// The random id of a session.
-fn random_id() -> SessionId {
-    let mut id = [0; 16];
-    let filled = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
-    // Two sessions with one id would be one session.
-    filled.expect("the kernel has random numbers from its start");
-    SessionId(id)
+fn new_id() -> SessionId {
+    // Two sessions with one id would be one session, so the server cannot go on without.
+    identity::new_session().expect("the kernel has random numbers from its start")
 }

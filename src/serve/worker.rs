@@ -11,7 +11,7 @@ use std::{io, thread};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::client::{Answer, Question};
+use super::event::{Answer, Question};
 use super::rules::Rules;
 use crate::clock::Boottime;
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::serve::LockServer;
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, RLOCK, needs, wait_until};
 use crate::{NONE, on_both};
 
 #[test]
@@ -221,6 +221,22 @@ fn listing_names_the_server_and_the_client() {
     assert_eq!(unix["command"], serde_json::json!(["serve", format!("unix:{}", server.path().display())]));
     assert_eq!(unix["pid"], std::process::id());
     assert_eq!(unix["user"], lab.inspect_user());
+}
+
+/// As for a server in a container whose socket is mounted outside.
+#[test]
+fn client_outside_the_servers_pid_namespace_has_pid_0() {
+    let lab = Lab::new();
+    let Some(mut unshare) = needs::namespaces(&["--pid", "--fork", "--kill-child"]) else { return };
+    lab.settle(&mut unshare);
+    let path = lab.folder().join("serve.sock");
+    unshare.args([RLOCK, "serve", "-v", "--listen", "127.0.0.1:0", "--listen", &format!("unix:{}", path.display())]);
+    let server = LockServer::of(&mut unshare, path);
+    let mut client = server.unix();
+    assert_eq!(client.ask("LOCK k"), "ok");
+    let found: Value = serde_json::from_str(&client.ask("INSPECT k")).expect("the answer is JSON");
+    let holder = &found["resources"][0]["holders"][0];
+    assert_eq!((&holder["pid"], &holder["user"]), (&serde_json::json!(0), &lab.inspect_user()));
 }
 
 #[test]

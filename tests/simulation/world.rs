@@ -223,8 +223,8 @@ impl World {
         key
     }
 
-    /// Takes the next event. The time is then that of the event. There is none if time stands still,
-    /// because a client spins.
+    /// Takes the next event, and moves the time to the event. `None` if time stands still because a
+    /// client spins.
     pub(super) fn next(&mut self) -> Option<Happening> {
         let ((at, _), happening) = self.queue.pop_first()?;
         self.at_this_instant = if at > self.now { 0 } else { self.at_this_instant + 1 };

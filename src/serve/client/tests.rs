@@ -92,7 +92,7 @@ fn shown(action: &Action) -> String {
         }
         Action::Release(session) => format!("release {}", session.0[0]),
         Action::Ask(Question::Inspect(key)) => format!("inspect {}", key.as_ref().map_or("", Resource::as_str)),
-        Action::Ask(Question::Obstructions(_)) => "ask who is in the way".to_owned(),
+        Action::Ask(Question::Obstructions(_)) => "obstructions".to_owned(),
         Action::Ask(Question::Shrink(session, key, span)) => format!("shrink {} {key} {span}", session.0[0]),
         Action::Ask(Question::Downgrade(session, key, mode)) => format!("downgrade {} {key} {mode}", session.0[0]),
         Action::Log(text) => format!("log {text}"),
@@ -194,7 +194,7 @@ fn request_whose_wait_is_over_leaves_the_queue_and_tells_who_is_in_the_way() {
     assert_eq!(lab.after(SECOND), ["release 1"]);
     // A grant that crosses the release is given back by it.
     assert!(lab.granted(1, 7).is_empty());
-    assert_eq!(lab.released(1, Released::Done), ["ask who is in the way"]);
+    assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
     let answer = Event::Answer(Answer::Obstructions(Vec::new()));
     assert_eq!(lab.on(answer), ["say busy 'k' was held a moment ago; waited 2s"]);
     assert!(lab.client.takes_lines());

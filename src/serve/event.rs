@@ -1,0 +1,78 @@
+//! Defines the vocabulary between the server and the machine of a client: events go in, actions come
+//! out.
+//!
+//! This module is plain data. [`super::client`] decides which actions follow an event;
+//! [`super::server`] carries the actions out.
+
+use super::line::Line;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::store::sessions::Event as Report;
+use crate::store::{self, Changed, Obstruction};
+
+/// What happens to a client.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The client has sent a line. Only a client that [`takes_lines`](super::client::Client::takes_lines) gets it.
+    Line(Line),
+    /// The client has sent a line that is too long.
+    LineTooLong,
+    /// The connection has ended.
+    End,
+    /// The store reports about a session of the client.
+    Report(SessionId, Report),
+    /// The answer to [`Action::Ask`].
+    Answer(Answer),
+    /// Time has passed.
+    Tick,
+    /// The server ends soon: only clients that hold a lock may go on.
+    Drain,
+    /// The server ends now.
+    Stop,
+}
+
+/// What the server has to do.
+#[derive(Debug, PartialEq)]
+pub(super) enum Action {
+    /// Send a line.
+    Say(String),
+    /// Make a request.
+    Acquire {
+        session: SessionId,
+        /// The session below which this one is nested.
+        parent: Option<SessionId>,
+        claims: Vec<Claim>,
+        wait: bool,
+    },
+    /// Give back what a session holds or waits for. A report follows.
+    Release(SessionId),
+    /// Ask the store a question. [`Event::Answer`] follows.
+    Ask(Question),
+    /// Write a line to the log.
+    Log(String),
+    /// Close the connection.
+    Close,
+}
+
+/// A question that may take long.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// The holders and waiters of one resource, or of all resources that the client may see.
+    Inspect(Option<Resource>),
+    /// The holders and waiters of these resources.
+    Obstructions(Vec<Resource>),
+    Shrink(SessionId, Resource, Span),
+    Downgrade(SessionId, Resource, Mode),
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// JSON on one line.
+    Listing(String),
+    Obstructions(Vec<Obstruction>),
+    Changed(Changed),
+    Failed(store::Error),
+}
