@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Process, SessionId};
+use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::processes;
@@ -73,7 +74,7 @@ impl Messages {
             true => "by 'rlock cleanup --break' or with the server's data",
             false => "as 'rlock cleanup --break' does",
         };
-        let were = if self.claims.len() == 1 { "was" } else { "were" };
+        let were = if resources(&self.claims).len() == 1 { "was" } else { "were" };
         format!("{} {were} taken away, {by}", self.names())
     }
 
@@ -92,12 +93,19 @@ impl Messages {
         format!("could not release {}, held until {end}: {reason}", self.names())
     }
 
-    /// The resources of the request.
+    /// The resources of the request, each once.
     pub(crate) fn names(&self) -> String {
-        let shown = self.claims.iter().take(NAMES_MAX).map(|claim| format!("'{}'", claim.resource));
-        let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
+        let names = resources(&self.claims);
+        let shown = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'"));
+        let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The resources of some claims, each once, in the order of the claims.
+fn resources(claims: &[Claim]) -> Vec<&Resource> {
+    let mut seen = HashSet::new();
+    claims.iter().map(|claim| &claim.resource).filter(|name| seen.insert(*name)).collect()
 }
 
 pub(crate) fn spare_exited(code: u8) -> String {
@@ -159,7 +167,7 @@ fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstructi
     {
         return in_the_way(claims, &[*own], obstructions);
     }
-    let names: Vec<_> = claims.iter().map(|claim| format!("'{}'", claim.resource)).collect();
+    let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
 }
 

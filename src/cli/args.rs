@@ -20,6 +20,9 @@ pub(super) mod id {
     pub(crate) const PREWRITE: &str = "prewrite";
     pub(crate) const WRITE: &str = "write";
     pub(crate) const SLOT: &str = "slot";
+    pub(crate) const RANGE_READ: &str = "range-read";
+    pub(crate) const RANGE_PREWRITE: &str = "range-prewrite";
+    pub(crate) const RANGE_WRITE: &str = "range-write";
     pub(crate) const LO: &str = "LO";
     pub(crate) const HI: &str = "HI";
     pub(crate) const COMMAND: &str = "COMMAND";
@@ -88,7 +91,8 @@ pub(super) fn exec(command: Command) -> Command {
         .override_usage(
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
-             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N\n       \
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
         )
         .after_help(
@@ -100,10 +104,19 @@ pub(super) fn exec(command: Command) -> Command {
         .arg(command_words())
 }
 
-/// The claims on whole resources.
-fn claims() -> [Arg; 6] {
+/// The claims on whole resources and on intervals.
+fn claims() -> [Arg; 9] {
     let claim =
         |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other);
+    // The two values have different types, so `claims` parses them.
+    let range = |id, help| {
+        option(id, "KEY", values::plain, help)
+            .value_names(["KEY", "INTERVAL"])
+            .num_args(2)
+            .action(ArgAction::Append)
+            .value_hint(ValueHint::Other)
+            .help_heading("Claims on intervals")
+    };
     [
         word(id::KEY, values::resource, "What to lock for writing"),
         stray_words(),
@@ -113,6 +126,9 @@ fn claims() -> [Arg; 6] {
         option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
             .action(ArgAction::Append)
             .value_hint(ValueHint::Other),
+        range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading"),
+        range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later"),
+        range(id::RANGE_WRITE, "Lock an interval of KEY for writing"),
     ]
 }
 

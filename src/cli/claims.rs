@@ -10,9 +10,10 @@ use crate::lock::span::Span;
 
 use super::args::id;
 use super::usage::Mistake;
+use super::values;
 use crate::words::shell_quoted;
 
-/// The claims of `exec`, in the order of the command line, each resource at most once.
+/// The claims of `exec`, in the order of the command line, each span of a resource at most once.
 pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     only_one_bare_key(matches)?;
     let mut claims = Vec::new();
@@ -24,17 +25,25 @@ pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     }
     let slots = with_places::<(Resource, u32)>(matches, id::SLOT);
     claims.extend(slots.map(|(place, (resource, slots))| (place, whole(resource, Mode::Slot, Some(*slots)))));
+    for (id, mode) in
+        [(id::RANGE_READ, Mode::Read), (id::RANGE_PREWRITE, Mode::Prewrite), (id::RANGE_WRITE, Mode::Write)]
+    {
+        for range in ranges(matches, id) {
+            let (place, [key, interval]) = range;
+            let claim = interval_claim(key, interval, mode);
+            claims.push((place, claim.map_err(|reason| Mistake::plain(format!("--{id}: {reason}")))?));
+        }
+    }
     claims.sort_by_key(|(place, _)| *place);
 
     let mut merged: Vec<Claim> = Vec::with_capacity(claims.len());
     for (_, claim) in claims {
-        match merged.iter_mut().find(|earlier| earlier.resource == claim.resource) {
-            Some(earlier) => merge(earlier, &claim)?,
-            None => merged.push(claim),
-        }
+        merge_into(&mut merged, claim)?;
     }
     if merged.is_empty() {
-        return Err(Mistake::plain("nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"));
+        return Err(Mistake::plain(
+            "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write",
+        ));
     }
     Ok(merged)
 }
@@ -73,21 +82,49 @@ fn whole(resource: &Resource, mode: Mode, slots: Option<u32>) -> Claim {
     Claim { resource: resource.clone(), mode, span: Span::Whole, slots }
 }
 
-/// Merges two claims on the same resource: the stronger of two modes allows what either mode
-/// allows. Slots have no such order.
-fn merge(earlier: &mut Claim, later: &Claim) -> Result<(), Mistake> {
-    let key = &later.resource;
-    match (earlier.slots, later.slots) {
-        (Some(one), Some(other)) if one != other => {
-            Err(Mistake::plain(format!("'{key}' cannot have both {one} and {other} slots: give one --slot {key}=N")))
-        }
-        (None, None) => {
-            earlier.mode = earlier.mode.max(later.mode);
-            Ok(())
-        }
-        (Some(_), Some(_)) => Ok(()),
-        _ => Err(Mistake::plain(format!("--slot cannot be combined with another mode on '{key}': give one of them"))),
+/// The pairs of values of an option for an interval, each with its position among the words.
+fn ranges<'a>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = (usize, [&'a str; 2])> {
+    let mut values = with_places::<String>(matches, id);
+    std::iter::from_fn(move || {
+        let ((place, key), (_, interval)) = (values.next()?, values.next()?);
+        Some((place, [key.as_str(), interval.as_str()]))
+    })
+}
+
+/// The claim on an interval that one word describes.
+fn interval_claim(key: &str, interval: &str, mode: Mode) -> Result<Claim, String> {
+    let resource = values::resource(key)?;
+    if !interval.starts_with(['[', '(']) {
+        return Err(format!("'{interval}' is not an interval: write it as one word, such as '[1.2,1.8)'"));
     }
+    let span = Span::parse(interval).map_err(|error| error.to_string())?;
+    Ok(Claim { resource, mode, span, slots: None })
+}
+
+/// Adds a claim. Of two claims on the same span, the stronger mode counts, as it allows what either
+/// mode allows. Slots have no such order.
+fn merge_into(merged: &mut Vec<Claim>, claim: Claim) -> Result<(), Mistake> {
+    let key = &claim.resource;
+    for earlier in merged.iter_mut().filter(|earlier| earlier.resource == *key) {
+        match (earlier.slots, claim.slots) {
+            (Some(one), Some(other)) if one != other => {
+                let text = format!("'{key}' cannot have both {one} and {other} slots: give one --slot {key}=N");
+                return Err(Mistake::plain(text));
+            }
+            (Some(_), Some(_)) => return Ok(()),
+            (None, None) if earlier.span == claim.span => {
+                earlier.mode = earlier.mode.max(claim.mode);
+                return Ok(());
+            }
+            (None, None) => {}
+            _ => {
+                let text = format!("--slot cannot be combined with another mode on '{key}': give one of them");
+                return Err(Mistake::plain(text));
+            }
+        }
+    }
+    merged.push(claim);
+    Ok(())
 }
 
 /// The claim of `range-*` in this mode.
@@ -162,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn several_intervals_stand_beside_other_claims() {
+        let line = "exec --range-write t [1,2) --read c --range-read t (5,6] k --range-write t (-inf,0] -- true";
+        assert_eq!(claims(line), ["write t [1,2)", "read c whole", "read t (5,6]", "write k whole", "write t (-inf,0]"]);
+        let line = "exec --range-read t [1,2] --range-write t [1.0,2] --read t --range-read t [1,2) -- true";
+        assert_eq!(claims(line), ["write t [1,2]", "read t whole", "read t [1,2)"]);
+        let text = "--slot cannot be combined with another mode on 't': give one of them";
+        assert_eq!(mistake("exec --range-read t [1,2] --slot t=3 -- true"), text);
+    }
+
+    #[test]
     fn second_bare_key_is_rejected_with_advice_to_write_the_separator() {
         let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
                     --write deploy --write ssh";
@@ -228,7 +275,13 @@ mod tests {
     #[test]
     fn invalid_interval_is_rejected_with_advice() {
         for (line, text) in [
-            ("exec -- true", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
+            (
+                "exec -- true",
+                "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write",
+            ),
+            ("exec --range-read t 5 -- true", "--range-read: '5' is not an interval: write it as one word, such as '[1.2,1.8)'"),
+            ("exec --range-write t -- true", "--range-write needs KEY and INTERVAL; see 'rlock exec --help'"),
+            ("exec --range-write t [5,3] -- true", "--range-write: the interval [5,3] ends before it starts"),
             ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),
             ("range-read t -- true", "no interval: write LO HI or '[LO,HI)' after the KEY"),
             ("range-read t 1 -- true", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),

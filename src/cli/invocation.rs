@@ -52,7 +52,7 @@ pub struct StoreOptions {
 pub struct Exec {
     /// The store to use.
     pub store: StoreOptions,
-    /// The claims to hold: never empty, no resource twice, in the order of the command line.
+    /// The claims to hold: never empty, no span of a resource twice, in the order of the command line.
     pub claims: Vec<Claim>,
     /// The words to execute: never empty; the first names the program.
     pub command: Vec<OsString>,

@@ -18,7 +18,7 @@ use crate::words::shell_quoted;
 /// A request for claims.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lock {
-    /// The claims: never empty, no resource twice.
+    /// The claims: never empty, no span of a resource twice.
     pub(crate) claims: Vec<Claim>,
     /// The maximum wait: `None` for no limit, zero for no wait.
     pub(crate) wait: Option<Duration>,
@@ -122,9 +122,10 @@ mod tests {
         for (line, expected) in [
             ("k", "write k whole None; None"),
             ("--read a --write b -n", "read a whole None, write b whole None; Some(0ns)"),
+            ("--range-write t [1,2) --range-read t [5,6]", "write t [1,2) None, read t [5,6] None; None"),
             ("--slot s=3 -w 2s", "slot s whole Some(3); Some(2s)"),
             ("a b", "unexpected second KEY b: for two locks write --write a --write b"),
-            ("", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
+            ("", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
             ("k --ttl 3s", "unexpected argument '--ttl'"),
             ("k -h", "unexpected argument '-h'"),
             ("--read", "--read needs a value"),

@@ -86,6 +86,7 @@ pub(super) fn mistake(error: &Error) -> Mistake {
             suggested(what, first(error, ContextKind::SuggestedSubcommand))
         }
         ErrorKind::MissingSubcommand => Mistake::unexplained("no subcommand"),
+        ErrorKind::WrongNumberOfValues => Mistake::unexplained(format!("{argument} needs {}", names_of_values(error))),
         ErrorKind::InvalidValue if value.is_empty() => Mistake::unexplained(format!("{argument} needs a value")),
         ErrorKind::InvalidValue => Mistake::plain(format!("{argument} must be {}, not '{value}'", alternatives(error))),
         ErrorKind::ValueValidation => {
@@ -150,6 +151,12 @@ fn label(argument: &str) -> &str {
     let name =
         if argument.starts_with("--") { argument.split([' ', '=', '[']).next().unwrap_or(argument) } else { argument };
     name.trim_end_matches("...").trim_matches(['<', '>', '[', ']'])
+}
+
+/// The names of an argument's values, such as `KEY and INTERVAL`.
+fn names_of_values(error: &Error) -> String {
+    let names = text(error, ContextKind::InvalidArg).split_whitespace().skip(1);
+    names.map(|name| name.trim_matches(['<', '>'])).collect::<Vec<_>>().join(" and ")
 }
 
 /// The first line of clap's own text, for kinds of error that none of rlock's definitions can cause
