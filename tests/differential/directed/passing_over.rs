@@ -5,7 +5,8 @@ use redis::Connection;
 use rlock::lock::mode::Mode::Slot;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::op::Refusal;
-use rlock::lock::request::{Request, SessionId};
+use rlock::lock::request::{Claim, Request, SessionId};
+use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
@@ -19,6 +20,10 @@ on_each_server!(
     broken_holder_is_notified,
     subscriber_of_a_pattern_does_not_make_a_dead_waiter_look_alive,
     user_without_pubsub_permission_passes_over_a_dead_waiter,
+    newcomer_drops_the_dead_waiters_in_its_way,
+    newcomer_waits_behind_a_waiter_with_a_subscriber,
+    newcomer_drops_a_dead_waiter_of_several_resources,
+    newcomer_drops_a_crowd_of_dead_waiters,
     slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number,
     slots_of_a_dead_waiter_do_not_refuse_another_number,
 );
@@ -126,6 +131,68 @@ fn assert_dead_waiter_is_passed_over(server: &Server, clients: &mut Clients) {
     assert!(is_released(&clients.release(1)));
     assert_eq!(next_message(&mut subscriber), "granted");
     assert_eq!(clients.holders_and_waiters(), (vec![3], vec![]));
+}
+
+fn newcomer_drops_the_dead_waiters_in_its_way(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "newcomer", Wake::Publish);
+    clients.acquire(1, Read, "");
+    for dead in [2, 3] {
+        assert!(is_waiting(&clients.acquire(dead, Write, "")));
+        clients.renew(dead, true);
+    }
+    // Session 4 has not said that it listens, so it counts as alive.
+    assert!(is_waiting(&clients.acquire(4, Write, "[7,9]")));
+    assert!(is_granted(&clients.acquire(5, Read, "[0,5]")));
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 5], vec![4]));
+    assert_eq!(clients.renew(2, true), ScriptReply::Unknown);
+    let no_wait = Request { wait: false, ..request(6, Read, "[8,8]") };
+    assert!(matches!(clients.side.call(Call::acquire(&no_wait, 0, false)), ScriptReply::Busy(_)));
+    clients.renew(4, true);
+    assert!(is_granted(&clients.side.call(Call::acquire(&no_wait, 0, false))));
+}
+
+fn newcomer_waits_behind_a_waiter_with_a_subscriber(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "newcomer behind", Wake::Publish);
+    clients.acquire(1, Read, "");
+    clients.acquire(2, Write, "");
+    clients.acquire(3, Write, "");
+    let _subscriber = subscribe(&server, &clients, id(2));
+    clients.renew(2, true);
+    clients.renew(3, true);
+    assert!(is_waiting(&clients.acquire(4, Read, "")));
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4]));
+    // A waiter behind a holder need not look: the release of the holder passes over the dead.
+    assert!(is_waiting(&clients.acquire(5, Write, "")));
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4, 5]));
+}
+
+fn newcomer_drops_a_dead_waiter_of_several_resources(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "newcomer several", Wake::Publish);
+    let other = || Resource::new("{r}other").unwrap();
+    clients.acquire(1, Read, "");
+    let mut both = request(2, Write, "");
+    both.claims.push(Claim { resource: other(), ..both.claims[0].clone() });
+    assert!(is_waiting(&clients.side.call(Call::acquire(&both, 0, false))));
+    clients.side.call(Call::renew(id(2), vec![resource(), other()], true));
+    let mut newcomer = request(3, Write, "");
+    newcomer.claims[0].resource = other();
+    assert!(is_granted(&clients.side.call(Call::acquire(&newcomer, 0, false))));
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![]));
+}
+
+fn newcomer_drops_a_crowd_of_dead_waiters(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "newcomer crowd", Wake::Publish);
+    clients.acquire(1, Read, "");
+    for dead in 2..=302 {
+        clients.acquire(dead, Write, "");
+        clients.renew(dead, true);
+    }
+    assert!(is_granted(&clients.acquire(303, Read, "")));
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 303], vec![]));
 }
 
 /// A request for one of `slots` slots.

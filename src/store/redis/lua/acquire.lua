@@ -125,12 +125,61 @@ for i = 1, place > 0 and #at or 0 do
   end
 end
 
-local in_the_way
-for i = 1, #claims do
-  if blocked(where[i], claims[i], kin, place > 0 and place or nil) then
-    in_the_way = true
+local function must_wait()
+  for i = 1, #claims do
+    if blocked(where[i], claims[i], kin, place > 0 and place or nil) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Returns the first waiter that blocks the request, and its resource. Returns nil if a holder blocks
+-- the request too: the release of that holder passes over dead waiters anyway.
+local function first_waiter_in_the_way()
+  local found, its
+  for i = 1, #claims do
+    local r, claim = where[i], claims[i]
+    if held_against(r, claim, kin) then
+      return nil
+    end
+    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
+    local at = first_place(r)
+    while not found and claim[NESTED] == 0 do
+      local entry = waiter(r, at)
+      if not entry or place > 0 and entry.score >= place then
+        break
+      end
+      for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
+        if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
+          found, its = entry.id, r
+        end
+      end
+      at = at + 1
+    end
+  end
+  return found, its
+end
+
+-- Maximum number of dead waiters that one call drops. The client repeats the call for the others.
+local DEAD = 100
+
+-- A killed waiter must not block anybody until its heartbeat ends.
+local in_the_way, dropped = must_wait(), 0
+while in_the_way do
+  local id, r = first_waiter_in_the_way()
+  local known = id and record(r, id)
+  if not known or is_alive(r, id, known) then
     break
   end
+  local more = dropped == DEAD and { 'need' } or needed({ id }, true)
+  if more then
+    return finish(more)
+  end
+  local freed = {}
+  leave({ id }, r, freed)
+  settle(freed)
+  in_the_way, dropped = must_wait(), dropped + 1
 end
 
 -- Lists some of the sessions that conflict on a resource: holders first, then waiters, and the

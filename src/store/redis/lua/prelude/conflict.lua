@@ -50,33 +50,40 @@ local function ahead(r, score, modes, claim, kin, enough)
   return found
 end
 
--- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
--- Without a score, all waiters count.
-local function blocked(r, claim, kin, score)
-  local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local modes, waits = CLASH[mode], claim[NESTED] == 0
+-- Whether a claim conflicts with a holder.
+local function held_against(r, claim, kin)
+  local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]]
   for i = 1, #modes do
-    local other = sub(modes, i, i)
-    if strangers(r, capital(other), lo, hi, kin) > 0 then
-      return true
-    end
-    if waits and not score and strangers(r, other, lo, hi, kin) > 0 then
+    if strangers(r, capital(sub(modes, i, i)), lo, hi, kin) > 0 then
       return true
     end
   end
-  if waits and score and ahead(r, score, modes, claim, kin, 1) > 0 then
+  -- Slots of another number belong to dead holders, whose leases must end first.
+  return claim[MODE] == 's' and (r.count.other or strangers(r, 'S', lo, hi, kin) >= claim[SLOTS])
+end
+
+-- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
+-- Without a score, all waiters count.
+local function blocked(r, claim, kin, score)
+  if held_against(r, claim, kin) then
+    return true
+  end
+  if claim[NESTED] == 1 then
+    return false
+  end
+  local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
+  local modes = CLASH[mode]
+  for i = 1, score and 0 or #modes do
+    if strangers(r, sub(modes, i, i), lo, hi, kin) > 0 then
+      return true
+    end
+  end
+  if score and ahead(r, score, modes, claim, kin, 1) > 0 then
     return true
   end
   if mode ~= 's' then
     return false
   end
-  -- Slots of another number belong to dead holders, whose leases must end first.
-  if r.count.other then
-    return true
-  end
-  local taken = strangers(r, 'S', lo, hi, kin)
-  if waits and taken < claim[SLOTS] then
-    taken = taken + (score and ahead(r, score, 's', claim, kin, claim[SLOTS]) or strangers(r, 's', lo, hi, kin))
-  end
-  return taken >= claim[SLOTS]
+  local free = claim[SLOTS] - strangers(r, 'S', lo, hi, kin)
+  return (score and ahead(r, score, 's', claim, kin, free) or strangers(r, 's', lo, hi, kin)) >= free
 end
