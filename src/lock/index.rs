@@ -47,6 +47,11 @@ impl Rank {
         if nested { Self(seq) } else { Self(Self::FIRST_ORDINARY.0 | seq) }
     }
 
+    /// The number of the request that waits with this rank.
+    pub fn seq(self) -> u64 {
+        self.0 & !Self::FIRST_ORDINARY.0
+    }
+
     /// Whether a claim of this rank is held.
     pub fn is_held(self) -> bool {
         self == Self::HELD
@@ -343,6 +348,17 @@ impl Tree {
                 None => return Ok(found),
             };
         }
+    }
+
+    /// Whether a waiting entry has this rank.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn has_waiter<R: Records>(&self, records: &R, resource: &Resource, rank: Rank) -> Result<bool, R::Error> {
+        let before = Rank(rank.0.saturating_add(1));
+        let query = Query { span: &Span::Whole, held: Modes::EMPTY, waiting: Modes::ALL, before };
+        let found = self.waiting_after(records, resource, query, Rank(rank.0.saturating_sub(1)), 1)?;
+        Ok(!found.is_empty())
     }
 
     /// All entries, in the order of their keys.

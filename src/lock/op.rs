@@ -16,6 +16,14 @@ pub enum Op {
     /// Asks the table to grant or queue a request. For a known session, the reply tells whether its
     /// request is granted or waits.
     Acquire(Request),
+    /// Makes a request again that was passed over. The request returns to its place, which is the
+    /// number that it had in the queue, unless another request has that number.
+    Return {
+        /// The request.
+        request: Request,
+        /// The number.
+        place: u64,
+    },
     /// Shows that a session is alive. A waiter keeps its place and a holder its grant. The first
     /// renewal of a grant from the queue claims the grant.
     Renew(SessionId),

@@ -51,6 +51,11 @@ impl Session {
         self.claims.iter().all(|claim| claim.rank.is_held())
     }
 
+    /// The number of the request in the queue; 0 for a holder.
+    pub fn place(&self) -> u64 {
+        self.claims.iter().map(|claim| claim.rank.seq()).max().unwrap_or(0)
+    }
+
     /// The token of each claim, in the order of the claims.
     pub fn tokens(&self) -> Vec<u64> {
         self.claims.iter().map(|claim| claim.token).collect()
@@ -111,8 +116,10 @@ pub trait Records {
     /// Removes a node.
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), Self::Error>;
 
-    /// The next sequence number for a queued request. The first number is 1.
-    fn next_seq(&mut self) -> Result<u64, Self::Error>;
+    /// The highest number of a queued request so far; 0 before the first.
+    fn last_seq(&self) -> Result<u64, Self::Error>;
+    /// Stores the highest number of a queued request.
+    fn put_last_seq(&mut self, seq: u64) -> Result<(), Self::Error>;
     /// The session whose lease ended first, if a lease has ended by `now`.
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Self::Error>;
 }
@@ -198,9 +205,13 @@ impl Records for Memory {
         Ok(())
     }
 
-    fn next_seq(&mut self) -> Result<u64, Infallible> {
-        self.seq += 1;
+    fn last_seq(&self) -> Result<u64, Infallible> {
         Ok(self.seq)
+    }
+
+    fn put_last_seq(&mut self, seq: u64) -> Result<(), Infallible> {
+        self.seq = seq;
+        Ok(())
     }
 
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Infallible> {

@@ -6,6 +6,7 @@
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use super::behind;
 use super::conflict::{self, Asker};
@@ -24,12 +25,21 @@ use crate::clock::StoreTime;
 #[derive(Clone, Debug, Default)]
 pub struct LockTable<R = Memory> {
     records: R,
+    /// How long a grant from the queue lasts until its session claims it, if the session has no
+    /// terms of its own.
+    claim_lease: Option<Duration>,
 }
 
 impl<R: Records> LockTable<R> {
     /// A table that keeps its state in `records`.
     pub fn new(records: R) -> Self {
-        Self { records }
+        Self { records, claim_lease: None }
+    }
+
+    /// A table in which a session without terms must claim a grant from the queue within
+    /// `claim_lease`, by a renewal. The claimed grant then lasts as long as the process.
+    pub fn with_claim_lease(records: R, claim_lease: Duration) -> Self {
+        Self { records, claim_lease: Some(claim_lease) }
     }
 
     /// The records that hold the state of the table.
@@ -56,7 +66,8 @@ impl<R: Records> LockTable<R> {
         let mut granted = Vec::new();
         let expired = self.expire(now, &mut granted)?;
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request)?,
+            Op::Acquire(request) => self.acquire(now, request, None)?,
+            Op::Return { request, place } => self.acquire(now, request, Some(place))?,
             Op::Renew(session) => self.renew(now, session)?,
             Op::Release(session) | Op::Cancel(session) | Op::Reap(session) => {
                 self.release(now, session, &mut granted)?
@@ -117,7 +128,7 @@ impl<R: Records> LockTable<R> {
         Ok(Vec::new())
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request) -> Result<Reply, R::Error> {
+    fn acquire(&mut self, now: StoreTime, request: Request, place: Option<u64>) -> Result<Reply, R::Error> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(standing(now, &session));
         }
@@ -131,10 +142,15 @@ impl<R: Records> LockTable<R> {
                 Err(refusal) => return Ok(Reply::Refused(refusal)),
             }
         }
+        let place = match place {
+            Some(place) if !self.is_taken(place, &request)? => Some(place),
+            _ => None,
+        };
         let asker = Asker { session: request.session, ancestors: &request.ancestors };
         let mut blockers = Vec::new();
         for (claim, standing) in request.claims.iter().zip(&standings) {
-            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { Rank::LAST };
+            let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
+            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
             blockers = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
             if !blockers.is_empty() {
                 break;
@@ -150,11 +166,29 @@ impl<R: Records> LockTable<R> {
         if !request.wait {
             return Ok(Reply::Busy(blockers));
         }
-        let seq = self.records.next_seq()?;
+        let last = self.records.last_seq()?;
+        let seq = place.unwrap_or(last + 1);
+        if seq > last {
+            self.records.put_last_seq(seq)?;
+        }
         let expiry = request.terms.map(|terms| now + terms.heartbeat);
         let session = session_of(request, &standings, |standing| Rank::waiting(seq, standing.is_nested()), now, expiry);
         self.queue(id, session)?;
         Ok(Reply::Waiting)
+    }
+
+    /// Whether another request has this number in a queue of the request. The numbers begin anew
+    /// when a store has lost its data.
+    fn is_taken(&self, place: u64, request: &Request) -> Result<bool, R::Error> {
+        for claim in &request.claims {
+            let Some(state) = self.records.resource(&claim.resource)? else { continue };
+            for nested in [false, true] {
+                if state.tree.has_waiter(&self.records, &claim.resource, Rank::waiting(place, nested))? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Returns a refusal if the claim's number of slots differs from the number in force.
@@ -229,8 +263,9 @@ impl<R: Records> LockTable<R> {
     fn renew(&mut self, now: StoreTime, id: SessionId) -> Result<Reply, R::Error> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         let holds = session.is_holder();
-        if let Some(terms) = session.terms {
-            session.expiry = Some(now + if holds { terms.ttl } else { terms.heartbeat });
+        let expiry = session.terms.map(|terms| now + if holds { terms.ttl } else { terms.heartbeat });
+        if session.expiry != expiry {
+            session.expiry = expiry;
             self.records.put_session(id, session.clone())?;
         }
         Ok(standing(now, &session))
@@ -493,7 +528,8 @@ impl<R: Records> LockTable<R> {
             let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
             return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
         }
-        let expiry = session.terms.map(|terms| now + terms.claim);
+        let lease = session.terms.map(|terms| terms.claim).or(self.claim_lease);
+        let expiry = lease.map(|lease| now + lease);
         self.grant(now, id, session, expiry)?;
         granted.push(id);
         Ok(Tried::Granted)

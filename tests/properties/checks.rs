@@ -68,6 +68,8 @@ pub(crate) struct SessionInfo {
     pub(crate) nested: Vec<(Resource, Span)>,
     /// The resources of which an ancestor held a slot at the request.
     pub(crate) shares: Vec<Resource>,
+    /// Whether the request returned to a place, which may be ahead of waiters.
+    pub(crate) has_returned: bool,
 }
 
 /// All sessions of a history.
@@ -147,7 +149,13 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
     let held = |lines: &[Line], line: &Line| lines.iter().any(|other| other.is_held() && other.session == line.session);
     let waits =
         |lines: &[Line], session: SessionId| lines.iter().any(|line| !line.is_held() && line.session == session);
-    for new in after.iter().filter(|line| line.is_held() && !held(before, line) && !is_nested(sessions, line)) {
+    let is_new = |line: &&Line| {
+        line.is_held()
+            && !held(before, line)
+            && !is_nested(sessions, line)
+            && !sessions[&line.session].has_returned
+    };
+    for new in after.iter().filter(is_new) {
         let behind = |other: &&Line| !other.is_held() && other.session != new.session;
         let place = before.iter().position(|line| {
             // One step can grant a claim because of an expiry, and then shrink it.

@@ -71,8 +71,10 @@ type Freed = Vec<(Claim, Option<Mode>)>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) members: Vec<Member>,
-    last_tokens: BTreeMap<Resource, u64>,
-    seq: u64,
+    pub(crate) last_tokens: BTreeMap<Resource, u64>,
+    pub(crate) seq: u64,
+    /// The claim lease of sessions without terms.
+    pub(crate) claim_lease: Option<Duration>,
 }
 
 /// The table of docs/design.md#conflicts, without slot against slot.
@@ -105,7 +107,8 @@ impl Oracle {
         let expired: Vec<_> = due.into_iter().map(|(_, id)| id).collect();
         self.leave(now, &expired, &mut granted);
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request),
+            Op::Acquire(request) => self.acquire(now, request, None),
+            Op::Return { request, place } => self.acquire(now, request, Some(place)),
             Op::Renew(id) => self.renew(now, id),
             Op::Release(id) | Op::Cancel(id) | Op::Reap(id) => {
                 let known = self
@@ -134,7 +137,7 @@ impl Oracle {
         self.members.iter().find(|member| member.id() == id)
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request) -> Reply {
+    fn acquire(&mut self, now: StoreTime, request: Request, place: Option<u64>) -> Reply {
         if let Some(member) = self.member(request.session) {
             return member.reply(now);
         }
@@ -157,7 +160,12 @@ impl Oracle {
         }
         let wait = request.wait;
         let terms = request.terms;
-        let requester = Member { request, seq: u64::MAX, nested, tokens: None, since: now, expiry: None };
+        let names = |other: &Member, claim: &Claim| other.request.claims.iter().any(|its| its.resource == claim.resource);
+        let has_place = |other: &&Member| !other.holds() && Some(other.seq) == place;
+        let is_taken = |claim: &Claim| self.members.iter().filter(has_place).any(|other| names(other, claim));
+        let place = place.filter(|_| !request.claims.iter().any(is_taken));
+        let seq = place.unwrap_or(u64::MAX);
+        let requester = Member { request, seq, nested, tokens: None, since: now, expiry: None };
         let blockers = self.blockers(&requester);
         let id = requester.id();
         if blockers.is_empty() {
@@ -168,9 +176,10 @@ impl Oracle {
         if !wait {
             return Reply::Busy(blockers);
         }
-        self.seq += 1;
+        let seq = place.unwrap_or(self.seq + 1);
+        self.seq = self.seq.max(seq);
         let expiry = terms.map(|terms| now + terms.heartbeat);
-        self.members.push(Member { seq: self.seq, expiry, ..requester });
+        self.members.push(Member { seq, expiry, ..requester });
         Reply::Waiting
     }
 
@@ -279,9 +288,8 @@ impl Oracle {
 
     fn renew(&mut self, now: StoreTime, id: SessionId) -> Reply {
         let Some(member) = self.members.iter_mut().find(|member| member.id() == id) else { return Reply::Unknown };
-        if let Some(terms) = member.request.terms {
-            member.expiry = Some(now + if member.tokens.is_some() { terms.ttl } else { terms.heartbeat });
-        }
+        let held = member.tokens.is_some();
+        member.expiry = member.request.terms.map(|terms| now + if held { terms.ttl } else { terms.heartbeat });
         member.reply(now)
     }
 
@@ -319,7 +327,7 @@ impl Oracle {
             for (_, _, id) in waiting {
                 let member = self.member(id).expect("no session leaves here").clone();
                 if !member.holds() && self.blockers(&member).is_empty() {
-                    self.grant(now, id, member.request.terms.map(|terms| terms.claim));
+                    self.grant(now, id, member.request.terms.map(|terms| terms.claim).or(self.claim_lease));
                     granted.push(id);
                 }
             }

@@ -9,6 +9,7 @@ use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::records::Memory;
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -82,11 +83,14 @@ pub(crate) struct World {
     lines: Vec<Line>,
 }
 
+/// The claim lease of sessions without terms: some steps.
+const CLAIM_LEASE: Duration = Duration::from_micros(100);
+
 impl World {
     pub(crate) fn new(profile: Profile) -> Self {
         Self {
-            table: LockTable::default(),
-            oracle: Oracle::default(),
+            table: LockTable::with_claim_lease(Memory::default(), CLAIM_LEASE),
+            oracle: Oracle { claim_lease: Some(CLAIM_LEASE), ..Oracle::default() },
             profile,
             now: StoreTime::from_micros(1_000),
             sessions: Sessions::new(),
@@ -121,8 +125,8 @@ impl World {
 
     /// Applies an operation to both tables and compares the outcomes.
     pub(crate) fn apply(&mut self, op: Op) -> Reply {
-        if let Op::Acquire(request) = &op {
-            self.remember(request);
+        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+            self.remember(request, matches!(op, Op::Return { .. }));
         }
         let expected = self.oracle.apply(self.now, op.clone());
         let actual = self.table.apply(self.now, op.clone()).unwrap();
@@ -153,13 +157,13 @@ impl World {
     }
 
     /// Records the facts about a session at its request.
-    fn remember(&mut self, request: &Request) {
+    fn remember(&mut self, request: &Request, has_returned: bool) {
         let now = self.now;
         let above = |line: &&Line| {
             line.is_held() && request.ancestors.contains(&line.session) && line.expiry.is_none_or(|expiry| expiry > now)
         };
         let above: Vec<&Line> = self.lines.iter().filter(above).collect();
-        let mut known = SessionInfo { ancestors: request.ancestors.clone(), ..SessionInfo::default() };
+        let mut known = SessionInfo { ancestors: request.ancestors.clone(), has_returned, ..SessionInfo::default() };
         for claim in &request.claims {
             let part = (claim.resource.clone(), claim.span.clone());
             if above.iter().any(|line| line.resource == part.0 && line.span.overlaps(&part.1)) {
@@ -180,7 +184,11 @@ impl World {
     fn op(&self, step: &Step) -> Op {
         let [number, mode, ..] = step.claims[0];
         if step.kind < self.profile.acquire {
-            return Op::Acquire(self.request(step));
+            let request = self.request(step);
+            // Some requests return to a place that may be another's, or ahead of all others.
+            let place = 1 + u64::from(step.pick) % 24;
+            let returns = step.flags & 0x30 == 0x30 && request.session == self.fresh_id();
+            return if returns { Op::Return { request, place } } else { Op::Acquire(request) };
         }
         let session = self.live_session(step.pick).unwrap_or(SessionId([0; 16]));
         match (step.kind - self.profile.acquire) % 16 {

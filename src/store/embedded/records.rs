@@ -255,10 +255,12 @@ impl Records for Transaction<'_> {
         self.delete(&self.node_key(name, id))
     }
 
-    fn next_seq(&mut self) -> Result<u64, Error> {
-        let seq = self.get::<u64>(SEQ)?.unwrap_or(0) + 1;
-        self.put(SEQ, &seq)?;
-        Ok(seq)
+    fn last_seq(&self) -> Result<u64, Error> {
+        Ok(self.get(SEQ)?.unwrap_or(0))
+    }
+
+    fn put_last_seq(&mut self, seq: u64) -> Result<(), Error> {
+        self.put(SEQ, &seq)
     }
 
     fn due(&self, _now: StoreTime) -> Result<Option<SessionId>, Error> {
