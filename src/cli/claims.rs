@@ -201,7 +201,10 @@ mod tests {
     #[test]
     fn several_intervals_stand_beside_other_claims() {
         let line = "exec --range-write t [1,2) --read c --range-read t (5,6] k --range-write t (-inf,0] -- true";
-        assert_eq!(claims(line), ["write t [1,2)", "read c whole", "read t (5,6]", "write k whole", "write t (-inf,0]"]);
+        assert_eq!(
+            claims(line),
+            ["write t [1,2)", "read c whole", "read t (5,6]", "write k whole", "write t (-inf,0]"]
+        );
         let line = "exec --range-read t [1,2] --range-write t [1.0,2] --read t --range-read t [1,2) -- true";
         assert_eq!(claims(line), ["write t [1,2]", "read t whole", "read t [1,2)"]);
         let text = "--slot cannot be combined with another mode on 't': give one of them";
@@ -279,7 +282,10 @@ mod tests {
                 "exec -- true",
                 "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write",
             ),
-            ("exec --range-read t 5 -- true", "--range-read: '5' is not an interval: write it as one word, such as '[1.2,1.8)'"),
+            (
+                "exec --range-read t 5 -- true",
+                "--range-read: '5' is not an interval: write it as one word, such as '[1.2,1.8)'",
+            ),
             ("exec --range-write t -- true", "--range-write needs KEY and INTERVAL; see 'rlock exec --help'"),
             ("exec --range-write t [5,3] -- true", "--range-write: the interval [5,3] ends before it starts"),
             ("range-read -- true", "nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"),

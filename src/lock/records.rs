@@ -51,6 +51,11 @@ impl Session {
         self.claims.iter().all(|claim| claim.rank.is_held())
     }
 
+    /// The resources of the session, each once.
+    pub fn resources(&self) -> BTreeSet<&Resource> {
+        self.claims.iter().map(|record| &record.claim.resource).collect()
+    }
+
     /// The number of the request in the queue; 0 for a holder.
     pub fn place(&self) -> u64 {
         self.claims.iter().map(|claim| claim.rank.seq()).max().unwrap_or(0)

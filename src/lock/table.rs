@@ -116,6 +116,21 @@ impl<R: Records> LockTable<R> {
         Ok(sessions.into_iter().collect())
     }
 
+    /// The first waiters of a resource, at most so many, in the order of the queue.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn first_waiters(&self, resource: &Resource, limit: usize) -> Result<Vec<SessionId>, R::Error> {
+        let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else {
+            return Ok(Vec::new());
+        };
+        let query = Query { span: &Span::Whole, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::LAST };
+        let entries = state.tree.waiting_after(&self.records, resource, query, Rank::HELD, limit)?;
+        let mut waiters: Vec<_> = entries.iter().map(|entry| entry.session).collect();
+        waiters.dedup();
+        Ok(waiters)
+    }
+
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {

@@ -132,30 +132,31 @@ fn request_goes_on_when_the_stopped_process_continues() {
     lab.assert_idle();
 }
 
-/// "A stopped waiter is granted the lock in its turn, and keeps the lock until the waiter continues
-/// or is killed."
-/// "The busy line and `rlock inspect` say that the process of such a holder is stopped."
+/// "A holder that is stopped keeps the lock."
+/// "The busy line and `rlock inspect` say that the process of a holder or waiter is stopped."
 #[test]
-fn busy_line_and_inspect_show_that_a_holder_is_stopped() {
+fn busy_line_and_inspect_show_that_a_holder_or_waiter_is_stopped() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    waiter.signal(Signal::STOP);
-    let stat = format!("/proc/{}/stat", waiter.pid());
-    wait_until("the waiter is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    for session in [&holder, &waiter] {
+        session.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", session.pid());
+        wait_until("the process is stopped", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    }
     let table = |state: &str| {
         let shown = lab.run(["inspect"]).stdout;
         assert!(shown.lines().any(|line| line.contains(state)), "{shown}");
     };
     table(" waits 1, stopped  ");
-    table(" holds  ");
-    holder.end().silently(0);
     table(" holds, stopped  ");
     let busy = lab.run(["exec", "-n", "k", "--", "true"]);
-    assert!(busy.failed(75).ends_with(", its process is stopped; nobody waits"), "{busy:?}");
+    assert!(busy.failed(75).ends_with(", its process is stopped; 1 waits"), "{busy:?}");
+    holder.signal(Signal::CONT);
     waiter.signal(Signal::CONT);
-    waiter.expect_held();
     table(" holds  ");
+    holder.end().silently(0);
+    waiter.expect_held();
     waiter.end().silently(0);
 }

@@ -1,11 +1,12 @@
 //! Applies each operation to the model and to the server, and compares the replies and the tables.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::{Records as _, Session};
-use rlock::lock::request::SessionId;
+use rlock::lock::request::{Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Call, ScriptReply};
@@ -21,11 +22,13 @@ pub(crate) struct Both {
     /// Whether each call names all resources. If not, a separate call drops expired sessions first,
     /// and each call names only its own resources, until the server asks for more.
     all_named: bool,
+    /// The number that the server gave each request in the queue. The model has numbers of its own.
+    numbers: BTreeMap<SessionId, u64>,
 }
 
 impl Both {
     pub(crate) fn new(side: Side, resources: Vec<Resource>, all_named: bool) -> Self {
-        Self { table: LockTable::default(), side, resources, all_named }
+        Self { table: LockTable::default(), side, resources, all_named, numbers: BTreeMap::new() }
     }
 
     /// Applies an operation to both tables. `own` are the resources that the session claims.
@@ -42,6 +45,9 @@ impl Both {
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
+            Op::Return { request, .. } => {
+                Call::acquire(request, self.numbers.get(&request.session).copied().unwrap_or(0), false)
+            }
             Op::Renew(session) => Call::renew(*session, own.to_vec(), false),
             Op::Release(session) | Op::Cancel(session) | Op::Reap(session) => Call::release(*session, own.to_vec()),
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
@@ -64,7 +70,10 @@ impl Both {
                 (lease, tokens) == (left, actual)
             }
             (Reply::Released(tokens), ScriptReply::Released(actual)) => tokens == actual,
-            (Reply::Waiting, ScriptReply::Waiting { position, next, .. }) => {
+            (Reply::Waiting, ScriptReply::Waiting { seq, position, next }) => {
+                if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+                    self.numbers.insert(request.session, *seq);
+                }
                 self.check_waiting(&op, now, *position, *next)?;
                 true
             }
@@ -103,7 +112,10 @@ impl Both {
 
     /// Checks the position in the first queue, and the time of the next check.
     fn check_waiting(&self, op: &Op, now: StoreTime, position: u32, next: Option<Duration>) -> Result<(), String> {
-        let (Op::Acquire(rlock::lock::request::Request { session, .. }) | Op::Renew(session)) = op else {
+        let (Op::Acquire(Request { session, .. })
+        | Op::Return { request: Request { session, .. }, .. }
+        | Op::Renew(session)) = op
+        else {
             return Ok(());
         };
         let Ok(Some(record)) = self.table.records().session(*session) else {

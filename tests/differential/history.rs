@@ -105,6 +105,8 @@ struct World {
     requests: BTreeMap<SessionId, Request>,
     /// All sessions in the order of their requests.
     order: Vec<SessionId>,
+    /// The number in the queue of each waiter that has left.
+    left: BTreeMap<SessionId, u64>,
 }
 
 impl World {
@@ -127,7 +129,7 @@ impl World {
         let used = if rng.chance(30) { 1 + rng.below(2) as usize } else { count };
         let both = Both::new(side, resources.clone(), rng.chance(50));
         let resources = resources.into_iter().take(used).collect();
-        Self { both, resources, modes, now: BEGIN, requests: BTreeMap::new(), order: Vec::new() }
+        Self { both, resources, modes, now: BEGIN, requests: BTreeMap::new(), order: Vec::new(), left: BTreeMap::new() }
     }
 
     fn is_live(&self, id: SessionId) -> bool {
@@ -174,7 +176,7 @@ impl World {
                 None => vec![self.resources[0].clone()],
             },
             Op::Expire => self.resources.clone(),
-            Op::Acquire(_) | Op::Break(_) | Op::Inspect(_) => Vec::new(),
+            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::Inspect(_) => Vec::new(),
         }
     }
 
@@ -193,10 +195,27 @@ impl World {
             48..52 => match self.requests.get(&session) {
                 // Repeats a request, but only of a live session: otherwise the request would count
                 // as new.
-                Some(request) if self.is_live(session) => Op::Acquire(request.clone()),
-                _ => Op::Expire,
+                Some(request) if self.is_live(session) && rng.chance(50) => Op::Acquire(request.clone()),
+                _ => {
+                    let absent = self.left.iter().find(|(session, _)| !self.is_live(**session));
+                    match absent.map(|(session, place)| (*session, *place)) {
+                        Some((session, place)) if !crowded => {
+                            self.left.remove(&session);
+                            Op::Return { request: self.requests[&session].clone(), place }
+                        }
+                        _ => Op::Expire,
+                    }
+                }
             },
-            52..56 => Op::Cancel(session),
+            52..56 => {
+                // A waiter that leaves may return to its place, as one that was passed over does.
+                if let Ok(Some(waiter)) = self.both.table.records().session(session)
+                    && !waiter.is_holder()
+                {
+                    self.left.insert(session, waiter.place());
+                }
+                Op::Cancel(session)
+            }
             56..66 => Op::Renew(session),
             66..74 => {
                 let session = self.random_holder(rng).unwrap_or(session);

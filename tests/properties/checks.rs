@@ -150,10 +150,7 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
     let waits =
         |lines: &[Line], session: SessionId| lines.iter().any(|line| !line.is_held() && line.session == session);
     let is_new = |line: &&Line| {
-        line.is_held()
-            && !held(before, line)
-            && !is_nested(sessions, line)
-            && !sessions[&line.session].has_returned
+        line.is_held() && !held(before, line) && !is_nested(sessions, line) && !sessions[&line.session].has_returned
     };
     for new in after.iter().filter(is_new) {
         let behind = |other: &&Line| !other.is_held() && other.session != new.session;

@@ -160,7 +160,8 @@ impl Oracle {
         }
         let wait = request.wait;
         let terms = request.terms;
-        let names = |other: &Member, claim: &Claim| other.request.claims.iter().any(|its| its.resource == claim.resource);
+        let names =
+            |other: &Member, claim: &Claim| other.request.claims.iter().any(|its| its.resource == claim.resource);
         let has_place = |other: &&Member| !other.holds() && Some(other.seq) == place;
         let is_taken = |claim: &Claim| self.members.iter().filter(has_place).any(|other| names(other, claim));
         let place = place.filter(|_| !request.claims.iter().any(is_taken));

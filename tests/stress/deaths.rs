@@ -24,22 +24,54 @@ fn expect_served(mut waiter: Running) {
     assert_eq!(waiter.end().code(), Some(0));
 }
 
-/// "a suspended machine keeps it": a stopped process keeps its hold as well, even if the grant came
-/// while the process was stopped.
+/// "When the turn of a stopped waiter comes, the waiter has 3 seconds to continue."
 #[test]
-fn stopped_waiter_keeps_its_place_and_its_grant() {
+fn waiter_that_continues_in_time_keeps_its_grant() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiters = queue_up(&lab, 2).into_iter();
-    let (mut stopped, next) = (waiters.next().unwrap(), waiters.next().unwrap());
+    let (stopped, next) = (waiters.next().unwrap(), waiters.next().unwrap());
     stopped.signal(Signal::STOP);
     assert_eq!(holder.end().code(), Some(0));
-    wait_until("the stopped waiter holds", || holder_pid(&lab) == Some(u64::from(stopped.pid())));
+    wait_until("the stopped waiter is granted", || holder_pid(&lab) == Some(u64::from(stopped.pid())));
     assert_eq!(lab.counts("k"), (1, 1));
     stopped.signal(Signal::CONT);
-    stopped.expect_held();
-    assert_eq!(stopped.end().code(), Some(0));
+    expect_served(stopped);
     expect_served(next);
+    lab.assert_idle();
+}
+
+/// "Then the next waiter is granted the lock, and the stopped waiter keeps its place."
+#[test]
+fn stopped_waiter_is_passed_over_and_keeps_its_place() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut waiters = queue_up(&lab, 3).into_iter();
+    let (stopped, mut next, last) = (waiters.next().unwrap(), waiters.next().unwrap(), waiters.next().unwrap());
+    stopped.signal(Signal::STOP);
+    assert_eq!(holder.end().code(), Some(0));
+    next.expect_held();
+    assert_eq!(lab.counts("k"), (1, 1), "the stopped waiter is in nobody's way");
+    stopped.signal(Signal::CONT);
+    wait_until("the waiter has its place again", || lab.counts("k") == (1, 2));
+    assert_eq!(next.end().code(), Some(0));
+    expect_served(stopped);
+    expect_served(last);
+    lab.assert_idle();
+}
+
+/// Each waiter that is passed over costs the claim lease, and none holds up the others for longer.
+#[test]
+fn several_stopped_waiters_in_a_row_are_passed_over() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut waiters = queue_up(&lab, 5);
+    let mut live = waiters.split_off(3).into_iter();
+    waiters.iter().for_each(|waiter| waiter.signal(Signal::STOP));
+    assert_eq!(holder.end().code(), Some(0));
+    expect_served(live.next().unwrap());
+    waiters.iter().for_each(|waiter| waiter.signal(Signal::CONT));
+    waiters.into_iter().chain(live).for_each(expect_served);
     lab.assert_idle();
 }
 

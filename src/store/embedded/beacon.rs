@@ -5,7 +5,8 @@
 //! This fact serves three purposes:
 //!
 //! - **alive or dead**: opening the pipe for writing without blocking fails if no process reads it;
-//! - **wake**: the id of a session in the pipe wakes the process, which polls the pipe;
+//! - **wake**: the id of a session in the pipe wakes the process, which polls the pipe; the
+//!   complement of the id asks the process to look at the end of a claim lease;
 //! - **watch**: a process that holds the writing end polls it for no event at all. An error wakes
 //!   this process when the last reader is gone, and nothing else does.
 //!
@@ -80,27 +81,50 @@ impl Beacon {
         Ok(rustix::fs::linkat(CWD, pipe, directory, session.to_string(), AtFlags::SYMLINK_FOLLOW)?)
     }
 
+    /// Makes sure that a session of this beacon still has its name, before the session returns to
+    /// the table. Somebody may have removed or replaced the name meanwhile.
+    pub(super) fn restore(&self, directory: &Directory, session: SessionId) -> io::Result<()> {
+        let named = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW);
+        if named.is_ok_and(|stat| is_it(&stat, Some(&self.identity))) {
+            return Ok(());
+        }
+        remove(directory, session);
+        self.share(directory, session)
+    }
+
     /// The attributes that tell this beacon from any other file.
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Reads the bytes that woke the process.
-    pub(super) fn drain(&self) -> io::Result<()> {
+    /// Reads the messages to the only session of the process. Returns `None` if there are none.
+    /// Whoever may write to the directory may write anything into the pipe; whatever is not
+    /// understood asks the session to look now.
+    pub(super) fn hear(&self, session: SessionId) -> io::Result<Option<Wake>> {
+        let later = Wake::AtEndOfClaim.message(session);
+        let mut heard = None;
         let mut buffer = [0; 64];
         loop {
             match rustix::io::read(&self.pipe, &mut buffer) {
-                Ok(read) if read == buffer.len() => {}
-                Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(read) => {
+                    let (messages, rest) = buffer[..read].as_chunks();
+                    let is_later = rest.is_empty() && messages.iter().all(|message| *message == later);
+                    heard =
+                        if is_later && heard != Some(Wake::Now) { Some(Wake::AtEndOfClaim) } else { Some(Wake::Now) };
+                    if read < buffer.len() {
+                        return Ok(heard);
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(heard),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Reads the ids of the sessions that were woken. Returns `None` if any session may have been:
-    /// the pipe was too full for every id, or holds something other than ids.
-    pub(super) fn woken(&self) -> io::Result<Option<Vec<SessionId>>> {
+    /// Reads the messages to the sessions of the process. Returns `None` if any session may have
+    /// been woken: the pipe was too full for every message, or holds something else.
+    pub(super) fn messages(&self) -> io::Result<Option<Vec<SessionId>>> {
         let (mut bytes, mut buffer) = (Vec::new(), [0; PAGE_BYTES]);
         loop {
             match rustix::io::read(&self.pipe, &mut buffer) {
@@ -216,11 +240,35 @@ fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
         && identity.is_none_or(|identity| identity.inode == stat.st_ino && identity.may_belong_to(stat.st_uid))
 }
 
+/// When a session has to look at the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// The session was granted its request, or what blocks it has changed.
+    Now,
+    /// A session ahead was granted its request. If it does not claim the grant in time, it is
+    /// passed over, and somebody has to notice that.
+    AtEndOfClaim,
+}
+
+impl Wake {
+    fn message(self, session: SessionId) -> [u8; 16] {
+        match self {
+            Self::Now => session.0,
+            Self::AtEndOfClaim => session.0.map(|byte| !byte),
+        }
+    }
+}
+
+/// The session whose id is the complement of this one.
+pub(super) fn complement(session: SessionId) -> SessionId {
+    SessionId(Wake::AtEndOfClaim.message(session))
+}
+
 /// Wakes the process of a session, and tells it which session is meant. A full pipe wakes all
 /// sessions of the process. A process that has just died needs no wake-up.
-pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>) {
+pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>, wake: Wake) {
     if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
-        let _ = rustix::io::write(&pipe, &session.0);
+        let _ = rustix::io::write(&pipe, &wake.message(session));
     }
 }
 

@@ -48,7 +48,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The start of every lock file, whatever its format.
 const TITLE: &str = "rlock store, format ";
 /// The format of the lock file, the table and the beacons that this version reads and writes.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
+/// A format that was never released. Its state is replaced as soon as no session uses it.
+const UNRELEASED: &[u8] = b"1";
 
 /// The error of a directory in which another program's file has the name of one of rlock's.
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
@@ -205,7 +207,8 @@ impl Directory {
         }
         if let Some(format) = found.strip_prefix(TITLE.as_bytes()) {
             let format = format.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            if format != FORMAT.as_bytes() {
+            let is_replaced = format == UNRELEASED && !self.anybody_lives()?;
+            if format != FORMAT.as_bytes() && !is_replaced {
                 let format = String::from_utf8_lossy(format);
                 return Err(io::Error::other(format!(
                     "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::beacon::{self, Beacon};
+use super::beacon::{self, Beacon, Wake};
 use super::stuck::{Stuck, TROUBLE_AFTER};
-use super::transaction::Watched;
+use super::transaction::{View, Watched};
 use super::{Embedded, Error};
 use crate::clock::Boottime;
+use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
@@ -38,6 +39,12 @@ pub(super) struct EmbeddedHandle {
     is_news: bool,
     /// The sessions that block the request.
     watched: Vec<Watched>,
+    /// The instant at which one of them ends of itself.
+    look_at: Option<Boottime>,
+    /// Whether the table has to be read as soon as the lock is free.
+    must_look: bool,
+    /// The number of the request in the queue, once it waits.
+    place: u64,
     /// The beacons of holders that a line on the terminal may name. The line must follow their
     /// changes even if other sessions block the request.
     shown: Vec<OwnedFd>,
@@ -63,6 +70,9 @@ impl EmbeddedHandle {
             standing: Standing::Asking,
             is_news: true,
             watched: Vec::new(),
+            look_at: None,
+            must_look: false,
+            place: 0,
             shown: Vec::new(),
             stuck: Stuck::default(),
         };
@@ -70,8 +80,30 @@ impl EmbeddedHandle {
         Ok(hold)
     }
 
+    /// Whether all news is that a session ahead was granted its request. That changes nothing for
+    /// this waiter before the claim lease ends.
+    fn may_look_later(&mut self) -> Result<bool, Error> {
+        let Stage::Asked(beacon) = &self.stage else { return Ok(false) };
+        let now = Boottime::now();
+        if self.standing != Standing::Waiting || self.must_look || self.look_at.is_some_and(|at| at <= now) {
+            return Ok(false);
+        }
+        let heard = beacon.hear(self.request.session).map_err(|error| self.store.directory.unusable(&error))?;
+        if heard == Some(Wake::AtEndOfClaim) {
+            let end = now + CLAIM;
+            self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
+            return Ok(true);
+        }
+        // The message is read, so nothing else would remind of the look if the lock is not free.
+        self.must_look = true;
+        Ok(false)
+    }
+
     /// Updates the state of the request if the lock is free at once.
     fn advance(&mut self) -> Result<(), Error> {
+        if self.may_look_later()? {
+            return Ok(());
+        }
         let id = self.request.session;
         let (at_once, request) = (Some(Duration::ZERO), &self.request);
         let done = match &self.stage {
@@ -86,22 +118,25 @@ impl EmbeddedHandle {
                 }
                 made
             }
-            Stage::Asked(beacon) => self.store.transact_within(at_once, Some(id), |work| {
-                beacon.drain()?;
-                work.stand(id)
-            })?,
+            Stage::Asked(beacon) => {
+                let (waits, place) = (self.standing == Standing::Waiting, self.place);
+                self.store.transact_within(at_once, Some(id), |work| {
+                    beacon.hear(id)?;
+                    if waits { work.stand_or_return(request, place, beacon) } else { work.stand(id) }
+                })?
+            }
         };
         match done {
             None => self.stuck.note(&self.store.directory),
-            Some((standing, watched)) => {
+            Some(view) => {
                 self.stuck = Stuck::default();
-                self.settle(standing, watched);
+                self.settle(view);
             }
         }
         Ok(())
     }
 
-    fn settle(&mut self, standing: Standing, watched: Vec<Watched>) {
+    fn settle(&mut self, View { standing, watched, look_at, place }: View) {
         if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
             // No process looks for the beacon of a denied or lost request, and such a request is
             // never released.
@@ -109,7 +144,8 @@ impl EmbeddedHandle {
                 beacon::remove(&self.store.directory, self.request.session);
             }
         }
-        (self.standing, self.watched) = (standing, watched);
+        (self.standing, self.watched, self.look_at, self.place) = (standing, watched, look_at, place);
+        self.must_look = false;
         self.shown.clear();
     }
 
@@ -141,7 +177,10 @@ impl Handle for EmbeddedHandle {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        self.stuck.trouble_at().filter(|at| Boottime::now() < *at)
+        let trouble = self.stuck.trouble_at().filter(|at| Boottime::now() < *at);
+        // While the gate waits for the lock, a look would achieve nothing.
+        let look_at = self.look_at.filter(|_| self.store.gate.descriptor().is_none());
+        trouble.into_iter().chain(look_at).min()
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
@@ -152,7 +191,7 @@ impl Handle for EmbeddedHandle {
             if !self.is_granted() || !self.is_cut_off() {
                 return Err(error);
             }
-            self.settle(Standing::Lost, Vec::new());
+            self.settle(View::settled(Standing::Lost));
         }
         let is_stuck = self.standing == Standing::Asking && self.trouble().is_some();
         Ok(if is_stuck { Standing::Waiting } else { self.standing.clone() })

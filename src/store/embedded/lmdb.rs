@@ -138,6 +138,12 @@ impl Txn<'_> {
         Ok(all)
     }
 
+    /// Returns the first key that begins with `prefix`, with its value.
+    pub(super) fn first(&self, prefix: &[u8]) -> Result<Option<Item<'_>>, Error> {
+        let first = Cursor::open(self)?.step(ffi::MDB_SET_RANGE, prefix)?;
+        Ok(first.filter(|(key, _)| key.starts_with(prefix)))
+    }
+
     /// Commits the changes.
     pub(super) fn commit(self) -> Result<(), Error> {
         let raw = self.raw;

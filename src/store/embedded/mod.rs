@@ -66,7 +66,7 @@ use self::gate::Gate;
 use self::handle::EmbeddedHandle;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::Answer;
-use self::transaction::{Watched, Work};
+use self::transaction::{View, Work};
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
 use crate::clock::StoreTime;
@@ -105,18 +105,22 @@ impl Embedded {
 }
 
 impl Embedded {
-    /// Returns the state of a new request, and the beacons to watch while the request waits.
-    fn ask(work: &mut Work<'_>, request: Request) -> Result<(Standing, Vec<Watched>), records::Error> {
+    /// Returns the state of a new request, or of one that returns to its place.
+    fn ask(work: &mut Work<'_>, request: Request, place: Option<u64>) -> Result<View, records::Error> {
         // Dead ancestors are reaped first; their descendants then count as roots.
         work.reap_dead(&request.ancestors)?;
         loop {
-            match work.apply(Op::Acquire(request.clone()))? {
+            let op = match place {
+                None => Op::Acquire(request.clone()),
+                Some(place) => Op::Return { request: request.clone(), place },
+            };
+            match work.apply(op)? {
                 Reply::Busy(blockers) => {
                     if !work.reap_dead(&blockers)? {
                         let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
                         let listings = work.inspect(resources)?;
                         let obstructions = listings.into_iter().map(Obstruction::from).collect();
-                        return Ok((Standing::Busy(obstructions), Vec::new()));
+                        return Ok(View::settled(Standing::Busy(obstructions)));
                     }
                 }
                 Reply::Refused(refusal) => {
@@ -126,7 +130,7 @@ impl Embedded {
                         suspects.extend(work.sessions_of(&claim.resource, |_| true)?);
                     }
                     if !work.reap_dead(&suspects)? {
-                        return Ok((Standing::Refused(refusal), Vec::new()));
+                        return Ok(View::settled(Standing::Refused(refusal)));
                     }
                 }
                 _ => return work.stand(request.session),

@@ -6,7 +6,8 @@
 //! | key | value |
 //! | --- | --- |
 //! | `b` namespace 0 session id | the identity of the session's beacon |
-//! | `c` | the clock: the instant of the last operation, or the last token if that is later |
+//! | `c` | the clock: the instant of the last operation, or the last token if that is later; and the time since the boot |
+//! | `e` namespace 0 expiry (8 bytes, big-endian) session id | nothing: the instant at which the session ends |
 //! | `n` namespace 0 resource 0 number (4 bytes, big-endian) | a node of the resource's tree |
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
@@ -19,14 +20,14 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::TABLE_BYTES_MAX;
 use super::beacon::Identity;
 use super::codec::{Damaged, decode, encode};
 use super::lmdb::Txn;
-use crate::clock::StoreTime;
+use crate::clock::{Boottime, StoreTime, micros};
 use crate::lock::index::Node;
 use crate::lock::records::{Records, ResourceState, Session};
 use crate::lock::request::SessionId;
@@ -34,6 +35,19 @@ use crate::lock::resource::Resource;
 
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
+
+/// The clock of the table.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Clock {
+    /// The instant of the last operation, or the last token if that is later.
+    pub(super) now: StoreTime,
+    /// The time from the boot of the machine to the last operation, in microseconds.
+    since_boot: u64,
+}
+
+fn since_boot(boottime: Boottime) -> u64 {
+    micros(boottime - Boottime::default())
+}
 
 /// The reason why records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -117,14 +131,25 @@ impl<'t> Transaction<'t> {
     /// Returns the instant of an operation: `wall`, or later if an earlier instant or token is not
     /// below `wall`. So the clock never goes back. A token is at least the instant of its grant, so
     /// tokens rise even on a resource whose state was dropped in between.
-    pub(super) fn advance_clock(&mut self, wall: StoreTime) -> Result<StoreTime, Error> {
-        let now = wall.max(self.clock()? + Duration::from_micros(1));
-        self.put(CLOCK, &now)?;
+    ///
+    /// If somebody sets the wall clock back, the clock goes on by the time since the boot. Otherwise
+    /// nothing would end until the wall clock is where it was.
+    pub(super) fn advance_clock(&mut self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
+        let now = self.time(wall, boottime)?;
+        self.put(CLOCK, &Clock { now, since_boot: since_boot(boottime) })?;
         Ok(now)
     }
 
-    fn clock(&self) -> Result<StoreTime, Error> {
-        Ok(self.get(CLOCK)?.unwrap_or_default())
+    /// The instant that [`advance_clock`](Self::advance_clock) would return.
+    pub(super) fn time(&self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
+        let Clock { now, since_boot: last } = self.clock()?;
+        let passed = Duration::from_micros(since_boot(boottime).saturating_sub(last));
+        Ok(wall.max(now + passed.max(Duration::from_micros(1))))
+    }
+
+    fn clock(&self) -> Result<Clock, Error> {
+        // Without a record, no time has passed.
+        Ok(self.get(CLOCK)?.unwrap_or(Clock { now: StoreTime::default(), since_boot: u64::MAX }))
     }
 
     /// All sessions of the namespace.
@@ -183,6 +208,18 @@ impl<'t> Transaction<'t> {
         self.key(b"s", &[&id.0])
     }
 
+    fn expiry_key(&self, expiry: StoreTime, id: SessionId) -> Vec<u8> {
+        self.key(b"e", &[&expiry.as_micros().to_be_bytes(), &id.0])
+    }
+
+    /// Removes the key of a session's expiry, if the session has one.
+    fn forget_expiry(&mut self, id: SessionId) -> Result<(), Error> {
+        match self.session(id)?.and_then(|session| session.expiry) {
+            Some(expiry) => self.delete(&self.expiry_key(expiry, id)),
+            None => Ok(()),
+        }
+    }
+
     fn resource_key(&self, name: &Resource) -> Vec<u8> {
         self.key(b"r", &[name.as_str().as_bytes()])
     }
@@ -200,11 +237,17 @@ impl Records for Transaction<'_> {
     }
 
     fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), Error> {
+        self.forget_expiry(id)?;
+        if let Some(expiry) = session.expiry {
+            let key = self.expiry_key(expiry, id);
+            self.txn.put(&key, &[])?;
+        }
         let key = self.session_key(id);
         self.put(&key, &session)
     }
 
     fn remove_session(&mut self, id: SessionId) -> Result<(), Error> {
+        self.forget_expiry(id)?;
         self.delete(&self.beacon_key(id))?;
         self.delete(&self.session_key(id))
     }
@@ -219,8 +262,9 @@ impl Records for Transaction<'_> {
 
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Error> {
         let token = StoreTime::from_micros(state.last_token);
-        if token > self.clock()? {
-            self.put(CLOCK, &token)?;
+        let clock = self.clock()?;
+        if token > clock.now {
+            self.put(CLOCK, &Clock { now: token, ..clock })?;
         }
         self.put(&self.resource_key(name), &state)
     }
@@ -263,8 +307,11 @@ impl Records for Transaction<'_> {
         self.put(SEQ, &seq)
     }
 
-    fn due(&self, _now: StoreTime) -> Result<Option<SessionId>, Error> {
-        // A grant of this store lives as long as its process; no lease ends.
-        Ok(None)
+    fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Error> {
+        let prefix = self.key(b"e", &[]);
+        let Some((key, _)) = self.txn.first(&prefix)? else { return Ok(None) };
+        let (expiry, id) = key[prefix.len()..].split_first_chunk().ok_or(Error::Damaged)?;
+        let expiry = StoreTime::from_micros(u64::from_be_bytes(*expiry));
+        Ok((expiry <= now).then_some(decode(id)?))
     }
 }

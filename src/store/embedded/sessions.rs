@@ -10,20 +10,21 @@
 //! when a session of another process that blocks it dies, and when a transaction of this process
 //! grants it something or releases what may have blocked it. So an idle session costs nothing.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
 use self::watches::{Heard, Watches};
-use super::beacon::{self, Beacon};
+use super::beacon::{self, Beacon, Wake};
 use super::handle::RELEASE_LIMIT;
 use super::stuck::Stuck;
-use super::transaction::{Watched, Work};
+use super::transaction::{View, Work};
 use super::{Embedded, Error, records};
 use crate::clock::Boottime;
 use crate::lock::index::Rank;
+use crate::lock::lease::CLAIM;
 use crate::lock::op::Reply;
 use crate::lock::records::Records;
 use crate::lock::request::{Request, SessionId};
@@ -47,6 +48,8 @@ pub(super) struct EmbeddedSessions {
     /// the beacon, and it would have no name.
     beacon: Option<Beacon>,
     watches: Watches,
+    /// The sessions that look again at an instant.
+    timers: BTreeSet<(Boottime, SessionId)>,
     stuck: Stuck,
     /// The sessions whose release failed, and the instant of the next attempt.
     failed: Vec<SessionId>,
@@ -59,13 +62,15 @@ struct Session {
     is_due: bool,
     /// The rank at which the request waited, or [`Rank::HELD`] if it did not wait.
     queued: Rank,
+    /// The instant at which a session in its way ends of itself.
+    look_at: Option<Boottime>,
 }
 
 enum Stage {
     /// The table does not contain the request yet.
     Asking(Box<Request>),
-    /// The request is queued.
-    Waiting,
+    /// The request is queued with this number.
+    Waiting { request: Box<Request>, place: u64 },
     /// The request is granted.
     Granted,
     /// The place in the queue is to be given back. Nothing is left to report.
@@ -92,6 +97,7 @@ impl EmbeddedSessions {
             due: VecDeque::new(),
             beacon: None,
             watches,
+            timers: BTreeSet::new(),
             stuck: Stuck::default(),
             failed: Vec::new(),
             retry_at: None,
@@ -126,43 +132,43 @@ impl EmbeddedSessions {
                 let request = Request::clone(request);
                 self.ask(request)
             }
-            Stage::Waiting | Stage::Granted => self.check(id),
+            Stage::Waiting { .. } | Stage::Granted => self.check(id),
             Stage::LeavingQueue | Stage::Releasing(_) => self.leave(id),
         }
     }
 
     fn ask(&mut self, request: Request) -> Tried {
         let id = request.session;
-        let mut result = self.enter(request.clone());
+        let mut result = self.enter(&request);
         if result.is_err() && self.beacon.is_none() && self.store.table.take().is_some() {
             // Without a session in it, the table may have been replaced since its last use.
-            result = self.enter(request);
+            result = self.enter(&request);
         }
         match result {
             Ok(None) => return Tried::Stuck,
-            Ok(Some((standing, watched, queued))) => {
+            Ok(Some((view, queued))) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.queued = queued;
                 }
-                self.settle(id, standing, watched);
+                self.settle(id, view);
             }
             Err(error) => self.fail(id, error),
         }
         Tried::Done
     }
 
-    fn enter(&mut self, request: Request) -> Result<Option<(Standing, Vec<Watched>, Rank)>, Error> {
+    fn enter(&mut self, request: &Request) -> Result<Option<(View, Rank)>, Error> {
         let id = request.session;
         let mut beacon = self.beacon.take();
         let is_first = beacon.is_none();
         let epoll = self.watches.epoll();
         let entered = self.transact(|work| {
-            let (standing, watched) = work.enter(request, &mut beacon)?;
+            let view = work.enter(request.clone(), &mut beacon)?;
             if let Some(beacon) = beacon.as_ref().filter(|_| is_first) {
                 epoll.listen(beacon)?;
             }
             let claims = work.records().session(id)?.map(|session| session.claims).unwrap_or_default();
-            Ok((standing, watched, claims.iter().map(|record| record.rank).max().unwrap_or(Rank::HELD)))
+            Ok((view, claims.iter().map(|record| record.rank).max().unwrap_or(Rank::HELD)))
         });
         if entered.is_err() {
             beacon::remove(&self.store.directory, id);
@@ -173,9 +179,24 @@ impl EmbeddedSessions {
     }
 
     fn check(&mut self, id: SessionId) -> Tried {
-        match self.transact(|work| work.stand(id)) {
+        let waits = match (self.sessions.get(&id).map(|session| &session.stage), self.beacon.take()) {
+            (Some(Stage::Waiting { request, place }), Some(beacon)) => Ok((request.clone(), *place, beacon)),
+            (_, beacon) => Err(beacon),
+        };
+        let view = match waits {
+            Ok((request, place, beacon)) => {
+                let view = self.transact(|work| work.stand_or_return(&request, place, &beacon));
+                self.beacon = Some(beacon);
+                view
+            }
+            Err(beacon) => {
+                self.beacon = beacon;
+                self.transact(|work| work.stand(id))
+            }
+        };
+        match view {
             Ok(None) => return Tried::Stuck,
-            Ok(Some((standing, watched))) => self.settle(id, standing, watched),
+            Ok(Some(view)) => self.settle(id, view),
             Err(error) => self.fail(id, error),
         }
         Tried::Done
@@ -247,8 +268,29 @@ impl EmbeddedSessions {
             return Ok(None);
         };
         self.stuck = Stuck::default();
-        self.call(concerned);
+        for (session, wake) in concerned {
+            self.wake(session, wake);
+        }
         Ok(Some(result))
+    }
+
+    fn wake(&mut self, id: SessionId, wake: Wake) {
+        match wake {
+            Wake::Now => self.call([id]),
+            Wake::AtEndOfClaim => {
+                let end = Boottime::now() + CLAIM;
+                let look_at = self.sessions.get(&id).map(|session| session.look_at.map_or(end, |at| at.min(end)));
+                self.set_timer(id, look_at);
+            }
+        }
+    }
+
+    /// Sets the instant at which a session looks again.
+    fn set_timer(&mut self, id: SessionId, look_at: Option<Boottime>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let earlier = std::mem::replace(&mut session.look_at, look_at);
+        earlier.map(|at| self.timers.remove(&(at, id)));
+        self.timers.extend(look_at.map(|at| (at, id)));
     }
 
     /// Makes sessions due.
@@ -262,17 +304,20 @@ impl EmbeddedSessions {
     }
 
     /// Notes the state of a session, and reports it if it is new.
-    fn settle(&mut self, id: SessionId, standing: Standing, watched: Vec<Watched>) {
+    fn settle(&mut self, id: SessionId, View { standing, watched, look_at, place }: View) {
+        self.set_timer(id, look_at);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let stage = match &standing {
-            Standing::Waiting => Some(Stage::Waiting),
-            Standing::Granted(_) => Some(Stage::Granted),
+        let stage = match (&standing, &session.stage) {
+            (Standing::Waiting, Stage::Asking(request) | Stage::Waiting { request, .. }) => {
+                Some(Stage::Waiting { request: request.clone(), place })
+            }
+            (Standing::Granted(_), _) => Some(Stage::Granted),
             // The store returns the state of a request that it contains.
-            Standing::Asking => return,
-            Standing::Busy(_) | Standing::Refused(_) | Standing::Lost => None,
+            (Standing::Asking | Standing::Waiting, _) => return,
+            (Standing::Busy(_) | Standing::Refused(_) | Standing::Lost, _) => None,
         };
         if let Err(error) = self.watches.watch(id, watched) {
-            session.stage = stage.unwrap_or(Stage::Waiting);
+            session.stage = stage.unwrap_or(Stage::LeavingQueue);
             let error = self.store.directory.unusable(&error);
             return self.fail(id, error);
         }
@@ -334,7 +379,9 @@ impl EmbeddedSessions {
         for (id, session) in self.sessions.drain() {
             self.watches.forget(id);
             self.events.push_back(match session.stage {
-                Stage::Asking(_) | Stage::Waiting => (id, Event::Standing(Err(Error::Unavailable(error.to_string())))),
+                Stage::Asking(_) | Stage::Waiting { .. } => {
+                    (id, Event::Standing(Err(Error::Unavailable(error.to_string()))))
+                }
                 Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
                 Stage::Releasing(Some(_)) => (id, Event::Released(Ok(Released::Lost))),
                 Stage::Releasing(None) | Stage::LeavingQueue => continue,
@@ -373,20 +420,28 @@ impl EmbeddedSessions {
     /// session may have been meant.
     fn hear(&mut self) {
         let Some(beacon) = &self.beacon else { return };
-        let woken = beacon.woken().ok().flatten();
-        let woken = woken.filter(|ids| ids.iter().all(|id| self.sessions.contains_key(id)));
+        let read = |message: &SessionId| {
+            let later = beacon::complement(*message);
+            let is_own = |id: &SessionId| self.sessions.contains_key(id);
+            is_own(message).then_some((*message, Wake::Now)).or(is_own(&later).then_some((later, Wake::AtEndOfClaim)))
+        };
+        let messages = beacon.messages().ok().flatten();
+        let woken: Option<Vec<_>> = messages.and_then(|messages| messages.iter().map(read).collect());
         let woken = woken.unwrap_or_else(|| {
             let asked = self.sessions.iter().filter(|(_, session)| !matches!(session.stage, Stage::Asking(_)));
-            asked.map(|(id, _)| *id).collect()
+            asked.map(|(id, _)| (*id, Wake::Now)).collect()
         });
-        self.call(woken);
+        for (session, wake) in woken {
+            self.wake(session, wake);
+        }
     }
 }
 
 impl Sessions for EmbeddedSessions {
     fn acquire(&mut self, request: Request) {
         let id = request.session;
-        let session = Session { stage: Stage::Asking(Box::new(request)), is_due: false, queued: Rank::HELD };
+        let session =
+            Session { stage: Stage::Asking(Box::new(request)), is_due: false, queued: Rank::HELD, look_at: None };
         self.sessions.insert(id, session);
         self.call([id]);
         self.serve();
@@ -400,7 +455,7 @@ impl Sessions for EmbeddedSessions {
                 return self.serve();
             }
             // A place in the queue disturbs nobody until it is given back.
-            Some(Stage::Waiting) => {
+            Some(Stage::Waiting { .. }) => {
                 self.retire(id, Stage::LeavingQueue);
                 self.serve();
             }
@@ -420,15 +475,22 @@ impl Sessions for EmbeddedSessions {
         let limits = self.due.iter().filter_map(|id| match self.sessions.get(id)?.stage {
             Stage::Asking(_) => trouble,
             Stage::Releasing(limit) => limit,
-            Stage::Waiting | Stage::Granted | Stage::LeavingQueue => None,
+            Stage::Waiting { .. } | Stage::Granted | Stage::LeavingQueue => None,
         });
-        limits.chain(self.retry_at).min()
+        // While the gate waits for the lock, a look would achieve nothing.
+        let timers = self.timers.first().map(|(at, _)| *at).filter(|_| self.store.gate.descriptor().is_none());
+        limits.chain(self.retry_at).chain(timers).min()
     }
 
     fn advance(&mut self) {
         if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
             let failed = std::mem::take(&mut self.failed);
             self.call(failed);
+        }
+        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= Boottime::now()) {
+            self.timers.remove(&(at, id));
+            self.set_timer(id, None);
+            self.call([id]);
         }
         let Heard { beacon, waiters } = self.watches.hear();
         if beacon {

@@ -58,8 +58,8 @@ impl Site {
     /// Makes a request as a separate process does, and returns the standing and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
         let mut beacon = None;
-        let (standing, _) = self.transact(|work| work.enter(request, &mut beacon)).unwrap();
-        (standing, beacon.unwrap())
+        let view = self.transact(|work| work.enter(request, &mut beacon)).unwrap();
+        (view.standing, beacon.unwrap())
     }
 
     fn ask(&mut self, number: u8) -> (Standing, Beacon) {
@@ -67,7 +67,7 @@ impl Site {
     }
 
     fn stand(&mut self, number: u8) -> Standing {
-        self.transact(|work| work.stand(id(number))).unwrap().0
+        self.transact(|work| work.stand(id(number))).unwrap().standing
     }
 
     /// Returns the numbers of live holders and waiters.
@@ -93,7 +93,7 @@ fn transaction_that_fails_before_its_commit_changes_nothing() {
     let lab = Lab::new();
     let mut site = lab.open();
     let failed = site.transact(|work| {
-        Embedded::ask(work, request(1, Mode::Write, None))?;
+        Embedded::ask(work, request(1, Mode::Write, None), None)?;
         Err::<(), _>(records::Error::Damaged)
     });
     assert!(failed.is_err());
@@ -209,7 +209,7 @@ fn beacon_without_a_session_is_removed_when_its_process_is_dead() {
 fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     let lab = Lab::new();
     let (_, beacon) = lab.open().ask(1);
-    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 1\nboot another\n").unwrap();
+    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 2\nboot another\n").unwrap();
     of_another_boot();
     assert_eq!(lab.open().counts(), (1, 0), "a container may see another boot id than its host");
     drop(beacon);
@@ -217,6 +217,18 @@ fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
     assert_eq!(lab.beacons(), [""; 0]);
     assert!(!fs::read_to_string(lab.file("lock")).unwrap().contains("another"));
+}
+
+#[test]
+fn state_of_the_unreleased_format_is_cleared_unless_a_session_lives() {
+    let lab = Lab::new();
+    let (_, beacon) = lab.open().ask(1);
+    let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 2", "format 1");
+    fs::write(lab.file("lock"), &text).unwrap();
+    assert!(lab.open().failure().contains("it has format 1 and this rlock knows format 2"));
+    drop(beacon);
+    assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
+    assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 2"));
 }
 
 #[test]
@@ -250,7 +262,9 @@ fn truncated_table_kills_no_process() {
     cut();
     // The remaining pages may suffice or not. In neither case may the store grant a second request
     // beside the holder.
-    if let Ok((standing, _)) = lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None))) {
+    if let Ok(View { standing, .. }) =
+        lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None), None))
+    {
         assert_eq!(standing, Standing::Waiting);
     }
     drop(beacon);

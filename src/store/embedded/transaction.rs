@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use super::beacon::{self, Beacon, Identity, Peer};
+use super::beacon::{self, Beacon, Identity, Peer, Wake};
 use super::directory::Directory;
 use super::fault::Guard;
 use super::file::TableFile;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, ending};
-use crate::clock::StoreTime;
+use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
+use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
@@ -47,9 +48,9 @@ pub(super) struct Work<'t> {
     own: &'t dyn Own,
     changed: bool,
     /// The sessions of this process that have to look at the table again.
-    concerned: Vec<SessionId>,
+    concerned: Vec<(SessionId, Wake)>,
     /// The live sessions of other processes to wake.
-    woken: Vec<(SessionId, Option<Identity>)>,
+    woken: Vec<(SessionId, Option<Identity>, Wake)>,
     reaped: Vec<SessionId>,
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
@@ -59,10 +60,30 @@ pub(super) struct Work<'t> {
 /// A session of another process, and its beacon.
 pub(super) type Watched = (SessionId, OwnedFd);
 
+/// The state of a session, and what changes it.
+pub(super) struct View {
+    pub(super) standing: Standing,
+    /// The sessions to watch while this one waits.
+    pub(super) watched: Vec<Watched>,
+    /// The instant at which a session in the way ends of itself.
+    pub(super) look_at: Option<Boottime>,
+    /// The number in the queue; 0 for a session that does not wait.
+    pub(super) place: u64,
+}
+
+impl View {
+    /// A view of a session that does not wait.
+    pub(super) fn settled(standing: Standing) -> Self {
+        Self { standing, watched: Vec::new(), look_at: None, place: 0 }
+    }
+}
+
 /// The error of a process whose files were replaced, so that other processes use another lock.
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
+/// The number of waiters of whom some are asked to look when a claim lease ends.
+const WATCHERS_AMONG: usize = 16;
 /// The number that no user has, see chown(2).
 const NO_USER: u32 = u32::MAX;
 
@@ -105,7 +126,7 @@ impl Embedded {
         let txn = table.write(directory).map_err(unusable)?;
         let mut running = Work {
             directory,
-            table: LockTable::new(Transaction::new(txn, namespace)),
+            table: LockTable::with_claim_lease(Transaction::new(txn, namespace), CLAIM),
             own: &own,
             changed: false,
             concerned: Vec::new(),
@@ -123,7 +144,7 @@ impl Embedded {
         // has a beacon.
         reaped.iter().for_each(|session| beacon::remove(directory, *session));
         drop(locked);
-        woken.iter().for_each(|(session, identity)| beacon::wake(directory, *session, identity.as_ref()));
+        woken.iter().for_each(|(session, identity, wake)| beacon::wake(directory, *session, identity.as_ref(), *wake));
         Ok(Some(result))
     }
 
@@ -151,11 +172,35 @@ impl Embedded {
 impl<'t> Work<'t> {
     /// Makes the request of a new session. `beacon` is the beacon of this process, which the first
     /// session makes.
-    pub(super) fn enter(
+    pub(super) fn enter(&mut self, request: Request, beacon: &mut Option<Beacon>) -> Result<View, records::Error> {
+        let session = request.session;
+        let identity = match beacon {
+            Some(beacon) => {
+                beacon.share(self.directory, session)?;
+                *beacon.identity()
+            }
+            none => *none.insert(Beacon::light(self.directory, session)?).identity(),
+        };
+        self.ask(request, None, &identity)
+    }
+
+    /// Returns the state of a session that waits or holds. A waiter that was passed over returns to
+    /// its place. Other sessions may have taken it for stopped or dead.
+    pub(super) fn stand_or_return(
         &mut self,
-        mut request: Request,
-        beacon: &mut Option<Beacon>,
-    ) -> Result<(Standing, Vec<Watched>), records::Error> {
+        request: &Request,
+        place: u64,
+        beacon: &Beacon,
+    ) -> Result<View, records::Error> {
+        let view = self.stand(request.session)?;
+        if view.standing != Standing::Lost {
+            return Ok(view);
+        }
+        beacon.restore(self.directory, request.session)?;
+        self.ask(request.clone(), Some(place), beacon.identity())
+    }
+
+    fn ask(&mut self, mut request: Request, place: Option<u64>, identity: &Identity) -> Result<View, records::Error> {
         let session = request.session;
         let mut ancestors = Vec::with_capacity(request.ancestors.len());
         for ancestor in request.ancestors {
@@ -166,18 +211,11 @@ impl<'t> Work<'t> {
             }
         }
         request.ancestors = ancestors;
-        let identity = match beacon {
-            Some(beacon) => {
-                beacon.share(self.directory, session)?;
-                *beacon.identity()
-            }
-            none => *none.insert(Beacon::light(self.directory, session)?).identity(),
-        };
-        let (standing, watched) = Embedded::ask(self, request)?;
+        let view = Embedded::ask(self, request, place)?;
         if self.records().session(session)?.is_some() {
-            self.table.records_mut().put_beacon(session, &identity)?;
+            self.table.records_mut().put_beacon(session, identity)?;
         }
-        Ok((standing, watched))
+        Ok(view)
     }
 
     /// Releases a session whose process goes on. The waiters that it blocked cannot learn this from
@@ -190,19 +228,23 @@ impl<'t> Work<'t> {
         for record in &claims {
             waiters.extend(self.table.waiters_behind(&record.claim, queued)?);
         }
-        for waiter in waiters {
-            if self.own.has(waiter) {
-                self.concerned.push(waiter);
-            } else {
-                self.woken.push((waiter, self.records().beacon(waiter)?));
-            }
-        }
+        waiters.into_iter().try_for_each(|waiter| self.call(waiter, Wake::Now))?;
         Ok(reply)
+    }
+
+    /// Notes that a session has to look at the table.
+    fn call(&mut self, session: SessionId, wake: Wake) -> Result<(), records::Error> {
+        if self.own.has(session) {
+            self.concerned.push((session, wake));
+        } else {
+            self.woken.push((session, self.records().beacon(session)?, wake));
+        }
+        Ok(())
     }
 
     /// Takes the sessions of this process that have to look at the table again: they were granted
     /// something, or what blocked them has changed.
-    pub(super) fn take_concerned(&mut self) -> Vec<SessionId> {
+    pub(super) fn take_concerned(&mut self) -> Vec<(SessionId, Wake)> {
         std::mem::take(&mut self.concerned)
     }
 
@@ -229,12 +271,24 @@ impl<'t> Work<'t> {
     }
 
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
-        let now = self.table.records_mut().advance_clock(StoreTime::of_machine())?;
+        let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         let outcome = self.table.apply(now, op)?;
-        self.changed |=
-            !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
+        self.changed |= !outcome.expired.is_empty()
+            || !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
         self.granted.extend(outcome.granted);
+        for session in outcome.expired {
+            if self.own.has(session) {
+                self.concerned.push((session, Wake::Now));
+            } else if matches!(beacon::look(self.directory, session, None)?, Peer::Dead) {
+                self.reaped.push(session);
+            }
+        }
         Ok(outcome.reply)
+    }
+
+    /// The instant of an operation that would be applied now.
+    fn time(&self) -> Result<StoreTime, records::Error> {
+        self.records().time(StoreTime::of_machine(), Boottime::now())
     }
 
     /// Goes through the granted sessions in a loop and not by recursion, because a long queue of
@@ -242,13 +296,36 @@ impl<'t> Work<'t> {
     fn wake_granted(&mut self) -> Result<(), records::Error> {
         while let Some(session) = self.granted.pop_front() {
             if self.own.has(session) {
-                self.concerned.push(session);
+                // This process runs, so the grant need not wait for another transaction.
+                self.apply_alone(Op::Renew(session))?;
+                self.concerned.push((session, Wake::Now));
                 continue;
             }
             match self.fate(session)? {
-                Peer::Alive(_) => self.woken.push((session, self.records().beacon(session)?)),
+                Peer::Alive(_) => {
+                    self.call(session, Wake::Now)?;
+                    self.appoint_watchers(session)?;
+                }
                 Peer::Dead => self.reap_alone(session)?,
                 Peer::Missing => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
+    /// process may be stopped, and so may those behind it. The nearest waiters are asked, and then
+    /// ever fewer, so that a hand-over wakes a handful of processes whatever the queue's length.
+    fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), records::Error> {
+        let Some(session) = self.records().session(granted)?.filter(|session| session.expiry.is_some()) else {
+            return Ok(());
+        };
+        for resource in session.resources() {
+            let waiters = self.table.first_waiters(resource, WATCHERS_AMONG)?;
+            for (number, waiter) in waiters.iter().enumerate() {
+                if (number + 1).is_power_of_two() || number + 1 == waiters.len() {
+                    self.call(*waiter, Wake::AtEndOfClaim)?;
+                }
             }
         }
         Ok(())
@@ -274,7 +351,9 @@ impl<'t> Work<'t> {
     /// result.
     pub(super) fn wake_now(&mut self) {
         let directory = self.directory;
-        self.woken.drain(..).for_each(|(session, identity)| beacon::wake(directory, session, identity.as_ref()));
+        self.woken
+            .drain(..)
+            .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
     }
 
     /// The state of a holder's or waiter's process. A waiter without its beacon counts as dead: no
@@ -316,19 +395,32 @@ impl<'t> Work<'t> {
 
     /// Returns the state of a session once no dead session blocks it, and the beacons to watch
     /// while it waits. The sessions of this process need not be watched.
-    pub(super) fn stand(&mut self, id: SessionId) -> Result<(Standing, Vec<Watched>), records::Error> {
+    ///
+    /// A grant from the queue is claimed. So a waiter that is stopped when its turn comes is passed
+    /// over, and its command never starts on a grant that has ended.
+    pub(super) fn stand(&mut self, id: SessionId) -> Result<View, records::Error> {
         loop {
-            match self.records().session(id)? {
-                None => return Ok((Standing::Lost, Vec::new())),
+            if self.records().due(self.time()?)?.is_some() {
+                self.apply(Op::Expire)?;
+            }
+            let place = match self.records().session(id)? {
+                None => return Ok(View::settled(Standing::Lost)),
+                Some(session) if session.is_holder() && session.expiry.is_some() => {
+                    self.apply(Op::Renew(id))?;
+                    continue;
+                }
                 Some(session) if session.is_holder() => {
                     let grant = Grant { tokens: session.tokens(), deadline: None };
-                    return Ok((Standing::Granted(grant), Vec::new()));
+                    return Ok(View::settled(Standing::Granted(grant)));
                 }
-                Some(_) => {}
-            }
+                Some(session) => session.place(),
+            };
             let mut watched = Vec::new();
             let mut dead = Vec::new();
+            let mut ends: Option<StoreTime> = None;
             for blocker in self.table.blockers(id)? {
+                let expiry = self.records().session(blocker)?.and_then(|blocker| blocker.expiry);
+                ends = ends.into_iter().chain(expiry).min();
                 if self.own.has(blocker) {
                     continue;
                 }
@@ -339,7 +431,9 @@ impl<'t> Work<'t> {
                 }
             }
             if dead.is_empty() {
-                return Ok((Standing::Waiting, watched));
+                let left = ends.map(|ends| self.time().map(|now| ends - now)).transpose()?;
+                let look_at = left.map(|left| Boottime::now() + left);
+                return Ok(View { standing: Standing::Waiting, watched, look_at, place });
             }
             for blocker in dead {
                 self.reap(blocker)?;

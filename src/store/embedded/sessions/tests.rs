@@ -568,3 +568,61 @@ fn unknown_session_counts_as_released() {
     assert_eq!(server.released(), (id(2), Released::Done), "the grant is not reported any more");
     assert!(server.is_empty());
 }
+
+/// The other process looks at the table only at the end of the test, as a stopped process does.
+#[test]
+fn stopped_waiter_of_another_process_is_passed_over_and_returns_to_its_place() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    assert!(is_granted(&server.ask(1)));
+    let mut stopped = lab.other(request(2, Mode::Write));
+    assert_eq!(stopped.check().unwrap(), Standing::Waiting);
+    assert_eq!(server.ask(3), Standing::Waiting);
+    assert_eq!(server.ask(4), Standing::Waiting);
+    server.0.release(id(1));
+    assert_eq!(server.released(), (id(1), Released::Done));
+    let granted = std::iter::repeat_with(|| server.event()).find_map(|event| event);
+    assert!(
+        matches!(granted, Some((session, Event::Standing(Ok(Standing::Granted(_))))) if session == id(3)),
+        "{granted:?}"
+    );
+    assert_eq!(stopped.check().unwrap(), Standing::Waiting);
+    server.0.release(id(3));
+    assert_eq!(server.released(), (id(3), Released::Done));
+    assert!(is_granted(&stopped.check().unwrap()), "it has its place before session 4");
+    assert_eq!(stopped.release().unwrap(), Released::Done);
+    assert!(is_granted(&server.standing(id(4))));
+}
+
+/// A process that was stopped has sessions that were passed over meanwhile.
+#[test]
+fn sessions_of_a_stopped_process_return_to_their_places() {
+    let lab = Lab::new();
+    let mut holder = lab.other(request(1, Mode::Write));
+    assert!(is_granted(&holder.check().unwrap()));
+    let mut server = lab.server();
+    assert_eq!(server.ask(2), Standing::Waiting);
+    let mut other = lab.other(request(3, Mode::Write));
+    assert_eq!(other.check().unwrap(), Standing::Waiting);
+    assert_eq!(server.ask(4), Standing::Waiting);
+    assert_eq!(holder.release().unwrap(), Released::Done);
+    // The server does not look while the claim lease of its first session ends.
+    let granted = || match other.check().unwrap() {
+        Standing::Granted(_) => Some(()),
+        _ => {
+            let left = other.timeout().map_or(Duration::from_millis(100), |at| at - Boottime::now());
+            let descriptors = other.descriptors();
+            let mut polled: Vec<_> =
+                descriptors.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+            poll(&mut polled, Timespec::try_from(left).ok().as_ref()).unwrap();
+            None
+        }
+    };
+    assert!(std::iter::repeat_with(granted).take(1000).any(|granted| granted.is_some()));
+    assert!(server.event().is_none(), "session 2 waits again, which is no news");
+    assert_eq!(other.release().unwrap(), Released::Done);
+    assert!(is_granted(&server.standing(id(2))));
+    server.0.release(id(2));
+    assert_eq!(server.released(), (id(2), Released::Done));
+    assert!(is_granted(&server.standing(id(4))));
+}

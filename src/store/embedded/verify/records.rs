@@ -1,12 +1,14 @@
 //! Checks the records of a table: each record is valid, and its statements about other records are
 //! true.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::beacon::Identity;
 use super::super::codec::{Damaged, decode};
 use super::super::lmdb::Item;
+use super::super::records::Clock;
 use super::ensure;
+use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::records::{ResourceState, Session};
@@ -18,6 +20,7 @@ struct Table<'b> {
     sessions: HashMap<&'b [u8], Session>,
     resources: HashMap<&'b [u8], ResourceState>,
     nodes: HashMap<&'b [u8], Node>,
+    expiries: HashSet<&'b [u8]>,
 }
 
 /// Fails unless the items are the records of a valid table.
@@ -33,7 +36,7 @@ pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     }
     let all_found =
         table.sessions.iter().all(|(key, session)| found.get(*key).copied().unwrap_or(0) == session.claims.len());
-    ensure(all_found && table.nodes.is_empty())
+    ensure(all_found && table.nodes.is_empty() && table.has_exactly_the_expiries())
 }
 
 /// Fails if a number that rises with each use is close to the end of its range.
@@ -45,7 +48,9 @@ impl<'b> Table<'b> {
     fn take(&mut self, key: &'b [u8], value: &[u8]) -> Result<(), Damaged> {
         let (kind, name) = key.split_first().ok_or(Damaged)?;
         match kind {
-            b'c' | b'q' if name.is_empty() => in_range(decode(value)?)?,
+            b'c' if name.is_empty() => in_range(decode::<Clock>(value)?.now.as_micros())?,
+            b'q' if name.is_empty() => in_range(decode(value)?)?,
+            b'e' => drop(self.expiries.insert(name)),
             b'b' => drop(decode::<Identity>(value)?),
             b's' => drop(self.sessions.insert(name, decode(value)?)),
             b'r' => drop(self.resources.insert(name, decode(value)?)),
@@ -53,6 +58,17 @@ impl<'b> Table<'b> {
             _ => return Err(Damaged),
         }
         Ok(())
+    }
+
+    /// Whether there is a key for the expiry of each session that has one, and no other.
+    fn has_exactly_the_expiries(&self) -> bool {
+        let expires = self.sessions.iter().filter_map(|(key, session)| Some((key, session.expiry?)));
+        let key = |(key, expiry): (&&[u8], StoreTime)| {
+            let (namespace, id) = key.split_at(key.len().saturating_sub(16));
+            [namespace, &expiry.as_micros().to_be_bytes(), id].concat()
+        };
+        let expected: Vec<_> = expires.map(key).collect();
+        expected.len() == self.expiries.len() && expected.iter().all(|key| self.expiries.contains(key.as_slice()))
     }
 
     fn check_resource(
