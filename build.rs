@@ -28,12 +28,16 @@ const LIBRARIES: [(&str, &str); 7] = [
 
 const LUA: &str = "src/store/redis/lua";
 
-/// The parts of the prelude of the operations, in this order. An operation may run its first part
-/// between the head and the rest: a server spends a fifth of its time on the definitions of the
-/// rest.
-const HEAD: &str = "head";
-const REST: [&str; 7] = ["span", "queue", "conflict", "nesting", "change", "settle", "flow"];
-const MARK: &str = "--- the rest of the prelude ---\n";
+/// The core of every operation, and the parts of the prelude of its general path, in this order.
+/// What both paths of an operation use and its fast path stand between the two. The general path is
+/// one function, because a server would spend a third of its time on the definition of functions
+/// that are not used.
+const CORE: &str = "core";
+const PRELUDE: [&str; 8] = ["head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
+const FAST: &str = "--- the fast path ---\n";
+const GENERAL: &str = "--- the general path ---\n";
+const BEGIN: &str = "return (function()\n";
+const END: &str = "end)()\n";
 
 const OPERATIONS: [(&str, Prelude); 9] = [
     ("acquire", Prelude::Whole),
@@ -64,23 +68,30 @@ fn main() {
 /// Generates the module of the scripts: one static for each script, and the parts that they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let head = stripped(&read(format!("{LUA}/prelude/{HEAD}.lua")));
-    let rest = stripped(&REST.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat());
-    let mut module = format!("const HEAD: &str = {head:?};\nconst REST: &str = {rest:?};\n");
-    for (operation, prelude) in OPERATIONS {
+    let core = stripped(&read(format!("{LUA}/prelude/{CORE}.lua")));
+    let prelude = PRELUDE.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat();
+    let prelude = format!("{BEGIN}{}", stripped(&prelude));
+    let mut module = format!("const CORE: &str = {core:?};\nconst PRELUDE: &str = {prelude:?};\n");
+    for (operation, kind) in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
-        let (first, then) = own.split_once(MARK).unwrap_or(("", &own));
-        let (first, then) = (stripped(first), stripped(then));
-        let (source, parts) = match prelude {
+        let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
+        let (shared, fast) = first.split_once(FAST).unwrap_or_default();
+        let [shared, fast, general] = [shared, fast, general].map(stripped);
+        let (source, parts) = match kind {
             Prelude::Whole => {
-                ([head.as_str(), &first, &rest, &then].concat(), format!("&[HEAD, {first:?}, REST, {then:?}]"))
+                let general = format!("{general}{END}");
+                let parts = format!("&[CORE, {shared:?}, PRELUDE, {general:?}]");
+                ([core.as_str(), &shared, &fast, &prelude, &general].concat(), parts)
             }
-            Prelude::None => (then.clone(), format!("&[{then:?}]")),
+            Prelude::None => (general.clone(), format!("&[{general:?}]")),
         };
         let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();
-        writeln!(module, "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts} }};")
-            .expect("a text takes what is written");
+        writeln!(
+            module,
+            "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts}, fast_path: {fast:?} }};"
+        )
+        .expect("a text takes what is written");
     }
     module
 }

@@ -202,7 +202,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -241,6 +241,27 @@ _rlock() {
                     return 0
                     ;;
                 --slot)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --range-read)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --range-prewrite)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --range-write)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

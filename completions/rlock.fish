@@ -46,6 +46,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server; the embedded store needs none' -r

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn mistake_after_a_known_verb_is_explained() {
         for (line, text) in [
-            ("LOCK", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
+            ("LOCK", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
             ("LOCK a b", "unexpected second KEY b: for two locks write --write a --write b"),
             ("LOCK --ttl 3s k", "unexpected argument '--ttl'"),
             ("LOCK -n 'k", "a quote or backslash at the end of the line has no partner"),
@@ -222,7 +222,7 @@ mod tests {
             ("LOCK job #2", "unexpected second KEY '#2': for two locks write --write job --write '#2'"),
             ("LOCK -n a\u{1}", "the line has a control character: send printable text"),
             ("UPGRADE 0 1 --resource k", "UPGRADE takes LO HI and no --resource"),
-            ("TRY", "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot"),
+            ("TRY", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
         ] {
             assert_eq!(parse(line), Line::Mistake(text.to_owned()), "{line}");
         }

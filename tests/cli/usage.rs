@@ -116,7 +116,7 @@ fn invalid_interval_exits_64() {
 #[test]
 fn missing_command_or_key_exits_64() {
     let none = "no command: write -- COMMAND, or -c STRING";
-    let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write or --slot";
+    let nothing = "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write";
     assert_usage_errors(&[
         ("exec k", none),
         ("exec k --", none),

@@ -4,6 +4,7 @@ mod clock;
 mod cost;
 mod crowd;
 mod durability;
+mod fast_path;
 mod locale;
 mod lost_key;
 mod memory;

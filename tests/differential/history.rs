@@ -44,11 +44,14 @@ impl History {
         Self { seed, steps }
     }
 
-    /// Plays the history in a fresh namespace, up to the first difference.
+    /// Plays the history in a fresh namespace, up to the first difference. Half of the histories do
+    /// without the fast paths of the scripts.
     pub(crate) fn play(&self, server: &Server) -> Result<(), String> {
         static PLAYED: AtomicU64 = AtomicU64::new(0);
         let number = PLAYED.fetch_add(1, Ordering::Relaxed);
-        self.play_on(Side::new(server, &format!("history {number}"), Wake::Nobody))
+        let mut side = Side::new(server, &format!("history {number}"), Wake::Nobody);
+        side.is_general = self.seed % 2 == 1;
+        self.play_on(side)
     }
 
     /// Plays the history in an empty namespace.

@@ -13,12 +13,14 @@ use crate::support::servers::Server;
 pub(crate) struct Side {
     pub(crate) connection: Connection,
     pub(crate) setting: Setting,
+    /// Whether the calls use the scripts without their fast paths.
+    pub(crate) is_general: bool,
 }
 
 impl Side {
     pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
         let setting = Setting { keyspace: Keyspace::new(namespace), wake, now: None };
-        Self { connection: server.client(), setting }
+        Self { connection: server.client(), setting, is_general: false }
     }
 
     /// Executes a call at an instant.
@@ -35,7 +37,8 @@ impl Side {
     /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
         for _ in 0..100 {
-            let reply = match self.send(&call.evalsha(&self.setting)) {
+            let first = if self.is_general { call.eval_general(&self.setting) } else { call.evalsha(&self.setting) };
+            let reply = match self.send(&first) {
                 Err(error) if error.code() == "NOSCRIPT" => self.send(&call.eval(&self.setting)),
                 reply => reply,
             }?;

@@ -209,6 +209,13 @@ impl Call {
         self.script.eval(&keys, &arguments)
     }
 
+    /// The command with a script that has no fast path. It must have the same effect, which tests
+    /// compare.
+    pub fn eval_general(&self, setting: &Setting) -> redis::Cmd {
+        let (keys, arguments) = self.written(setting);
+        self.script.eval_general(&keys, &arguments)
+    }
+
     fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
         let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
         let mut arguments = vec![now];

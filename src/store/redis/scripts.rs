@@ -4,8 +4,10 @@
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The source, in parts that several scripts share.
+    /// The source without the fast path, in parts that several scripts share.
     parts: &'static [&'static str],
+    /// The fast path, which stands behind the first two parts.
+    fast_path: &'static str,
     sha1: &'static str,
 }
 
@@ -22,6 +24,12 @@ impl Script {
 
     /// The command for a server that does not know it yet.
     pub(super) fn eval(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
+        let (first, rest) = self.parts.split_at(self.parts.len().min(2));
+        command("EVAL", &[first, &[self.fast_path], rest].concat().concat(), keys, arguments)
+    }
+
+    /// The command without the fast path.
+    pub(super) fn eval_general(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
         command("EVAL", &self.parts.concat(), keys, arguments)
     }
 }

@@ -6,6 +6,48 @@
 
 local session, ancestors, channel = argument(1), argument(2), argument(3)
 local wait, place, ttl = argument(4) == '1', tonumber(argument(5)), tonumber(argument(7))
+
+-- Returns the record of this request at a resource.
+local function new_record(held, seq, names, claims)
+  return {
+    held, now, ttl, tonumber(argument(8)), tonumber(argument(9)), seq, tonumber(argument(6)), channel, ancestors, argument(10),
+    names, claims,
+  }
+end
+
+--- the fast path ---
+
+-- Most requests are one claim on a resource that no session holds or waits for. A resource that is
+-- not known takes the other path, which tries all rights before the first write.
+if n == 1 and #ARGV == 20 and ancestors == '' then
+  local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+  local meta = call('HMGET', d, '#seq', '#token', '#clock', '#epoch')
+  if meta[3] and not meta[4] and call('EXISTS', e, q, l, u) == 0 then
+    read_clock(meta[3])
+    local token = tonumber(meta[2] or 0) + 1
+    token = token < now and now or token
+    local mode, slots, lo, hi = argument(12), tonumber(argument(13)), argument(14), argument(15)
+    local class, epoch = capital(mode), format('%.0f', now)
+    -- At maxmemory the server refuses the first write, as this one takes memory.
+    if ttl > 0 then
+      call('ZADD', e, '-inf', epoch, now + ttl, session)
+    else
+      call('ZADD', e, '-inf', epoch)
+    end
+    call('PERSIST', d)
+    local r = {
+      d = d, seq = tonumber(meta[1] or 0), token = token, slots = slots, epoch = epoch,
+      count = { [class] = 1, leases = ttl > 0 and 1 or nil },
+    }
+    put(r, session, pack(new_record(1, 0, false, { { 0, mode, slots, lo, hi, argument(16), token, 0 } })))
+    call('ZADD', l, epoch, member(class, lo, session, 0))
+    call('ZADD', u, epoch, member(class, hi, session, 0))
+    return { 'granted', ttl, token }
+  end
+end
+
+--- the general path ---
+
 begin(session)
 look_for_expired()
 if damaged then
@@ -296,10 +338,8 @@ for i = 1, #at do
       r.slots = lists[r][j][SLOTS]
     end
   end
-  r.records[session] = {
-    0, now, ttl, tonumber(argument(8)), tonumber(argument(9)), seq, tonumber(argument(6)), channel, ancestors, argument(10),
-    #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }, lists[r],
-  }
+  local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
+  r.records[session] = new_record(0, seq, named, lists[r])
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)

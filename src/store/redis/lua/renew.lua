@@ -3,26 +3,36 @@
 -- A waiter keeps its place, a holder keeps its grant, and a new holder claims its grant.
 
 local session, listening = argument(1), tonumber(argument(2))
-begin(session)
 
--- Most renewals come from a holder of one resource when no lease is over. They need none of the
--- remaining prelude.
-local own = resources[1]
-local held = n == 1 and own.records[session]
-if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] and #own.page == 2 then
-  local reply = { 'granted', held[TTL] }
-  for i = 1, #held[CLAIMS] do
-    reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
+--- the fast path ---
+
+-- Most renewals come from a holder of one resource when no lease is over. Whether a key was replaced
+-- is left to the calls of others.
+if n == 1 then
+  local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session)
+  local held = meta[2] and meta[3] and unpacked(meta[4])
+  if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] then
+    read_clock(meta[1])
+    -- The epoch comes before all expiries.
+    local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
+    local keys = call('EXISTS', l, u, q)
+    -- The first write takes no memory, so the server accepts the others at maxmemory.
+    if #over == 1 and over[1] == meta[2] and keys == (unpack_record(meta[3]).places and 3 or 2)
+      and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
+      call('HSET', d, '#clock', now)
+      local reply = { 'granted', held[TTL] }
+      for i = 1, #held[CLAIMS] do
+        reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
+      end
+      return reply
+    end
   end
-  -- The first write takes no memory, so the server accepts the others at maxmemory.
-  call('PERSIST', own.q)
-  call('ZADD', own.e, now + held[TTL], session)
-  call('HSET', own.d, '#clock', now)
-  return reply
 end
 
---- the rest of the prelude ---
+--- the general path ---
 
+begin(session)
 look_for_expired()
 if damaged then
   return mend()

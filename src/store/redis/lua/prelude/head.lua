@@ -1,45 +1,7 @@
--- The head of every script except renew_alone: arguments, resources, the clock, records, counters.
--- docs/protocol.md describes the keys, the records, and the steps of a script.
---
--- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | the
--- arguments of the operation
---
--- The scripts together use these commands, so a user of the lock needs the right to:
---   TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in a
---   Cluster SPUBLISH)
---
--- One more command serves to count the subscribers of waiters without subscriptions to patterns:
---   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
---
--- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
--- that changes nothing. One HSET changes the record and the counters together.
---
--- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. The
--- epoch is a field of d and a member of e. While a session waits, the epoch is also a member of q,
--- with the score -inf. All members of l and u have the epoch as their score. The counters in d say
--- how many members each set has. So the next script notices a key that was lost or replaced, and
--- drops all keys of the resource (`mend`).
---
--- A script may give a number to redis.call directly, which writes the number with 17 digits. The
--- operator `..` would write only 14 digits.
+-- The state of the resources, and the records of sessions.
 
-local call, pack, unpack_record = redis.call, cmsgpack.pack, cmsgpack.unpack
-local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
-local KEYS, ARGV = KEYS, ARGV
-
--- A record. Each resource keeps one for every session that has claims on it.
-local HELD, SINCE, TTL, LEASE, HEARTBEAT, SEQ, LISTENING = 1, 2, 3, 4, 5, 6, 7
-local CHANNEL, ANCESTORS, PROCESS, NAMES, CLAIMS = 8, 9, 10, 11, 12
--- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
--- holds.
-local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
-
--- The time in ms for which the last token and the clock of an unused resource are kept.
-local IDLE = 604800000
-
-local publish, n = ARGV[2], tonumber(ARGV[3])
 local resources, by_name = {}, {}
-local caller, now
+local caller
 -- Whether the keys of any resource do not belong together.
 local damaged = false
 
@@ -47,14 +9,6 @@ local damaged = false
 -- other client meanwhile. If there may be more, the others count as before, and a request that
 -- would have to wait asks again.
 local CROWD = 1000
-
-local function argument(i)
-  return ARGV[3 + n + i]
-end
-
-local function unpacked(raw)
-  return raw and raw ~= '' and unpack_record(raw)
-end
 
 -- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
@@ -80,11 +34,6 @@ end
 -- Reads the state of the resources and, in the same calls, the records of the calling session.
 local function begin(session)
   caller = session
-  now = tonumber(ARGV[1])
-  if not now then
-    local time = call('TIME')
-    now = time[1] * 1000000 + time[2]
-  end
   for i = 1, n do
     local k = 5 * i
     local d = KEYS[k - 4]
@@ -99,10 +48,7 @@ local function begin(session)
     if session then
       r.records[session] = meta[7] and unpacked(meta[8])
     end
-    local clock = tonumber(meta[3] or 0)
-    if clock > now then
-      now = clock
-    end
+    read_clock(meta[3])
     resources[i], by_name[r.name] = r, r
   end
   for i = 1, n do
@@ -212,16 +158,5 @@ local function link(r, names, by)
       local k = (r.with[names[i]] or 0) + by
       r.with[names[i]] = k ~= 0 and k or nil
     end
-  end
-end
-
--- Writes a record, and all counters with it.
-local function put(r, id, raw, names)
-  if names then
-    call('HSET', r.d, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
-  else
-    call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots, '#epoch', r.epoch,
-      '#count', pack(r.count), id, raw)
   end
 end

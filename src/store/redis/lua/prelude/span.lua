@@ -48,11 +48,10 @@ local function cuts(id, claims, held, score)
   for i = 1, #claims do
     local claim = claims[i]
     local class = held and capital(claim[MODE]) or claim[MODE]
-    local tail = id .. format('%04x', claim[INDEX])
     if score then
       los[#los + 1], his[#his + 1] = score, score
     end
-    los[#los + 1], his[#his + 1] = class .. claim[LO] .. tail, class .. claim[HI] .. tail
+    los[#los + 1], his[#his + 1] = member(class, claim[LO], id, claim[INDEX]), member(class, claim[HI], id, claim[INDEX])
   end
   return los, his
 end

@@ -1,0 +1,102 @@
+//! The fast path of a script leaves the same state behind, and gives the same replies, as the
+//! general path.
+
+use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock::store::redis::codec::{ScriptReply, Wake};
+
+use super::on_each_server;
+use crate::clients::{Clients, NOW, TERMS, resource, us};
+use crate::support::servers::{Kind, Server};
+
+on_each_server!(both_paths_leave_the_same_state, fast_path_executes_fewer_commands);
+
+/// The contents of the keys of the resource. The counters are a map of MessagePack, whose order
+/// depends on how it was made, so their bytes are sorted.
+fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
+    let [d, sets @ ..] = clients.side.keys(&resource());
+    let connection = &mut clients.side.connection;
+    let flat: Vec<Vec<u8>> = redis::cmd("HGETALL").arg(&d).query(connection).unwrap();
+    let mut fields: Vec<Vec<u8>> = flat
+        .chunks(2)
+        .map(|pair| {
+            let mut value = pair[1].clone();
+            if pair[0] == b"#count" {
+                value.sort();
+            }
+            [&pair[0][..], &value].concat()
+        })
+        .collect();
+    fields.sort();
+    let ttl: i64 = redis::cmd("TTL").arg(&d).query(connection).unwrap();
+    let mut state = vec![fields, vec![format!("has a ttl: {}", ttl >= 0).into_bytes()]];
+    for set in sets {
+        state.push(redis::cmd("ZRANGE").arg(set).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap());
+    }
+    state
+}
+
+/// Plays a life of a resource, and returns each reply with the state after it.
+fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
+    server.ask::<()>(&["FLUSHALL"]);
+    let mut clients = Clients::new(server, "paths", Wake::Publish);
+    clients.side.is_general = is_general;
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        let number = 10 * round;
+        type Step<'a> = Box<dyn FnOnce(&mut Clients) -> ScriptReply + 'a>;
+        let steps: Vec<Step<'_>> = vec![
+            Box::new(|clients| clients.acquire(number, mode, part)),
+            Box::new(|clients| clients.renew(number, true)),
+            Box::new(|clients| clients.acquire(number, mode, part)),
+            Box::new(|clients| clients.acquire(number + 1, Write, part)),
+            Box::new(|clients| clients.renew(number, true)),
+            Box::new(|clients| clients.release(number + 1)),
+            Box::new(|clients| clients.renew(number, false)),
+            Box::new(|clients| clients.release(number)),
+            Box::new(|clients| clients.release(number)),
+            Box::new(|clients| clients.acquire(number + 2, mode, part)),
+            Box::new(|clients| {
+                clients.advance(if round == 1 { TERMS.ttl } else { us(round.into()) });
+                clients.release(number + 2)
+            }),
+        ];
+        for step in steps {
+            clients.advance(us(3));
+            let reply = step(&mut clients);
+            seen.push((reply, state(&mut clients)));
+        }
+        // The server's clock goes back.
+        clients.side.setting.now = Some(NOW);
+    }
+    seen
+}
+
+fn both_paths_leave_the_same_state(kind: Kind) {
+    let server = Server::start(kind);
+    for (mode, part) in [(Read, ""), (Prewrite, "[1,2)"), (Write, ""), (Write, "(-inf,3]"), (Slot, "")] {
+        let [fast, general] = [false, true].map(|is_general| play(&server, is_general, mode, part));
+        for (step, (fast, general)) in fast.iter().zip(&general).enumerate() {
+            assert_eq!(fast, general, "{mode} {part}: step {step}");
+        }
+    }
+}
+
+fn fast_path_executes_fewer_commands(kind: Kind) {
+    let server = Server::start(kind);
+    let counted = [false, true].map(|is_general| {
+        server.ask::<()>(&["FLUSHALL"]);
+        let mut clients = Clients::new(&server, "paths", Wake::Publish);
+        clients.side.is_general = is_general;
+        // The first request makes the resource known.
+        clients.acquire(1, Write, "");
+        clients.release(1);
+        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        clients.acquire(2, Write, "");
+        clients.renew(2, false);
+        clients.release(2);
+        let stats: String = server.ask(&["INFO", "commandstats"]);
+        let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+        stats.lines().filter_map(calls).sum::<u64>()
+    });
+    assert!(counted[0] * 4 < counted[1] * 3, "{counted:?}");
+}
