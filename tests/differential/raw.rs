@@ -7,7 +7,7 @@ use rlock::lock::op::ResourceListing;
 use crate::side::Side;
 
 /// The fields that remain of a resource without holders and waiters.
-const IDLE_FIELDS: [&str; 3] = ["#seq", "#token", "#clock"];
+const IDLE_FIELDS: [&str; 4] = ["#format", "#seq", "#token", "#clock"];
 
 /// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the
 /// sizes of q, l and u.

@@ -61,7 +61,7 @@ pub(crate) const EXPIRE_MANY: Fault = Fault {
 fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
     let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:d"]);
     let key = (!keys.is_empty()).then(|| random.pick(&keys).clone())?;
-    let namespace = key.split_once(":1:{")?.0.to_owned();
+    let namespace = key.split_once(":{")?.0.to_owned();
     Some((namespace, key))
 }
 

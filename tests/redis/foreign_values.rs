@@ -39,7 +39,7 @@ fn foreign_value_makes_only_its_resource_unusable() {
             let others = ["a", "z"].map(|name| lab.hold(name));
             let damaged = lab.hold("k");
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
-            let keys = format!("{}:1:{{k}}:", lab.namespace());
+            let keys = format!("{}:{{k}}:", lab.namespace());
             damage(&server, &keys, session.as_str().expect("the holder has a session id"));
 
             let said = |stderr: &str| {
@@ -80,6 +80,50 @@ fn foreign_value_makes_only_its_resource_unusable() {
     });
 }
 
+/// An rlock that meets the state of another format changes nothing, says so in one line and exits
+/// with 69.
+#[test]
+fn state_of_another_format_is_left_alone() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        let holder = lab.hold("other");
+        let d = format!("{}:{{k}}:d", lab.namespace());
+        let (_, unused): (_, String) =
+            (lab.run(["exec", "k", "--", "true"]).silently(0), server.ask(&["HGET", &d, "#format"]));
+        assert_eq!(unused, "2", "{kind:?}");
+        server.ask::<()>(&["HSET", &d, "#format", "3", "#epoch", "strange"]);
+        let dump = || server.ask::<Vec<u8>>(&["DUMP", &d]);
+        let before = dump();
+        let reason = format!(
+            "'{}' keeps '{}:{{k}}:*' in format 3, and this rlock knows format 2: use one version of rlock in a namespace",
+            server.url(),
+            lab.namespace()
+        );
+        for words in [
+            &["exec", "k", "--", "true"][..],
+            &["exec", "-n", "k", "--", "true"],
+            &["exec", "--read", "k", "--read", "{k}2", "--", "true"],
+            &["range-write", "k", "1", "2", "--", "true"],
+            &["inspect"],
+            &["inspect", "k"],
+            &["cleanup"],
+            &["cleanup", "k"],
+            &["cleanup", "--break", "k"],
+        ] {
+            let ran = lab.run(words);
+            assert_eq!(ran.code(), Some(69), "{kind:?}, {words:?}: {ran:?}");
+            assert!(
+                ran.stderr.lines().count() == 1 && ran.stderr.contains("in format 3"),
+                "{kind:?}, {words:?}: {ran:?}"
+            );
+            assert!(dump() == before, "{kind:?}, {words:?} changed the state");
+        }
+        assert!(lab.run(["exec", "k", "--", "true"]).stderr.contains(&reason.replace(": use", "; use")), "{kind:?}");
+        holder.end().silently(0);
+    });
+}
+
 /// "cleanup --break" breaks every KEY that it can, even if another KEY fails.
 #[test]
 fn break_continues_after_a_key_with_a_foreign_value() {
@@ -87,7 +131,7 @@ fn break_continues_after_a_key_with_a_foreign_value() {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
         let mut holder = lab.hold("z");
-        server.ask::<()>(&["SET", &format!("{}:1:{{k}}:d", lab.namespace()), "foreign"]);
+        server.ask::<()>(&["SET", &format!("{}:{{k}}:d", lab.namespace()), "foreign"]);
         let ran = lab.run(["cleanup", "--break", "k", "z"]);
         assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
         assert!(ran.stdout.starts_with("broke the hold for write on 'z'"), "{kind:?}: {ran:?}");

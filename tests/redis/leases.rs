@@ -58,7 +58,7 @@ fn lost_key_ends_the_holder_with_76_and_grants_the_waiter() {
             let mut holder = lab.hold_by(["range-write", "k", "1", "2", "--ttl", "3s", "--grace", "200ms"]);
             let mut waiter = lab.wait_by(["range-write", "k", "1", "2"]);
             lab.until_waiting("k", 1);
-            server.ask::<i64>(&["DEL", &format!("{}:1:{{k}}:{key}", lab.namespace())]);
+            server.ask::<i64>(&["DEL", &format!("{}:{{k}}:{key}", lab.namespace())]);
             wait_until("the holder ends though its input is open", || !holder.runs());
             assert_eq!(holder.end().code(), Some(76), "{kind:?} without {key}");
             waiter.expect_held();

@@ -303,7 +303,7 @@ fn foreign_value_and_full_memory_concern_one_session() {
         let mut crowd = Crowd::new(&lab, DEADLINE);
         crowd.acquire(1, "k");
         crowd.until(1, "granted");
-        server.ask::<()>(&["SET", &format!("{}:1:{{foreign}}:d", lab.namespace()), "x"]);
+        server.ask::<()>(&["SET", &format!("{}:{{foreign}}:d", lab.namespace()), "x"]);
         crowd.acquire(2, "foreign");
         crowd.acquire(3, "k");
         crowd.until(2, "'redis");

@@ -81,7 +81,7 @@ pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
 
 /// Returns the latest expiry of a resource on the server, in microseconds, or none without a lease.
 pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
-    let key = format!("{}:1:{{{resource}}}:e", lab.namespace());
+    let key = format!("{}:{{{resource}}}:e", lab.namespace());
     let last: Vec<(String, f64)> = server.ask(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]);
     // A time in microseconds is exact in a double.
     last.first().map(|(_, score)| *score as u64)

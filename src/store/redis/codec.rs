@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn keys(tag: &str) -> Vec<String> {
-        ["d", "e", "q", "l", "u"].map(|kind| format!("ns:1:{{{tag}}}:{kind}")).to_vec()
+        ["d", "e", "q", "l", "u"].map(|kind| format!("ns:{{{tag}}}:{kind}")).to_vec()
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
             keys("a"),
             keys("b"),
             ["5", "SPUBLISH", "2", "a", "b", &id].map(str::to_owned).to_vec(),
-            vec!["02".repeat(16) + &"03".repeat(16), format!("ns:1:{{a}}:w:{id}")],
+            vec!["02".repeat(16) + &"03".repeat(16), format!("ns:{{a}}:w:{id}")],
             ["1", "9", "0", "30", "3", "4503599627370496"].map(str::to_owned).to_vec(),
             vec![r#"["h\"",7,"u",["a b","ü\n"]]"#.as_bytes().escape_ascii().to_string()],
             ["1", "r", "0", "\\xc0\\x01\\x00\\x00", "\\xc0\\x02\\x00\\x00", "[1,2)"].map(str::to_owned).to_vec(),
@@ -357,6 +357,6 @@ mod tests {
     fn renewal_of_one_resource_declares_one_key() {
         let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX);
         let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
-        assert_eq!(sent[2..], ["1", "ns:1:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
+        assert_eq!(sent[2..], ["1", "ns:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
     }
 }

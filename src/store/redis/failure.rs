@@ -10,6 +10,9 @@ use crate::words::reason;
 
 mod reply;
 
+/// The format of the keys, as prelude/core.lua states it.
+const FORMAT: u32 = 2;
+
 /// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -58,6 +61,13 @@ pub(super) enum ErrorKind {
     UnexpectedReply,
     /// A key of a resource has a value that no script wrote, with the names of the keys.
     ForeignValue(String),
+    /// The state of a resource has another format, with the names of the keys.
+    OtherFormat {
+        /// The format that the state states.
+        format: String,
+        /// The names of the keys.
+        keys: String,
+    },
     /// The server sent more bytes than the largest reply has.
     ReplyTooLong,
     /// The password is wrong.
@@ -190,6 +200,7 @@ impl ErrorKind {
         matches!(
             self,
             Self::ForeignValue(_)
+                | Self::OtherFormat { .. }
                 | Self::UnexpectedReply
                 | Self::OutOfMemory
                 | Self::NoRight(_)
@@ -252,6 +263,12 @@ impl ErrorKind {
             Self::ForeignValue(keys) => {
                 return format!(
                     "has a value that rlock did not write under a key {keys}; remove that key, or use another --namespace"
+                )
+                .into();
+            }
+            Self::OtherFormat { format, keys } => {
+                return format!(
+                    "keeps {keys} in format {format}, and this rlock knows format {FORMAT}; use one version of rlock in a namespace"
                 )
                 .into();
             }
@@ -338,7 +355,7 @@ impl Failure {
 
     /// Names the keys, if the failure is about keys.
     pub(super) fn with_keys(mut self, keys: impl FnOnce() -> String) -> Self {
-        if let ErrorKind::ForeignValue(named) = &mut self.kind {
+        if let ErrorKind::ForeignValue(named) | ErrorKind::OtherFormat { keys: named, .. } = &mut self.kind {
             *named = keys();
         }
         self
@@ -346,7 +363,7 @@ impl Failure {
 
     /// Whether the state of one resource is the reason, so that others can be used.
     pub(super) fn concerns_one_resource(&self) -> bool {
-        matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::UnexpectedReply)
+        matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::OtherFormat { .. } | ErrorKind::UnexpectedReply)
     }
 
     pub(super) fn kind(&self) -> &ErrorKind {

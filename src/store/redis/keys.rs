@@ -1,8 +1,7 @@
 //! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
 //! A resource has five keys, all in the slot of its tag: the `{tag}` in its name, else the whole
-//! name. They are `NAMESPACE:1:{TAG}NAME:d` and so on, without NAME if it is the tag. The 1 is the
-//! format of the values. Each part is percent-encoded: only the format itself uses braces, colons
+//! name. They are `NAMESPACE:{TAG}NAME:d` and so on, without NAME if it is the tag. Each part is percent-encoded: only the format itself uses braces, colons
 //! and the wildcards of SCAN.
 
 use crate::lock::request::SessionId;
@@ -19,14 +18,14 @@ const KINDS: [char; 5] = ['d', 'e', 'q', 'l', 'u'];
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
-    /// The begin of every key: the namespace and the format.
+    /// The begin of every key, up to the brace before the tag.
     start: String,
 }
 
 impl Keyspace {
     /// The keys of a namespace.
     pub fn new(namespace: &str) -> Self {
-        Self { start: format!("{}:1:{{", encoded(namespace)) }
+        Self { start: format!("{}:{{", encoded(namespace)) }
     }
 
     /// The keys of a resource.
@@ -137,16 +136,13 @@ mod tests {
     #[test]
     fn keys_follow_the_format() {
         let keys = Keyspace::new("my:locks").keys(&resource("a b"));
-        let expected = ["d", "e", "q", "l", "u"].map(|kind| format!("my%3Alocks:1:{{a%20b}}:{kind}"));
+        let expected = ["d", "e", "q", "l", "u"].map(|kind| format!("my%3Alocks:{{a%20b}}:{kind}"));
         assert_eq!(keys, expected);
         let space = Keyspace::new("rlock");
-        assert_eq!(space.keys(&resource("{app}:x"))[2], "rlock:1:{app}%7Bapp%7D%3Ax:q");
-        assert_eq!(space.keys(&resource("{}"))[0], "rlock:1:{%7B%7D}:d");
-        assert_eq!(space.pattern(), "rlock:1:{*:d");
-        assert_eq!(
-            space.channel(&resource("x"), SessionId([0xAB; 16])),
-            format!("rlock:1:{{x}}:w:{}", "ab".repeat(16))
-        );
+        assert_eq!(space.keys(&resource("{app}:x"))[2], "rlock:{app}%7Bapp%7D%3Ax:q");
+        assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:d");
+        assert_eq!(space.pattern(), "rlock:{*:d");
+        assert_eq!(space.channel(&resource("x"), SessionId([0xAB; 16])), format!("rlock:{{x}}:w:{}", "ab".repeat(16)));
     }
 
     #[test]
@@ -164,20 +160,20 @@ mod tests {
     fn foreign_keys_have_no_resource() {
         let space = Keyspace::new("rlock");
         for key in [
-            "rlock:1:{x}:e",
-            "rlock:2:{x}:d",
-            "rlock2:1:{x}:d",
-            "rlock:1:{x:d",
-            "rlock:1:{}:d",
-            "rlock:1:{x}y:d",
-            "rlock:1:{%7}:d",
-            "rlock:1:{%é}:d",
-            "rlock:1:{%61}:d",
-            "rlock:1:{x}%7Bx%7D%0A:d",
+            "rlock:{x}:e",
+            "rlock:1:{x}:d",
+            "rlock2:{x}:d",
+            "rlock:{x:d",
+            "rlock:{}:d",
+            "rlock:{x}y:d",
+            "rlock:{%7}:d",
+            "rlock:{%é}:d",
+            "rlock:{%61}:d",
+            "rlock:{x}%7Bx%7D%0A:d",
         ] {
             assert_eq!(space.resource(key.as_bytes()), None, "{key}");
         }
-        assert_eq!(space.resource(b"rlock:1:{\xFF}:d"), None);
+        assert_eq!(space.resource(b"rlock:{\xFF}:d"), None);
     }
 
     /// Names and namespaces cannot introduce syntax of keys or patterns.

@@ -69,6 +69,9 @@ impl ErrorKind {
             Self::TooOld
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
+        } else if let Some((_, format)) = text.split_once("RLOCKFORMAT ") {
+            let format = format.split_whitespace().next().unwrap_or_default();
+            Self::OtherFormat { format: one_line(format).chars().take(20).collect(), keys: String::new() }
         } else if text.starts_with("user_script:") {
             // A script met a value that no script wrote.
             Self::ForeignValue(String::new())

@@ -21,7 +21,8 @@ end
 -- not known takes the other path, which tries all rights before the first write.
 if n == 1 and #ARGV == 20 and ancestors == '' then
   local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-  local meta = call('HMGET', d, '#seq', '#token', '#clock', '#epoch')
+  local meta = call('HMGET', d, '#seq', '#token', '#clock', '#epoch', '#format')
+  check_format(meta[5])
   if meta[3] and not meta[4] and call('EXISTS', e, q, l, u) == 0 then
     read_clock(meta[3])
     local token = tonumber(meta[2] or 0) + 1
@@ -322,7 +323,7 @@ for i = 1, #at do
 end
 -- HSET is the only command that `check` did not try if no resource was known.
 if not resources[1].known then
-  call('HSET', resources[1].d, '#clock', now)
+  call('HSET', resources[1].d, '#format', FORMAT, '#clock', now)
 end
 for i = 1, #at do
   local r = at[i]

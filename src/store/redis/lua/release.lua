@@ -10,7 +10,8 @@ local session = argument(1)
 -- Most releases give back the only claim on a resource that nobody waits for.
 if n == 1 then
   local d, e = KEYS[1], KEYS[2]
-  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session)
+  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session, '#format')
+  check_format(meta[5])
   local known = meta[2] and meta[3] and unpacked(meta[4])
   if known and known[HELD] == 1 and not known[NAMES] and #known[CLAIMS] == 1 then
     read_clock(meta[1])

@@ -10,7 +10,8 @@ local session, listening = argument(1), tonumber(argument(2))
 -- is left to the calls of others.
 if n == 1 then
   local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session)
+  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session, '#format')
+  check_format(meta[5])
   local held = meta[2] and meta[3] and unpacked(meta[4])
   if held and held[HELD] == 1 and held[TTL] > 0 and not held[NAMES] then
     read_clock(meta[1])

@@ -59,7 +59,7 @@ fn released() -> Event {
 }
 
 fn message_to(number: u8) -> Event {
-    Event::Message(format!("ns:1:{{t}}{{t}}a:w:{}", id(number)))
+    Event::Message(format!("ns:{{t}}{{t}}a:w:{}", id(number)))
 }
 
 /// Takes the reports, as text.
@@ -443,7 +443,7 @@ fn released_session_has_no_other_report() {
 
 #[test]
 fn refused_subscription_ends_a_waiter_and_not_a_holder() {
-    let refused = || Event::SubscribeFailed(format!("ns:1:{{t}}{{t}}a:w:{}", id(1)), error("NOPERM channel"));
+    let refused = || Event::SubscribeFailed(format!("ns:{{t}}{{t}}a:w:{}", id(1)), error("NOPERM channel"));
     let mut conversation = waiting(SINGLE);
     assert_eq!(after(&mut conversation, refused(), START), "unsubscribe, release");
     assert_eq!(reports(&mut conversation), "1 failed");

@@ -43,8 +43,18 @@ local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
 -- nothing needs it for longer.
 local IDLE = 3600000
 
+-- The format of the keys, which the field #format of each d states.
+local FORMAT = '2'
+
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local now
+
+-- Refuses the state of another format, before anything else of it is read.
+local function check_format(format)
+  if format and format ~= FORMAT then
+    error('RLOCKFORMAT ' .. format, 0)
+  end
+end
 
 local function argument(i)
   return ARGV[3 + n + i]
@@ -78,10 +88,10 @@ end
 -- Writes a record, and all counters with it.
 local function put(r, id, raw, names)
   if names then
-    call('HSET', r.d, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
+    call('HSET', r.d, '#format', FORMAT, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
       '#epoch', r.epoch, '#count', pack(r.count), id, raw)
   else
-    call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots, '#epoch', r.epoch,
-      '#count', pack(r.count), id, raw)
+    call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
+      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
   end
 end

@@ -151,7 +151,7 @@ local function mend(channel)
       call('PEXPIRE', r.u, 0)
       call('PEXPIRE', r.d, 0)
       if r.known then
-        call('HSET', r.d, '#clock', now, '#seq', r.seq, '#token', r.token)
+        call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token)
         call('PEXPIRE', r.d, IDLE)
       end
     end

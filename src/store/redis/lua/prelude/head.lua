@@ -37,7 +37,8 @@ local function begin(session)
   for i = 1, n do
     local k = 5 * i
     local d = KEYS[k - 4]
-    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', '#epoch', session or '#seq')
+    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', '#epoch', session or '#seq', '#format')
+    check_format(meta[9])
     local r = {
       d = d, e = KEYS[k - 3], q = KEYS[k - 2], l = KEYS[k - 1], u = KEYS[k],
       name = ARGV[3 + i], known = meta[3], records = {},
