@@ -50,6 +50,11 @@ local function ahead(r, score, modes, claim, kin, enough)
   return found
 end
 
+-- The number of slots that no stranger holds.
+local function free_slots(r, claim, kin)
+  return claim[SLOTS] - strangers(r, 'S', claim[LO], claim[HI], kin)
+end
+
 -- Whether a claim conflicts with a holder.
 local function held_against(r, claim, kin)
   local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]]
@@ -59,7 +64,7 @@ local function held_against(r, claim, kin)
     end
   end
   -- Slots of another number belong to dead holders, whose leases must end first.
-  return claim[MODE] == 's' and (r.count.other or strangers(r, 'S', lo, hi, kin) >= claim[SLOTS])
+  return claim[MODE] == 's' and (r.count.other or free_slots(r, claim, kin) <= 0)
 end
 
 -- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
@@ -84,6 +89,6 @@ local function blocked(r, claim, kin, score)
   if mode ~= 's' then
     return false
   end
-  local free = claim[SLOTS] - strangers(r, 'S', lo, hi, kin)
+  local free = free_slots(r, claim, kin)
   return (score and ahead(r, score, 's', claim, kin, free) or strangers(r, 's', lo, hi, kin)) >= free
 end
