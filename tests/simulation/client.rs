@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::network::{ToClient, ToServer};
 use super::plan::Plan;
 use super::wire;
-use super::world::{Shared, ToClient, ToServer, World};
+use super::world::{Shared, World};
 use crate::clock::Boottime;
 use crate::exit;
 use crate::store::redis::codec::{Call, Setting, Wake};

@@ -7,7 +7,11 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `episode` | plays one episode and reports what came of it |
-//! | `world` | time, the queue of events, the network, the processes |
+//! | `world` | time and the queue of events |
+//! | `clocks` | the rates of clocks |
+//! | `network` | connections between the clients and the server |
+//! | `nodes` | the server takes what arrives in turn |
+//! | `processes` | the rlock of each task, and its command |
 //! | `client` | a session: the supervision and the conversation, driven as in the program |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `server` | the lock table behind the replies of the scripts |
@@ -17,9 +21,13 @@
 
 mod checkers;
 mod client;
+mod clocks;
 mod episode;
 mod faults;
+mod network;
+mod nodes;
 mod plan;
+mod processes;
 #[path = "../support/random.rs"]
 mod random;
 mod server;
