@@ -8,7 +8,9 @@
 //! | --- | --- |
 //! | `episode` | plays one episode and reports what came of it |
 //! | `world` | time, the queue of events, the network, the processes |
-//! | `client` | a session: the supervision and the conversation, driven as in the program |
+//! | `task` | one process after another |
+//! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
@@ -22,7 +24,9 @@ mod faults;
 mod plan;
 #[path = "../support/random.rs"]
 mod random;
+mod route;
 mod server;
+mod task;
 mod wire;
 mod world;
 
