@@ -12,7 +12,9 @@
 //! | `network` | connections between the clients and the server |
 //! | `nodes` | the server takes what arrives in turn |
 //! | `processes` | the rlock of each task, and its command |
-//! | `client` | a session: the supervision and the conversation, driven as in the program |
+//! | `task` | one process after another |
+//! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
@@ -30,7 +32,9 @@ mod plan;
 mod processes;
 #[path = "../support/random.rs"]
 mod random;
+mod route;
 mod server;
+mod task;
 mod wire;
 mod world;
 
