@@ -50,8 +50,9 @@ impl<'s> Supervision<'s> {
     pub(super) fn new(site: &'s Site, plan: Plan) -> Self {
         let terms = plan.request.terms.expect("a request to a server has terms");
         let now = site.now();
-        let conversation =
-            HoldConversation::new(route::exchange(), plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
+        let exchange = route::exchange(&site.world().location.target);
+        let request = plan.request.clone();
+        let conversation = HoldConversation::new(exchange, request, terms, plan.replicas, CONNECT_TIMEOUT, now);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());

@@ -40,6 +40,7 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     let mut nemesis = Nemesis::new(&mut random);
     let mut world = World::new(random, clients, closes);
     world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
+    nemesis.adapt(&world);
     world.checkers.is_calm = nemesis.is_calm();
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
@@ -101,9 +102,9 @@ fn finish(world: &mut World) {
     }
     if !world.checkers.is_calm {
         let later = world.server_time() + ALL_LEASES;
-        world.server.expire(later);
+        world.primary().server.expire(later);
     }
-    if !world.server.is_empty() {
+    if !world.primary().server.is_empty() {
         world.checkers.violations.push("the server keeps a session for ever".to_owned());
     }
 }
