@@ -153,7 +153,12 @@ impl World {
         }
     }
 
+    /// Ends the fault that cut a replica off. A failover under way cuts off all, and connects them
+    /// to the new primary.
     pub(super) fn connect_replicas(&mut self) {
+        if self.replication.is_failing_over {
+            return;
+        }
         self.replication.replicas.values_mut().for_each(|replica| replica.is_cut_off = false);
         self.send_changes();
     }
@@ -163,7 +168,7 @@ impl World {
             Event::Changes { node, term, upto } if term == self.replication.term => self.make_changes(node, upto),
             Event::Acknowledged { node, term, made } if term == self.replication.term => {
                 if let Some(replica) = self.replication.replicas.get_mut(&node) {
-                    replica.acknowledged = made;
+                    replica.acknowledged = made.max(replica.acknowledged);
                 }
                 self.end_waits();
             }
@@ -182,6 +187,8 @@ impl World {
         if replica.is_cut_off {
             return;
         }
+        // The replica may have got all data since.
+        let upto = upto.max(replica.made);
         for effect in log.range(replica.made - *dropped..upto - *dropped) {
             self.nodes[node].server.data.repeat(effect.clone());
         }
