@@ -97,6 +97,19 @@ impl Fault {
         !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
     }
 
+    /// Whether all connections and processes live on, so that every session is released.
+    fn is_mild(self) -> bool {
+        matches!(
+            self,
+            Self::ScriptsFlushed
+                | Self::CrowdExpired
+                | Self::RlockTerminated
+                | Self::ReplicasLag
+                | Self::ReplicaCutOff
+                | Self::StaleSentinels
+        )
+    }
+
     fn loses_data(self) -> bool {
         matches!(self, Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost)
     }
@@ -124,9 +137,19 @@ impl Nemesis {
         Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), struck: BTreeMap::new() }
     }
 
-    /// Leaves out the faults that can't strike in this world.
-    pub(super) fn adapt(&mut self, world: &World) {
-        self.faults.retain(|fault| world.has_replicas() || !fault.needs_replicas());
+    /// Leaves out the faults that can't strike in this world, and sometimes those that break
+    /// connections.
+    pub(super) fn adapt(&mut self, world: &mut World) {
+        let has_replicas = world.has_replicas();
+        self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
+        if has_replicas && world.random.once_in(4) {
+            self.faults.retain(|fault| fault.is_mild());
+        }
+    }
+
+    /// Whether the server hears of the end of every session, so that it keeps none.
+    pub(super) fn is_mild(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_mild())
     }
 
     pub(super) fn is_calm(&self) -> bool {
