@@ -137,13 +137,14 @@ impl Nemesis {
         Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), struck: BTreeMap::new() }
     }
 
-    /// Leaves out the faults that can't strike in this world, and sometimes those that break
-    /// connections.
+    /// Leaves out the faults that can't strike in this world. Sometimes no fault breaks connections,
+    /// and grants are refused because too few replicas have them.
     pub(super) fn adapt(&mut self, world: &mut World) {
         let has_replicas = world.has_replicas();
         self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
-        if has_replicas && world.random.once_in(4) {
-            self.faults.retain(|fault| fault.is_mild());
+        if has_replicas && !self.is_calm() && world.random.once_in(4) {
+            self.faults.retain(|fault| fault.is_mild() && *fault != Fault::ReplicaCutOff);
+            self.faults.push(Fault::ReplicaCutOff);
         }
     }
 
