@@ -59,6 +59,8 @@ pub(super) struct Checkers {
     uncovered: Vec<(usize, usize)>,
     /// Whether no fault strikes, so that the queue is first come, first served.
     pub(super) is_calm: bool,
+    /// Whether no fault breaks connections or ends processes, so that every session is released.
+    pub(super) is_mild: bool,
     pub(super) longest_wait: Duration,
     pub(super) violations: Vec<String>,
 }

@@ -42,13 +42,14 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
     nemesis.adapt(&mut world);
     world.checkers.is_calm = nemesis.is_calm();
+    world.checkers.is_mild = nemesis.is_mild();
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
     world.at(Duration::ZERO, Happening::Snapshot);
     let world = Rc::new(RefCell::new(world));
     run(&world, &mut nemesis, clients);
     let mut world = world.borrow_mut();
-    finish(&mut world, nemesis.is_mild());
+    finish(&mut world);
     let checkers = std::mem::take(&mut world.checkers);
     Report {
         calls: world.calls,
@@ -96,11 +97,11 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
 }
 
 /// Checks what holds when all sessions are over.
-fn finish(world: &mut World, is_mild: bool) {
+fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !is_mild {
+    if !world.checkers.is_mild {
         let later = world.server_time() + ALL_LEASES;
         world.primary().server.expire(later);
     }

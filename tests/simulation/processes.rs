@@ -110,6 +110,10 @@ impl World {
         if self.mailboxes[task].process.is_some() {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
+        let session = self.checkers.runs[run].session;
+        if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {
+            self.checkers.violations.push(format!("run {run} exited, and the server keeps its session"));
+        }
         self.mailboxes[task].run = None;
         self.close_all(task);
     }

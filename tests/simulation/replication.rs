@@ -340,7 +340,7 @@ impl World {
         }
         let data = self.primary().server.data.clone();
         self.primary().server.effects.get_or_insert_default();
-        self.nodes[node].server.data = data;
+        self.nodes[node].server.receive(data);
         let made = self.replication.end();
         self.replication.replicas.insert(node, Replica { made, acknowledged: made, ..Replica::default() });
     }

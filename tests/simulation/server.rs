@@ -199,6 +199,12 @@ impl Server {
         self.subscribers.entry(channel).or_default().insert(connection);
     }
 
+    /// Takes over all data of a primary.
+    pub(super) fn receive(&mut self, data: Data) {
+        self.snapshots.clear();
+        self.data = data;
+    }
+
     /// The server has noticed the end of a connection.
     pub(super) fn disconnect(&mut self, connection: usize) {
         self.subscribers.retain(|_, subscribers| {
