@@ -60,10 +60,12 @@ pub(super) enum Fault {
     ReplicaCutOff,
     Failover,
     StaleSentinels,
+    SlotMigrates,
+    ClusterDown,
 }
 
 impl Fault {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 23] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -85,6 +87,8 @@ impl Fault {
         Self::ReplicaCutOff,
         Self::Failover,
         Self::StaleSentinels,
+        Self::SlotMigrates,
+        Self::ClusterDown,
     ];
 
     /// Whether the fault is one of replicas.
@@ -95,6 +99,11 @@ impl Fault {
     /// Whether the promise covers the fault.
     fn is_covered(self) -> bool {
         !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
+    }
+
+    /// Whether the fault is one of a Cluster.
+    fn needs_cluster(self) -> bool {
+        matches!(self, Self::SlotMigrates | Self::ClusterDown)
     }
 
     /// Whether all connections and processes live on, so that every session is released.
@@ -142,6 +151,7 @@ impl Nemesis {
     pub(super) fn adapt(&mut self, world: &mut World) {
         let has_replicas = world.has_replicas();
         self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
+        self.faults.retain(|fault| world.cluster.is_some() || !fault.needs_cluster());
         if has_replicas && !self.is_calm() && world.random.once_in(4) {
             self.faults.retain(|fault| fault.is_mild() && *fault != Fault::ReplicaCutOff);
             self.faults.push(Fault::ReplicaCutOff);
@@ -264,6 +274,14 @@ impl Nemesis {
                 MS(4000)
             }
             Fault::Failover => world.fail_over(),
+            Fault::SlotMigrates => {
+                world.migrate_slot();
+                Duration::ZERO
+            }
+            Fault::ClusterDown => {
+                world.set_cluster_down(true);
+                MS(2000)
+            }
             Fault::StaleSentinels => {
                 world.location.notice_within = MS(5000);
                 MS(10_000)
@@ -286,6 +304,7 @@ pub(super) fn mend(fault: Fault, world: &mut World) {
         Fault::ConnectionsRefused => world.weather.refuses = false,
         Fault::ReplicasLag => world.replication.lag = replication::LAG,
         Fault::ReplicaCutOff => world.connect_replicas(),
+        Fault::ClusterDown => world.set_cluster_down(false),
         Fault::StaleSentinels => world.location.notice_within = location::NOTICE_WITHIN,
         _ => {}
     }

@@ -1,4 +1,5 @@
-//! Where a connection leads: to the server of the URL, or to the primary that a Sentinel names.
+//! Where a connection leads: to the server of the URL, to the primary that a Sentinel names, or to a
+//! node of a Cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use crate::store::redis::target::{Kind, Node, Target};
 
 pub(super) struct Location {
     pub(super) target: Arc<Target>,
-    /// The node that each Sentinel, or the resolver of the system, takes for the primary.
+    /// The node that each Sentinel, or the resolver of the system, takes for the primary; or the
+    /// nodes of a Cluster.
     known: Vec<usize>,
     /// How long they may take to notice a failover.
     pub(super) notice_within: Duration,
@@ -22,10 +24,26 @@ pub(super) struct Location {
 pub(super) const NOTICE_WITHIN: Duration = Duration::from_millis(500);
 
 impl Location {
-    pub(super) fn random(random: &mut Random) -> Self {
-        let url = *random.pick(&["redis://h:1", "redis+sentinel://s1,s2,s3/m"]);
+    /// A kind of target and its number of nodes: one server in half of the cases.
+    pub(super) fn random(random: &mut Random) -> (Self, usize) {
+        let (url, nodes) = *random.pick(&[
+            ("redis://h:1", 1),
+            ("redis://h:1", 1),
+            ("redis://h:1", 1),
+            ("redis://h:1", 2),
+            ("redis+sentinel://s1,s2,s3/m", 3),
+            ("redis+cluster://n0:1,n1:1,n2:1", 3),
+        ]);
         let target = Target::parse(url).expect("a valid URL").expect("the URL of a server");
-        Self { known: vec![0; target.nodes.len()], target: Arc::new(target), notice_within: NOTICE_WITHIN }
+        let known = match target.kind {
+            Kind::Cluster => (0..nodes).collect(),
+            Kind::Single | Kind::Sentinel { .. } => vec![0; target.nodes.len()],
+        };
+        (Self { known, target: Arc::new(target), notice_within: NOTICE_WITHIN }, nodes)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
     }
 
     pub(super) fn has_sentinels(&self) -> bool {
@@ -34,18 +52,24 @@ impl Location {
 
     /// The address of a node as clients know it.
     pub(super) fn address(&self, node: usize) -> Node {
-        if self.has_sentinels() {
-            Node::Tcp { host: format!("n{node}"), port: 1 }
-        } else {
-            self.target.nodes[0].clone()
+        match self.target.kind {
+            Kind::Single => self.target.nodes[0].clone(),
+            Kind::Sentinel { .. } | Kind::Cluster => Node::Tcp { host: format!("n{node}"), port: 1 },
         }
     }
 }
 
 impl World {
     /// The node to which a new connection leads if no lookup is needed.
-    pub(super) fn node_at_once(&self) -> Option<usize> {
-        (!self.location.has_sentinels()).then(|| self.location.known[0])
+    pub(super) fn node_at_once(&self, seek: &Seek) -> Option<usize> {
+        match (seek, &self.location.target.kind) {
+            (Seek::Start(_), Kind::Single) => Some(self.location.known[0]),
+            (Seek::Start(_), Kind::Sentinel { .. } | Kind::Cluster) => None,
+            (Seek::Redirect(redirect), _) => {
+                let is_meant = |node: &usize| self.location.address(*node) == redirect.node;
+                Some((0..self.nodes.len()).find(is_meant).expect("a node of the Cluster"))
+            }
+        }
     }
 
     /// Ends the lookup of a connection: asks one Sentinel after another, and the node that it names

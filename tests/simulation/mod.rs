@@ -12,6 +12,7 @@
 //! | `network` | connections between the clients and the nodes |
 //! | `location` | where a connection leads |
 //! | `nodes` | each node takes what arrives in turn |
+//! | `cluster` | slots, and their migration key by key |
 //! | `replication` | replicas that lag, WAIT, and failovers |
 //! | `processes` | the rlock of each task, and its command |
 //! | `task` | one process after another |
@@ -27,6 +28,7 @@
 mod checkers;
 mod client;
 mod clocks;
+mod cluster;
 mod data;
 mod episode;
 mod faults;

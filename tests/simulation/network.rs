@@ -25,6 +25,7 @@ pub(super) enum ToClient {
     Located(Node),
     Reply(Result<Value, ServerError>),
     Message(String),
+    SubscribeFailed(String, ServerError),
     Failed(ErrorKind),
 }
 
@@ -39,6 +40,8 @@ pub(super) struct Connection {
     pub(super) held_back: Option<Vec<ToServer>>,
     /// The number of changes of the primary up to the last one for this connection.
     pub(super) changes: usize,
+    /// Whether each command has ASKING before it.
+    pub(super) asks: bool,
     /// Whether the server has accepted the connection and not noticed its end.
     pub(super) is_accepted: bool,
     /// Whether it was cut, so that nothing more arrives but the failure.
@@ -62,6 +65,7 @@ impl World {
             outbox: Vec::new(),
             held_back: None,
             changes: 0,
+            asks: matches!(&seek, Seek::Redirect(redirect) if redirect.asking),
             is_accepted: false,
             is_cut: false,
             swallows: self.weather.strikes(self.weather.swallows, &mut self.random),
@@ -70,7 +74,7 @@ impl World {
             inbox: VecDeque::new(),
         };
         self.connections.insert(id, connection);
-        let node = self.node_at_once();
+        let node = self.node_at_once(&seek);
         match node {
             Some(node) => self.lead(id, node),
             None => {

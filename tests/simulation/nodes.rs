@@ -70,7 +70,7 @@ impl World {
             _ if !connection.is_accepted || connection.is_cut => {}
             (ToServer::Close, _) => self.forget(id),
             (frame, Some(held_back)) => held_back.push(frame),
-            (ToServer::Subscribe(channel), _) => self.nodes[node].server.subscribe(id, channel),
+            (ToServer::Subscribe(channel), _) => self.subscribe(node, id, channel),
             (ToServer::Command(Command::Call(call)), _) => self.execute(node, id, &call),
             (ToServer::Command(Command::Wait { replicas, timeout }), _) => self.await_replicas(id, replicas, timeout),
         }
@@ -82,9 +82,13 @@ impl World {
 
     fn execute(&mut self, node: usize, id: usize, call: &Call) {
         self.calls += 1;
+        if !self.begin_at_node(node, id, call) {
+            return;
+        }
         let Node { server, clock, .. } = &mut self.nodes[node];
         let answer = server.call(call, clock.store_time(self.now));
         self.note(|| format!("node {node}: connection {id} {:?}: {:?}", call.operation, answer.reply));
+        self.end_at_node(node, call);
         self.replicate(node, Some(id));
         if self.is_stale(node) {
             self.mislead(&call.operation);
@@ -103,7 +107,7 @@ impl World {
         let session = match operation {
             Operation::Acquire { request, .. } => request.session,
             Operation::Renew { session, .. } | Operation::Release(session) => *session,
-            Operation::Inspect => return,
+            Operation::Inspect | Operation::RenewAlone { .. } => return,
         };
         self.checkers.mislead(session);
     }

@@ -116,12 +116,17 @@ impl Replication {
 
 impl World {
     pub(super) fn has_replicas(&self) -> bool {
-        self.nodes.len() > 1
+        self.nodes.len() > 1 && self.cluster.is_none()
+    }
+
+    /// The number of replicas of a primary.
+    pub(super) fn replicas(&self) -> usize {
+        if self.has_replicas() { self.nodes.len() - 1 } else { 0 }
     }
 
     /// Whether a node still behaves as the primary that it was.
     pub(super) fn is_stale(&self, node: usize) -> bool {
-        node != self.primary && !self.nodes[node].server.is_replica
+        self.cluster.is_none() && node != self.primary && !self.nodes[node].server.is_replica
     }
 
     /// Hands on the changes that a node has just made for a connection.

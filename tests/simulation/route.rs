@@ -12,7 +12,7 @@ use crate::store::redis::conversation::Exchange;
 use crate::store::redis::failure::{ErrorKind, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys::Keyspace;
-use crate::store::redis::target::Target;
+use crate::store::redis::target::{Kind, Target};
 
 /// The server as messages name it.
 const SERVER: &str = "redis://h:1";
@@ -20,7 +20,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The commands of a process at the server.
 pub(super) fn exchange(target: &Arc<Target>) -> Exchange {
-    let setting = Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None };
+    let wake = if target.kind == Kind::Cluster { Wake::ShardPublish } else { Wake::Publish };
+    let setting = Setting { keyspace: Keyspace::new(wire::NAMESPACE), wake, now: None };
     Exchange::new(Arc::clone(target), setting)
 }
 
@@ -120,6 +121,7 @@ fn event(frame: ToClient) -> Event {
     match frame {
         ToClient::Located(node) => Event::Connecting(node),
         ToClient::Reply(reply) => Event::Reply(reply),
+        ToClient::SubscribeFailed(channel, error) => Event::SubscribeFailed(channel, error),
         ToClient::Message(channel) => Event::Message(channel),
         ToClient::Failed(kind) => Event::Failed(kind.of(SERVER)),
     }

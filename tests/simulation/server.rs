@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
+use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
@@ -66,12 +67,12 @@ impl Server {
     /// The resources that the call has to name too: those of the sessions that it may remove or
     /// grant.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
+        if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
+            return None;
+        }
         if self.crowd > 0 {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
-        }
-        if let Operation::Inspect = call.operation {
-            return None;
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
@@ -95,6 +96,9 @@ impl Server {
         let (op, caller) = match &call.operation {
             Operation::Inspect => {
                 return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
+            }
+            Operation::RenewAlone { session, ttl } => {
+                return Ok(self.data.renew_alone(*session, &call.resources[0], now, *ttl));
             }
             // Where there is nothing to renew or release, the script writes nothing.
             Operation::Renew { session, .. } | Operation::Release(session)
@@ -203,6 +207,24 @@ impl Server {
     pub(super) fn receive(&mut self, data: Data) {
         self.snapshots.clear();
         self.data = data;
+    }
+
+    /// Ends the subscriptions to some channels.
+    pub(super) fn unsubscribe(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.subscribers.retain(|channel, _| !wanted(channel));
+    }
+
+    /// The resources that anybody has asked for.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Resource> {
+        self.data.used.iter()
+    }
+
+    /// Which keys of a resource exist: the hash, the expiries, the queue, and the two sets of ends.
+    pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
+        let sessions = sure(self.data.table.sessions_of(name, |_| true));
+        let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
+        let is_in_use = !sessions.is_empty();
+        [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
     }
 
     /// The server has noticed the end of a connection.

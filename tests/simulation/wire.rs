@@ -12,7 +12,10 @@ use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
+
+pub(super) const NAMESPACE: &str = "ns";
 
 /// A script that clients call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +24,7 @@ pub(super) enum Script {
     Renew,
     Release,
     Inspect,
+    RenewAlone,
 }
 
 /// A command as it arrives at the server.
@@ -50,6 +54,7 @@ pub(super) enum Operation {
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
     Inspect,
+    RenewAlone { session: SessionId, ttl: Duration },
 }
 
 /// The scripts by their names and by their sources.
@@ -59,6 +64,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
         (&scripts::INSPECT, Script::Inspect),
+        (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
         [text.evalsha(&[], &[]), text.eval(&[], &[])].map(|command| (words(&command)[1].to_vec(), script))
@@ -87,6 +93,11 @@ pub(super) fn read(command: &Cmd) -> Command {
 
 fn call(words: &[&[u8]]) -> Call {
     let script = SCRIPTS[words[1]];
+    let is_source = words[0] == b"EVAL";
+    if script == Script::RenewAlone {
+        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]) };
+        return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
+    }
     // The clock and the way to wake waiters come before the resources.
     let arguments = &words[3 + number(words[2]) as usize + 2..];
     let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
@@ -101,8 +112,15 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
         Script::Inspect => Operation::Inspect,
+        Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
-    Call { script, is_source: words[0] == b"EVAL", resources, operation }
+    Call { script, is_source, resources, operation }
+}
+
+/// The resource of a key.
+fn resource_of(key: &str) -> Resource {
+    let (prefix, _) = key.rsplit_once(':').expect("a key has a kind");
+    Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
 }
 
 fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
@@ -169,6 +187,7 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.push(word("released"));
             words.extend(tokens.iter().copied().map(number));
         }
+        ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),

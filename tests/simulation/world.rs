@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::checkers::Checkers;
 use super::clocks::Clock;
+use super::cluster::Cluster;
 use super::faults::{Fault, Weather};
 use super::location::Location;
 use super::network::{Connection, ToClient, ToServer};
@@ -37,6 +38,8 @@ pub(super) enum Happening {
         node: usize,
     },
     Replication(replication::Event),
+    /// The next key of a slot migrates.
+    Migrates(usize),
     /// Something arrives at a client.
     AtClient(usize, ToClient),
     /// The command of a task ends.
@@ -65,6 +68,7 @@ pub(super) struct World {
     pub(super) primary: usize,
     pub(super) replication: Replication,
     pub(super) location: Location,
+    pub(super) cluster: Option<Cluster>,
     pub(super) weather: Weather,
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
@@ -96,14 +100,18 @@ impl World {
     pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
         let mailboxes = (0..tasks).map(|_| Mailbox::new(Clock::random(&mut random)));
         let mailboxes = mailboxes.collect();
-        // Half of the episodes have one server without replicas.
-        let nodes = *random.pick(&[1, 1, 2, 3]);
+        let (location, nodes) = Location::random(&mut random);
+        let cluster = location.is_cluster().then(|| Cluster::new(nodes, random.once_in(2)));
+        let clock = Clock::random(&mut random);
+        let clock_of = |random: &mut Random| if cluster.is_some() { clock } else { Clock::random(random) };
+        let is_replica = |node| node > 0 && cluster.is_none();
         let mut world = Self {
             mailboxes,
-            nodes: (0..nodes).map(|node| Node::new(Clock::random(&mut random), node > 0)).collect(),
+            nodes: (0..nodes).map(|node| Node::new(clock_of(&mut random), is_replica(node))).collect(),
             primary: 0,
             replication: Replication::default(),
-            location: Location::random(&mut random),
+            location,
+            cluster,
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             events: 0,
@@ -120,7 +128,9 @@ impl World {
             resources: 1,
         };
         world.replication.lag = replication::LAG;
-        (1..nodes).for_each(|node| world.attach(node));
+        if world.has_replicas() {
+            (1..nodes).for_each(|node| world.attach(node));
+        }
         world
     }
 
@@ -159,6 +169,7 @@ impl World {
             Happening::Turn(node) => self.turn(node),
             Happening::Lookup(connection, seek) => self.look_up(connection, &seek),
             Happening::Noticed { sentinel, node } => self.notice(sentinel, node),
+            Happening::Migrates(slot) => self.move_key(slot),
             Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
             Happening::ProcessEnds(task, ended) => self.process_ends(task, ended),
