@@ -61,6 +61,8 @@ pub(super) struct Checkers {
     pub(super) is_calm: bool,
     /// Whether no fault breaks connections or ends processes, so that every session is released.
     pub(super) is_mild: bool,
+    /// Whether no fault keeps a holder from renewing its lease in time.
+    pub(super) is_gentle: bool,
     pub(super) longest_wait: Duration,
     pub(super) violations: Vec<String>,
 }
@@ -180,6 +182,9 @@ impl Checkers {
     pub(super) fn exit(&mut self, run: usize, code: u8) {
         self.stop_asking(run);
         self.runs[run].exit = Some(code);
+        if self.is_gentle && code == exit::LOST {
+            self.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing"));
+        }
         for (one, other) in &self.uncovered {
             let pair = [&self.runs[*one], &self.runs[*other]];
             if (*one == run || *other == run) && !pair.iter().any(|run| run.is_told()) {

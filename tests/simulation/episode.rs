@@ -43,6 +43,7 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     nemesis.adapt(&mut world);
     world.checkers.is_calm = nemesis.is_calm();
     world.checkers.is_mild = nemesis.is_mild();
+    world.checkers.is_gentle = nemesis.is_gentle();
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
     world.at(Duration::ZERO, Happening::Snapshot);

@@ -119,6 +119,12 @@ impl Fault {
         )
     }
 
+    /// Whether every holder can renew its lease in time, though it may have to do so resource by
+    /// resource, and can't release its lock at once.
+    fn is_gentle(self) -> bool {
+        self.is_mild() || self == Self::SlotMigrates
+    }
+
     fn loses_data(self) -> bool {
         matches!(self, Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost)
     }
@@ -147,15 +153,22 @@ impl Nemesis {
     }
 
     /// Leaves out the faults that can't strike in this world. Sometimes no fault breaks connections,
-    /// and grants are refused because too few replicas have them.
+    /// while replicas or slots cause trouble.
     pub(super) fn adapt(&mut self, world: &mut World) {
         let has_replicas = world.has_replicas();
         self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
         self.faults.retain(|fault| world.cluster.is_some() || !fault.needs_cluster());
-        if has_replicas && !self.is_calm() && world.random.once_in(4) {
-            self.faults.retain(|fault| fault.is_mild() && *fault != Fault::ReplicaCutOff);
-            self.faults.push(Fault::ReplicaCutOff);
+        let common = if has_replicas { Fault::ReplicaCutOff } else { Fault::SlotMigrates };
+        let has_common = has_replicas || world.cluster.is_some();
+        if has_common && !self.is_calm() && world.random.once_in(4) {
+            self.faults.retain(|fault| fault.is_gentle() && *fault != common);
+            self.faults.push(common);
         }
+    }
+
+    /// Whether every holder can renew its lease in time.
+    pub(super) fn is_gentle(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_gentle())
     }
 
     /// Whether the server hears of the end of every session, so that it keeps none.
