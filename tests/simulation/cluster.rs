@@ -58,20 +58,25 @@ impl Cluster {
     fn refuse(&self, node: usize, asks: bool, call: &Call, server: &Server) -> Option<String> {
         let slot = slot_of(call.resources[0].as_str());
         let Slot { owner, migration } = &self.slots[slot];
+        let is_source = node == *owner;
+        if self.is_down {
+            return Some("CLUSTERDOWN The cluster is down".to_owned());
+        }
+        let Some(Migration { to, moved }) = migration else {
+            return (!is_source).then(|| format!("MOVED {slot} n{owner}:1"));
+        };
         let keys = keys_of(call);
         let is_there = |(name, kind): &&Key| server.keys(name)[*kind];
-        let is_moved = |key: &&Key| migration.as_ref().is_some_and(|migration| migration.moved.contains(*key));
-        let (is_source, is_target) = (node == *owner, migration.as_ref().is_some_and(|migration| migration.to == node));
-        let present = keys.iter().filter(is_there).filter(|key| is_moved(key) != is_source).count();
+        let present = keys.iter().filter(is_there).filter(|key| moved.contains(*key) != is_source).count();
         let is_complete = present == keys.len();
-        match migration {
-            _ if self.is_down => Some("CLUSTERDOWN The cluster is down".to_owned()),
-            None if is_source => None,
-            Some(_) if is_source && is_complete => None,
-            Some(_) if is_source && present > 0 && !self.always_asks => Some(TRY_AGAIN.to_owned()),
-            Some(migration) if is_source => Some(format!("ASK {slot} n{}:1", migration.to)),
-            Some(_) if is_target && asks => (!is_complete && keys.len() > 1).then(|| TRY_AGAIN.to_owned()),
-            _ => Some(format!("MOVED {slot} n{owner}:1")),
+        if is_source {
+            let tries_again = present > 0 && !self.always_asks;
+            let text = || if tries_again { TRY_AGAIN.to_owned() } else { format!("ASK {slot} n{to}:1") };
+            (!is_complete).then(text)
+        } else if node == *to && asks {
+            (!is_complete && keys.len() > 1).then(|| TRY_AGAIN.to_owned())
+        } else {
+            Some(format!("MOVED {slot} n{owner}:1"))
         }
     }
 

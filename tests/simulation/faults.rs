@@ -232,12 +232,14 @@ impl Nemesis {
                 MS(2000)
             }
             Fault::ServerStalled => {
-                world.primary().stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
+                let victim = world.victim();
+                world.nodes[victim].stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
                 MS(4000)
             }
             Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
                 let until = world.now + world.between(Duration::ZERO, MS(1500));
-                world.stop_node(world.primary, until);
+                let victim = world.victim();
+                world.stop_node(victim, until);
                 match fault {
                     Fault::ServerRestartedWithOldData => {
                         let age = world.random.below(10) as usize;
@@ -250,7 +252,8 @@ impl Nemesis {
                 MS(1500)
             }
             Fault::ScriptsFlushed => {
-                world.primary().server.forget_scripts();
+                let victim = world.victim();
+                world.nodes[victim].server.forget_scripts();
                 Duration::ZERO
             }
             Fault::KeyLost => {
@@ -262,7 +265,8 @@ impl Nemesis {
                 Duration::ZERO
             }
             Fault::CrowdExpired => {
-                world.primary().server.crowd = 1 + world.random.below(60) as u32;
+                let victim = world.victim();
+                world.nodes[victim].server.crowd = 1 + world.random.below(60) as u32;
                 Duration::ZERO
             }
             Fault::RlockTerminated => {

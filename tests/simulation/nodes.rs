@@ -38,6 +38,11 @@ impl World {
         &mut self.nodes[self.primary]
     }
 
+    /// The node that a fault strikes: the primary, or any node of a Cluster.
+    pub(super) fn victim(&mut self) -> usize {
+        if self.cluster.is_some() { self.random.below(self.nodes.len() as u64) as usize } else { self.primary }
+    }
+
     pub(super) fn server_time(&self) -> StoreTime {
         self.nodes[self.primary].clock.store_time(self.now)
     }
