@@ -24,6 +24,7 @@
 mod checkers;
 mod client;
 mod clocks;
+mod customer;
 mod episode;
 mod faults;
 mod network;
@@ -33,6 +34,7 @@ mod processes;
 #[path = "../support/random.rs"]
 mod random;
 mod route;
+mod serve;
 mod server;
 mod task;
 mod wire;

@@ -14,6 +14,7 @@ pub(super) enum ToServer {
     Connect,
     Call(Box<Call>),
     Subscribe(String),
+    Unsubscribe(String),
     Close,
 }
 

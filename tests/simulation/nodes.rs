@@ -38,6 +38,7 @@ impl World {
             _ if !connection.is_accepted || connection.is_cut => {}
             ToServer::Close => self.forget(id),
             ToServer::Subscribe(channel) => self.server.subscribe(id, channel),
+            ToServer::Unsubscribe(channel) => self.server.unsubscribe(id, &channel),
             ToServer::Call(call) => self.execute(id, &call),
         }
     }

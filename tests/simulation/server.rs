@@ -108,6 +108,15 @@ impl Server {
                 (Op::Renew(*session), *session)
             }
             Operation::Release(session) => (Op::Release(*session), *session),
+            Operation::Downgrade { session, mode } => {
+                let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
+                return match self.apply(op, None, now, messages) {
+                    Reply::Done => ScriptReply::Done,
+                    Reply::Refused(refusal) => ScriptReply::Refused(refusal),
+                    Reply::Unknown => ScriptReply::Unknown,
+                    reply => panic!("a downgrade leads to {reply:?}"),
+                };
+            }
             Operation::Inspect => return ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() },
         };
         let reply = self.apply(op, Some(caller), now, messages);
@@ -178,6 +187,14 @@ impl Server {
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {
         self.subscribers.entry(channel).or_default().insert(connection);
+    }
+
+    pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {
+        let Some(subscribers) = self.subscribers.get_mut(channel) else { return };
+        subscribers.remove(&connection);
+        if subscribers.is_empty() {
+            self.subscribers.remove(channel);
+        }
     }
 
     /// The server has noticed the end of a connection.

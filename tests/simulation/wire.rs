@@ -8,6 +8,7 @@ use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::micros;
 use crate::lock::mode::Mode;
+use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -20,6 +21,7 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Downgrade,
     Inspect,
 }
 
@@ -38,6 +40,7 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Downgrade { session: SessionId, mode: Mode },
     Inspect,
 }
 
@@ -47,6 +50,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
@@ -80,6 +84,7 @@ pub(super) fn read(command: &Cmd) -> Call {
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
     };
     Call { script, is_source: words[0] == b"EVAL", resources, operation }
@@ -149,11 +154,28 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.push(word("released"));
             words.extend(tokens.iter().copied().map(number));
         }
+        ScriptReply::Done => words.push(word("done")),
+        ScriptReply::Refused(refusal) => words.extend(refused(refusal)),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),
     }
     Value::Array(words)
+}
+
+fn refused(refusal: &Refusal) -> Vec<Value> {
+    let words = match refusal {
+        Refusal::CannotGrow { resource, held, asked } => vec!["grow", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NotHeld { resource } => vec!["none", resource.as_str()],
+        Refusal::NotBelow { resource, held, asked } => vec!["below", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NestedWaits { resource } => vec!["nested", resource.as_str()],
+        refusal => panic!("no client asks for what leads to '{refusal}'"),
+    };
+    ["refused"].into_iter().chain(words).map(|word| Value::BulkString(word.into())).collect()
+}
+
+fn letter(mode: Mode) -> &'static str {
+    &mode.as_str()[..1]
 }
 
 /// The reply of a server that does not know a script.

@@ -9,7 +9,7 @@ use super::checkers::Checkers;
 use super::clocks::Clock;
 use super::faults::{Fault, Weather};
 use super::network::{Connection, ToClient, ToServer};
-use super::processes::Mailbox;
+use super::processes::{Mailbox, Process};
 use super::random::Random;
 use super::server::Server;
 use crate::lock::request::SessionId;
@@ -28,7 +28,7 @@ pub(super) enum Happening {
     ServerTurn,
     /// Something arrives at a client.
     AtClient(usize, ToClient),
-    /// The command of a task ends.
+    /// The command of a run ends.
     ProcessEnds(usize, Ended),
     /// The rlock of a task, which was stopped, is continued.
     Continue(usize),
@@ -60,6 +60,8 @@ pub(super) struct World {
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
+    /// The processes that run, by their runs.
+    pub(super) processes: BTreeMap<usize, Process>,
     pub(super) checkers: Checkers,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
@@ -88,6 +90,7 @@ impl World {
         let mailboxes = (0..tasks).map(|_| Mailbox::new(Clock::random(&mut random)));
         Self {
             mailboxes: mailboxes.collect(),
+            processes: BTreeMap::new(),
             server_clock: Clock::random(&mut random),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
@@ -148,7 +151,7 @@ impl World {
             }
             Happening::ServerTurn => self.server_turn(),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
-            Happening::ProcessEnds(task, ended) => self.process_ends(task, ended),
+            Happening::ProcessEnds(run, ended) => self.process_ends(run, ended),
             Happening::Continue(task) => {
                 self.mailboxes[task].is_stopped = false;
                 self.wake(task, self.now);
