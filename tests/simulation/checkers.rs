@@ -30,13 +30,17 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
+    /// Whether a failover lost the grant, or shortened its lease.
+    is_lost: bool,
+    /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
+    is_misled: bool,
     exit: Option<u8>,
 }
 
 impl Run {
     /// Whether rlock reported a loss, or could not because it was killed or cut off.
     fn is_told(&self) -> bool {
-        self.release_failed || self.exit.is_none_or(|code| code == exit::LOST)
+        self.release_failed || self.is_misled || self.exit.is_none_or(|code| code == exit::LOST)
     }
 }
 
@@ -73,6 +77,8 @@ impl Checkers {
             tokens: None,
             was_stopped: false,
             release_failed: false,
+            is_lost: false,
+            is_misled: false,
             exit: None,
         });
         self.asking += 1;
@@ -111,8 +117,8 @@ impl Checkers {
 
     /// Whether something happened to a run that the promise does not cover.
     fn is_uncovered(&self, run: usize) -> bool {
-        let Run { asked, was_stopped, .. } = self.runs[run];
-        was_stopped || self.lost_data.is_some_and(|at| at >= asked)
+        let Run { asked, was_stopped, is_lost, .. } = self.runs[run];
+        was_stopped || is_lost || self.lost_data.is_some_and(|at| at >= asked)
     }
 
     /// A waiter that knew its place before another run asked is served first.
@@ -137,6 +143,10 @@ impl Checkers {
             let earlier = if claim.mode == Mode::Write { *last } else { *of_writer };
             if *token <= earlier && !is_uncovered {
                 self.violations.push(format!("run {run} has token {token} of {} after {earlier}", claim.resource));
+            }
+            // A token that a failover lost may be given again.
+            if self.runs[run].is_lost {
+                continue;
             }
             *last = (*last).max(*token);
             if claim.mode == Mode::Write {
@@ -192,6 +202,28 @@ impl Checkers {
 
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
+    }
+
+    /// The runs that have not ended.
+    pub(super) fn live(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].exit.is_none()).collect()
+    }
+
+    /// A failover loses the grant of a run, or shortens its lease.
+    pub(super) fn lose(&mut self, run: usize) {
+        self.runs[run].is_lost = true;
+    }
+
+    /// A primary that was replaced has served a session.
+    pub(super) fn mislead(&mut self, session: SessionId) {
+        if let Some(run) = self.runs.iter_mut().rev().find(|run| run.session == session) {
+            (run.is_lost, run.is_misled) = (true, true);
+        }
+    }
+
+    /// Forgets the tokens above this one.
+    pub(super) fn forget_tokens_after(&mut self, latest: u64) {
+        self.tokens.retain(|_, (last, _)| *last <= latest);
     }
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the

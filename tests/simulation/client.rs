@@ -51,8 +51,9 @@ impl<'s> Supervision<'s> {
     pub(super) fn new(site: &'s Site, plan: Plan) -> Self {
         let terms = plan.request.terms.expect("a request to a server has terms");
         let now = site.now();
-        let conversation =
-            HoldConversation::new(route::exchange(), plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
+        let exchange = route::exchange(&site.world().location.target);
+        let request = plan.request.clone();
+        let conversation = HoldConversation::new(exchange, request, terms, plan.replicas, CONNECT_TIMEOUT, now);
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);

@@ -40,6 +40,7 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     let mut nemesis = Nemesis::new(&mut random);
     let mut world = World::new(random, clients, closes);
     world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
+    nemesis.adapt(&mut world);
     world.checkers.is_calm = nemesis.is_calm();
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
@@ -47,7 +48,7 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     let world = Rc::new(RefCell::new(world));
     run(&world, &mut nemesis, clients);
     let mut world = world.borrow_mut();
-    finish(&mut world);
+    finish(&mut world, nemesis.is_mild());
     let checkers = std::mem::take(&mut world.checkers);
     Report {
         calls: world.calls,
@@ -95,15 +96,15 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
 }
 
 /// Checks what holds when all sessions are over.
-fn finish(world: &mut World) {
+fn finish(world: &mut World, is_mild: bool) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !world.checkers.is_calm {
+    if !is_mild || world.has_abandoned {
         let later = world.server_time() + ALL_LEASES;
-        world.server.expire(later);
+        world.primary().server.expire(later);
     }
-    if !world.server.is_empty() {
+    if !world.primary().server.is_empty() {
         world.checkers.violations.push("the server keeps a session for ever".to_owned());
     }
 }

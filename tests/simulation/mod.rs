@@ -9,13 +9,16 @@
 //! | `episode` | plays one episode and reports what came of it |
 //! | `world` | time and the queue of events |
 //! | `clocks` | the rates of clocks |
-//! | `network` | connections between the clients and the server |
-//! | `nodes` | the server takes what arrives in turn |
+//! | `network` | connections between the clients and the nodes |
+//! | `location` | where a connection leads |
+//! | `nodes` | each node takes what arrives in turn |
+//! | `replication` | replicas that lag, WAIT, and failovers |
 //! | `processes` | the rlock of each task, and its command |
 //! | `task` | one process after another |
 //! | `client` | supervises one command, with the real machine and the real conversation |
 //! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
+//! | `data` | what a server knows about locks |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
@@ -25,14 +28,17 @@ mod checkers;
 mod client;
 mod clocks;
 mod customer;
+mod data;
 mod episode;
 mod faults;
+mod location;
 mod network;
 mod nodes;
 mod plan;
 mod processes;
 #[path = "../support/random.rs"]
 mod random;
+mod replication;
 mod route;
 mod serve;
 mod server;

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use super::wire::Call;
+use super::wire::Command;
 use super::world::{Happening, World};
 use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::interface::Seek;
+use crate::store::redis::target::Node;
 
 #[derive(Debug)]
 pub(super) enum ToServer {
     Connect,
-    Call(Box<Call>),
+    Command(Command),
     Subscribe(String),
     Unsubscribe(String),
     Close,
@@ -20,6 +22,8 @@ pub(super) enum ToServer {
 
 #[derive(Debug)]
 pub(super) enum ToClient {
+    /// The lookup has found this node.
+    Located(Node),
     Reply(Result<Value, ServerError>),
     Message(String),
     Failed(ErrorKind),
@@ -28,6 +32,14 @@ pub(super) enum ToClient {
 /// A connection of a task.
 pub(super) struct Connection {
     task: usize,
+    /// The node to which the connection leads, unless it is being looked up.
+    pub(super) node: Option<usize>,
+    /// What is sent once the node is known.
+    outbox: Vec<ToServer>,
+    /// What the server reads after a command that blocks the connection.
+    pub(super) held_back: Option<Vec<ToServer>>,
+    /// The number of changes of the primary up to the last one for this connection.
+    pub(super) changes: usize,
     /// Whether the server has accepted the connection and not noticed its end.
     pub(super) is_accepted: bool,
     /// Whether it was cut, so that nothing more arrives but the failure.
@@ -41,28 +53,61 @@ pub(super) struct Connection {
 }
 
 impl World {
-    /// Opens a connection.
-    pub(super) fn connect(&mut self, task: usize) -> usize {
+    /// Opens a connection. Returns the address of its node too if no lookup is needed.
+    pub(super) fn connect(&mut self, task: usize, seek: Seek) -> (usize, Option<Node>) {
         self.opened += 1;
         let id = self.opened;
-        let swallows = self.weather.strikes(self.weather.swallows, &mut self.random);
-        // The handshake takes one way more than the first command.
-        let last_at_server = self.now + self.weather.delay(&mut self.random);
-        let (is_accepted, is_cut, inbox) = (false, false, VecDeque::new());
-        let last_at_client = self.now;
-        let connection = Connection { task, is_accepted, is_cut, swallows, last_at_server, last_at_client, inbox };
+        let connection = Connection {
+            task,
+            node: None,
+            outbox: Vec::new(),
+            held_back: None,
+            changes: 0,
+            is_accepted: false,
+            is_cut: false,
+            swallows: self.weather.strikes(self.weather.swallows, &mut self.random),
+            last_at_server: self.now,
+            last_at_client: self.now,
+            inbox: VecDeque::new(),
+        };
         self.connections.insert(id, connection);
+        let node = self.node_at_once();
+        match node {
+            Some(node) => self.lead(id, node),
+            None => {
+                let took = self.lookup_time();
+                self.at(self.now + took, Happening::Lookup(id, seek));
+            }
+        }
+        (id, node.map(|node| self.location.address(node)))
+    }
+
+    /// How long it takes to ask a Sentinel and then a node for its role.
+    fn lookup_time(&mut self) -> Duration {
+        let delays = (0..6).map(|_| self.weather.delay(&mut self.random));
+        delays.sum()
+    }
+
+    /// Takes note to which node a connection leads, and sends what has waited for that.
+    pub(super) fn lead(&mut self, id: usize, node: usize) {
+        // The handshake takes one way more than the first command.
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.node = Some(node);
+        connection.last_at_server = self.now + delay;
+        let outbox = std::mem::take(&mut connection.outbox);
         self.send_to_server(id, ToServer::Connect);
-        id
+        outbox.into_iter().for_each(|frame| self.send_to_server(id, frame));
     }
 
     pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
+        let Some(node) = connection.node else { return connection.outbox.push(frame) };
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
         let at = connection.last_at_server.max(self.now + delay);
         connection.last_at_server = at;
-        self.at(at, Happening::AtServer(id, frame));
+        self.at(at, Happening::AtNode(node, id, frame));
         if is_cut {
             self.cut(id);
         }
@@ -93,15 +138,23 @@ impl World {
     }
 
     pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {
-        self.server.disconnect(id);
+        self.disconnect(id);
         self.send_to_client(id, ToClient::Failed(kind));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_cut = true;
         }
     }
 
+    /// The server notices the end of a connection.
+    fn disconnect(&mut self, id: usize) {
+        self.forget_wait(id);
+        if let Some(node) = self.connections.get(&id).and_then(|connection| connection.node) {
+            self.nodes[node].server.disconnect(id);
+        }
+    }
+
     pub(super) fn forget(&mut self, id: usize) {
-        self.server.disconnect(id);
+        self.disconnect(id);
         self.connections.remove(&id);
     }
 
@@ -110,7 +163,7 @@ impl World {
     pub(super) fn close(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.inbox.clear();
-        if connection.is_cut {
+        if connection.is_cut || connection.node.is_none() {
             self.forget(id);
         } else {
             self.send_to_server(id, ToServer::Close);

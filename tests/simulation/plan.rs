@@ -15,6 +15,8 @@ use crate::supervise::machine::Settings;
 pub(super) struct Plan {
     pub(super) request: Request,
     pub(super) settings: Settings,
+    /// How many replicas have to have the grant.
+    pub(super) replicas: u32,
     /// How long the command takes to start.
     pub(super) starts_after: Duration,
     /// How long the command runs.
@@ -30,6 +32,7 @@ impl Plan {
     pub(super) fn random(world: &mut World) -> Self {
         let session = world.next_session();
         let resources = world.resources;
+        let nodes = world.nodes.len() as u64;
         let random = &mut world.random;
         let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
         let mut names: Vec<u64> = (0..1 + random.below(2)).map(|_| random.below(resources)).collect();
@@ -64,6 +67,7 @@ impl Plan {
         Self {
             request,
             settings,
+            replicas: random.below(nodes) as u32,
             starts_after: Duration::from_micros(random.below(if is_slow { 2_000_000 } else { 2_000 })),
             runs_for: Duration::from_micros(random.below(longest * 1000)),
             ignores_term: random.once_in(5),

@@ -98,7 +98,7 @@ impl<'s> Serve<'s> {
         let new_id = move || world.borrow_mut().next_session();
         Self {
             desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
-            conversation: SharedConversation::new(route::exchange(), CONNECT_TIMEOUT),
+            conversation: SharedConversation::new(route::exchange(&site.world().location.target), CONNECT_TIMEOUT),
             route: Route::new(site),
             worker,
             sessions: BTreeMap::new(),
@@ -164,6 +164,7 @@ impl<'s> Serve<'s> {
         }
         let now = self.site.now();
         if self.is_draining || signals > 1 {
+            self.site.world().has_abandoned = true;
             self.is_over = true;
         } else {
             self.is_draining = true;
@@ -303,7 +304,7 @@ impl Worker {
                 site.wait(None).await;
                 continue;
             };
-            let mut exchange = route::exchange();
+            let mut exchange = route::exchange(&site.world().location.target);
             let mut question = Question::call(&mut exchange, call, Retry::WhileDown, site.now() + CONNECT_TIMEOUT);
             let mut route = Route::new(site);
             route.run(&mut question).await;

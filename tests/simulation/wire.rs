@@ -25,7 +25,18 @@ pub(super) enum Script {
     Inspect,
 }
 
-/// A call as it arrives at the server.
+/// A command as it arrives at the server.
+#[derive(Debug)]
+pub(super) enum Command {
+    Call(Box<Call>),
+    /// Wait until so many replicas have all changes of the connection.
+    Wait {
+        replicas: usize,
+        timeout: Duration,
+    },
+}
+
+/// A call of a script.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) script: Script,
@@ -68,8 +79,17 @@ fn words(command: &Cmd) -> Vec<&[u8]> {
 }
 
 /// Reads a command.
-pub(super) fn read(command: &Cmd) -> Call {
+pub(super) fn read(command: &Cmd) -> Command {
     let words = words(command);
+    match words[0] {
+        b"WAIT" => {
+            Command::Wait { replicas: number(words[1]) as usize, timeout: Duration::from_millis(number(words[2])) }
+        }
+        _ => Command::Call(Box::new(call(&words))),
+    }
+}
+
+fn call(words: &[&[u8]]) -> Call {
     let script = SCRIPTS[words[1]];
     // The clock and the way to wake waiters come before the resources.
     let arguments = &words[3 + number(words[2]) as usize + 2..];
@@ -178,9 +198,9 @@ fn letter(mode: Mode) -> &'static str {
     &mode.as_str()[..1]
 }
 
-/// The reply of a server that does not know a script.
-pub(super) fn no_script() -> ServerError {
-    match redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n") {
+/// An error reply.
+pub(super) fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
         Ok(Value::ServerError(error)) => error,
         other => panic!("{other:?} is no error"),
     }

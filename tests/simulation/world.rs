@@ -8,11 +8,14 @@ use std::time::Duration;
 use super::checkers::Checkers;
 use super::clocks::Clock;
 use super::faults::{Fault, Weather};
+use super::location::Location;
 use super::network::{Connection, ToClient, ToServer};
+use super::nodes::Node;
 use super::processes::{Mailbox, Process};
 use super::random::Random;
-use super::server::Server;
+use super::replication::{self, Replication};
 use crate::lock::request::SessionId;
+use crate::store::redis::interface::Seek;
 use crate::supervise::event::Ended;
 
 /// The world, which all tasks share.
@@ -22,10 +25,18 @@ pub(super) type Shared = Rc<RefCell<World>>;
 pub(super) enum Happening {
     /// A task goes on.
     Wake(usize),
-    /// Something arrives at the server over a connection.
-    AtServer(usize, ToServer),
-    /// The server takes the next thing that has arrived.
-    ServerTurn,
+    /// Something arrives at a node over a connection.
+    AtNode(usize, usize, ToServer),
+    /// A node takes the next thing that has arrived.
+    Turn(usize),
+    /// The lookup of the node of a connection ends.
+    Lookup(usize, Seek),
+    /// A Sentinel notices the new primary.
+    Noticed {
+        sentinel: usize,
+        node: usize,
+    },
+    Replication(replication::Event),
     /// Something arrives at a client.
     AtClient(usize, ToClient),
     /// The command of a run ends.
@@ -49,19 +60,19 @@ pub(super) struct World {
     /// The number of events since time went on.
     at_this_instant: u32,
     pub(super) random: Random,
-    pub(super) server: Server,
-    pub(super) server_clock: Clock,
-    /// What has arrived at the server, and waits for its turn.
-    pub(super) arrivals: VecDeque<(usize, ToServer)>,
-    pub(super) has_turn: bool,
-    pub(super) stalled_until: Duration,
-    pub(super) is_down: bool,
+    pub(super) nodes: Vec<Node>,
+    /// The node that has the data.
+    pub(super) primary: usize,
+    pub(super) replication: Replication,
+    pub(super) location: Location,
     pub(super) weather: Weather,
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
     /// The processes that run, by their runs.
     pub(super) processes: BTreeMap<usize, Process>,
+    /// Whether a lock server ended before it released all of its sessions.
+    pub(super) has_abandoned: bool,
     pub(super) checkers: Checkers,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
@@ -88,20 +99,22 @@ const TIMELINE: usize = 200;
 impl World {
     pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
         let mailboxes = (0..tasks).map(|_| Mailbox::new(Clock::random(&mut random)));
-        Self {
-            mailboxes: mailboxes.collect(),
+        let mailboxes = mailboxes.collect();
+        // Half of the episodes have one server without replicas.
+        let nodes = *random.pick(&[1, 1, 2, 3]);
+        let mut world = Self {
+            mailboxes,
             processes: BTreeMap::new(),
-            server_clock: Clock::random(&mut random),
+            has_abandoned: false,
+            nodes: (0..nodes).map(|node| Node::new(Clock::random(&mut random), node > 0)).collect(),
+            primary: 0,
+            replication: Replication::default(),
+            location: Location::random(&mut random),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             events: 0,
             at_this_instant: 0,
             random,
-            server: Server::default(),
-            arrivals: VecDeque::new(),
-            has_turn: false,
-            stalled_until: Duration::ZERO,
-            is_down: false,
             weather: Weather::default(),
             connections: BTreeMap::new(),
             opened: 0,
@@ -111,7 +124,10 @@ impl World {
             closes,
             sessions: 0,
             resources: 1,
-        }
+        };
+        world.replication.lag = replication::LAG;
+        (1..nodes).for_each(|node| world.attach(node));
+        world
     }
 
     pub(super) fn note(&mut self, text: impl FnOnce() -> String) {
@@ -145,11 +161,11 @@ impl World {
 
     pub(super) fn handle(&mut self, happening: Happening) {
         match happening {
-            Happening::AtServer(connection, frame) => {
-                self.arrivals.push_back((connection, frame));
-                self.schedule_turn(self.now);
-            }
-            Happening::ServerTurn => self.server_turn(),
+            Happening::AtNode(node, connection, frame) => self.at_node(node, connection, frame),
+            Happening::Turn(node) => self.turn(node),
+            Happening::Lookup(connection, seek) => self.look_up(connection, &seek),
+            Happening::Noticed { sentinel, node } => self.notice(sentinel, node),
+            Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
             Happening::ProcessEnds(run, ended) => self.process_ends(run, ended),
             Happening::Continue(task) => {
@@ -157,7 +173,7 @@ impl World {
                 self.wake(task, self.now);
             }
             Happening::Snapshot if self.now < self.closes => {
-                self.server.take_snapshot();
+                self.primary().server.take_snapshot();
                 self.at(self.now + SNAPSHOT_EVERY, Happening::Snapshot);
             }
             Happening::Snapshot => {}
