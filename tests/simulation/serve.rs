@@ -95,10 +95,11 @@ impl<'s> Serve<'s> {
         let plan = Plan::random(&mut site.world().random);
         site.world().enter(site.task);
         let world = Shared::clone(&site.shared);
+        let exchange = route::exchange(&site.world().location.target);
         let new_id = move || world.borrow_mut().next_session();
         Self {
             desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
-            conversation: SharedConversation::new(route::exchange(&site.world().location.target), CONNECT_TIMEOUT),
+            conversation: SharedConversation::new(exchange, CONNECT_TIMEOUT),
             route: Route::new(site),
             worker,
             sessions: BTreeMap::new(),
