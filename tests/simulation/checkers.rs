@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::exit;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::request::{Claim, Request, SessionId};
 use crate::lock::resource::Resource;
 
 /// How long a live waiter may wait while no command runs and no fault is at work: the heartbeat of
@@ -15,6 +15,8 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
+    /// The session below which this one is nested.
+    parent: Option<SessionId>,
     pub(super) claims: Vec<Claim>,
     asked: Duration,
     /// When the session learned that it is in the queue.
@@ -68,10 +70,11 @@ pub(super) struct Checkers {
 }
 
 impl Checkers {
-    pub(super) fn ask(&mut self, session: SessionId, claims: Vec<Claim>, now: Duration) -> usize {
+    pub(super) fn ask(&mut self, request: &Request, now: Duration) -> usize {
         self.runs.push(Run {
-            session,
-            claims,
+            session: request.session,
+            parent: request.ancestors.last().copied(),
+            claims: request.claims.clone(),
             asked: now,
             queued: None,
             is_asking: true,
@@ -124,7 +127,8 @@ impl Checkers {
 
     /// A waiter that knew its place before another run asked is served first.
     fn check_order(&mut self, run: usize) {
-        if !self.is_calm {
+        // A nested request passes the waiters that wait for its parent.
+        if !self.is_calm || self.runs[run].parent.is_some() {
             return;
         }
         let asked = self.runs[run].asked;
@@ -162,7 +166,11 @@ impl Checkers {
             let shares = one.mode == Mode::Read && other.mode != Mode::Write || modes == (Mode::Prewrite, Mode::Read);
             is_same && !shares
         };
-        let (one, other) = (&self.runs[one].claims, &self.runs[other].claims);
+        let (one, other) = (&self.runs[one], &self.runs[other]);
+        if one.parent == Some(other.session) || other.parent == Some(one.session) {
+            return false;
+        }
+        let (one, other) = (&one.claims, &other.claims);
         one.iter().any(|one| other.iter().any(|other| clash(one, other)))
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal as Kernel;
 
 use super::plan::Plan;
+use super::processes::Process;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use crate::clock::Boottime;
@@ -14,7 +15,7 @@ use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::{HoldConversation, Question, Retry};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::{Error, Grant, Released, Standing};
-use crate::supervise::event::{Action, Event, Sender, Signal};
+use crate::supervise::event::{Action, Ended, Event, Sender, Signal};
 use crate::supervise::machine::Machine;
 
 /// How long the look at the holders may take.
@@ -53,6 +54,7 @@ impl<'s> Supervision<'s> {
         let exchange = route::exchange(&site.world().location.target);
         let request = plan.request.clone();
         let conversation = HoldConversation::new(exchange, request, terms, plan.replicas, CONNECT_TIMEOUT, now);
+        site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
@@ -162,7 +164,7 @@ impl<'s> Supervision<'s> {
     /// Carries out an action; returns the event that the action causes.
     async fn perform(&mut self, action: Action) -> Option<Event> {
         let (task, run) = (self.site.task, self.run);
-        let signal_process = |signal: Kernel| self.site.world().signal_process(task, signal.as_raw());
+        let signal_process = |signal: Kernel| self.site.world().signal_process(run, signal.as_raw());
         self.site.world().note(|| format!("task {task}: run {run}: {action:?}"));
         match action {
             Action::Release => return Some(self.release().await),
@@ -187,7 +189,10 @@ impl<'s> Supervision<'s> {
         if self.plan.starts_after > limit {
             return Some(Event::StartFailed(START_FAILED));
         }
-        self.site.world().start(self.site.task, self.run, &self.plan, &self.tokens);
+        let process = Process::command(self.site.task, &self.plan);
+        let mut world = self.site.world();
+        world.start(self.run, &self.tokens, process);
+        world.end_process(self.run, self.plan.runs_for, Ended::Code(0));
         Some(Event::Started)
     }
 

@@ -189,7 +189,7 @@ impl World {
         }
         let old = std::mem::replace(owner, *to);
         *migration = None;
-        self.nodes[old].server.unsubscribe(|channel| slot_of(channel) == slot);
+        self.nodes[old].server.unsubscribe_all(|channel| slot_of(channel) == slot);
         self.note(|| format!("slot {slot} has left node {old}"));
     }
 }

@@ -102,7 +102,7 @@ fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !world.checkers.is_mild {
+    if !world.checkers.is_mild || world.has_abandoned {
         let later = world.server_time() + ALL_LEASES;
         world.primary().server.expire(later);
     }

@@ -14,9 +14,12 @@
 //! | `nodes` | each node takes what arrives in turn |
 //! | `cluster` | slots, and their migration key by key |
 //! | `replication` | replicas that lag, WAIT, and failovers |
-//! | `processes` | the rlock of each task, and its command |
-//! | `task` | one process after another |
+//! | `processes` | the rlock of each task, and the processes that work under its locks |
+//! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `serve` | a lock server, with the real conversation of its many sessions |
+//! | `customer` | a client of a lock server |
+//! | `desk` | the real machines of such clients; `src/serve` includes this module |
 //! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `data` | what a server knows about locks |
@@ -29,6 +32,7 @@ mod checkers;
 mod client;
 mod clocks;
 mod cluster;
+mod customer;
 mod data;
 mod episode;
 mod faults;
@@ -41,6 +45,7 @@ mod processes;
 mod random;
 mod replication;
 mod route;
+mod serve;
 mod server;
 mod task;
 mod wire;

@@ -16,6 +16,7 @@ pub(super) enum ToServer {
     Connect,
     Command(Command),
     Subscribe(String),
+    Unsubscribe(String),
     Close,
 }
 

@@ -76,6 +76,7 @@ impl World {
             (ToServer::Close, _) => self.forget(id),
             (frame, Some(held_back)) => held_back.push(frame),
             (ToServer::Subscribe(channel), _) => self.subscribe(node, id, channel),
+            (ToServer::Unsubscribe(channel), _) => self.nodes[node].server.unsubscribe(id, &channel),
             (ToServer::Command(Command::Call(call)), _) => self.execute(node, id, &call),
             (ToServer::Command(Command::Wait { replicas, timeout }), _) => self.await_replicas(id, replicas, timeout),
         }
@@ -111,7 +112,9 @@ impl World {
     fn mislead(&mut self, operation: &Operation) {
         let session = match operation {
             Operation::Acquire { request, .. } => request.session,
-            Operation::Renew { session, .. } | Operation::Release(session) => *session,
+            Operation::Renew { session, .. } | Operation::Release(session) | Operation::Downgrade { session, .. } => {
+                *session
+            }
             Operation::Inspect | Operation::RenewAlone { .. } => return,
         };
         self.checkers.mislead(session);

@@ -71,7 +71,7 @@ impl<'s> Route<'s> {
             Action::Close => self.close(),
             Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
-            Action::Unsubscribe(_) => unreachable!("a client with one session never unsubscribes"),
+            Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
             Action::ReportTimeout => {
                 let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
                 conversation.on(Event::TimedOut(failure), now);

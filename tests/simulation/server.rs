@@ -118,6 +118,15 @@ impl Server {
                 (Op::Renew(*session), *session)
             }
             Operation::Release(session) => (Op::Release(*session), *session),
+            Operation::Downgrade { session, mode } => {
+                let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
+                return Ok(match self.apply(op, None, now, messages) {
+                    Reply::Done => ScriptReply::Done,
+                    Reply::Refused(refusal) => ScriptReply::Refused(refusal),
+                    Reply::Unknown => ScriptReply::Unknown,
+                    reply => panic!("a downgrade leads to {reply:?}"),
+                });
+            }
         };
         let reply = self.apply(op, Some(caller), now, messages);
         Ok(match reply {
@@ -210,7 +219,7 @@ impl Server {
     }
 
     /// Ends the subscriptions to some channels.
-    pub(super) fn unsubscribe(&mut self, wanted: impl Fn(&str) -> bool) {
+    pub(super) fn unsubscribe_all(&mut self, wanted: impl Fn(&str) -> bool) {
         self.subscribers.retain(|channel, _| !wanted(channel));
     }
 
@@ -225,6 +234,14 @@ impl Server {
         let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
         let is_in_use = !sessions.is_empty();
         [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
+    }
+
+    pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {
+        let Some(subscribers) = self.subscribers.get_mut(channel) else { return };
+        subscribers.remove(&connection);
+        if subscribers.is_empty() {
+            self.subscribers.remove(channel);
+        }
     }
 
     /// The server has noticed the end of a connection.

@@ -8,6 +8,7 @@ use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::micros;
 use crate::lock::mode::Mode;
+use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -23,6 +24,7 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Downgrade,
     Inspect,
     RenewAlone,
 }
@@ -53,6 +55,7 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Downgrade { session: SessionId, mode: Mode },
     Inspect,
     RenewAlone { session: SessionId, ttl: Duration },
 }
@@ -63,6 +66,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
@@ -111,6 +115,7 @@ fn call(words: &[&[u8]]) -> Call {
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
@@ -188,11 +193,28 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.extend(tokens.iter().copied().map(number));
         }
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
+        ScriptReply::Done => words.push(word("done")),
+        ScriptReply::Refused(refusal) => words.extend(refused(refusal)),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),
     }
     Value::Array(words)
+}
+
+fn refused(refusal: &Refusal) -> Vec<Value> {
+    let words = match refusal {
+        Refusal::CannotGrow { resource, held, asked } => vec!["grow", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NotHeld { resource } => vec!["none", resource.as_str()],
+        Refusal::NotBelow { resource, held, asked } => vec!["below", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NestedWaits { resource } => vec!["nested", resource.as_str()],
+        refusal => panic!("no client asks for what leads to '{refusal}'"),
+    };
+    ["refused"].into_iter().chain(words).map(|word| Value::BulkString(word.into())).collect()
+}
+
+fn letter(mode: Mode) -> &'static str {
+    &mode.as_str()[..1]
 }
 
 /// An error reply.

@@ -12,7 +12,7 @@ use super::faults::{Fault, Weather};
 use super::location::Location;
 use super::network::{Connection, ToClient, ToServer};
 use super::nodes::Node;
-use super::processes::Mailbox;
+use super::processes::{Mailbox, Process};
 use super::random::Random;
 use super::replication::{self, Replication};
 use crate::lock::request::SessionId;
@@ -42,7 +42,7 @@ pub(super) enum Happening {
     Migrates(usize),
     /// Something arrives at a client.
     AtClient(usize, ToClient),
-    /// The command of a task ends.
+    /// The command of a run ends.
     ProcessEnds(usize, Ended),
     /// The rlock of a task, which was stopped, is continued.
     Continue(usize),
@@ -73,6 +73,10 @@ pub(super) struct World {
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
+    /// The processes that run, by their runs.
+    pub(super) processes: BTreeMap<usize, Process>,
+    /// Whether a lock server ended before it released all of its sessions.
+    pub(super) has_abandoned: bool,
     pub(super) checkers: Checkers,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
@@ -107,6 +111,8 @@ impl World {
         let is_replica = |node| node > 0 && cluster.is_none();
         let mut world = Self {
             mailboxes,
+            processes: BTreeMap::new(),
+            has_abandoned: false,
             nodes: (0..nodes).map(|node| Node::new(clock_of(&mut random), is_replica(node))).collect(),
             primary: 0,
             replication: Replication::default(),
@@ -172,7 +178,7 @@ impl World {
             Happening::Migrates(slot) => self.move_key(slot),
             Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
-            Happening::ProcessEnds(task, ended) => self.process_ends(task, ended),
+            Happening::ProcessEnds(run, ended) => self.process_ends(run, ended),
             Happening::Continue(task) => {
                 self.mailboxes[task].is_stopped = false;
                 self.wake(task, self.now);
