@@ -7,6 +7,7 @@ use super::clocks::Clock;
 use super::plan::Plan;
 use super::world::{Happening, Key, World};
 use crate::clock::Boottime;
+use crate::exit;
 use crate::lock::request::Request;
 use crate::supervise::event::{Ended, Signal};
 
@@ -149,6 +150,9 @@ impl World {
         self.leave(task, run, Some(code));
         if self.processes.contains_key(&run) {
             self.checkers.violations.push(format!("run {run} exited before its command"));
+        }
+        if self.checkers.is_gentle && code == exit::LOST {
+            self.checkers.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing"));
         }
         let session = self.checkers.runs[run].session;
         if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {
