@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::exit;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::request::{Claim, Request, SessionId};
 use crate::lock::resource::Resource;
 
 /// How long a live waiter may wait while no command runs and no fault is at work: the heartbeat of
@@ -15,6 +15,8 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
+    /// The session below which this one is nested.
+    parent: Option<SessionId>,
     pub(super) claims: Vec<Claim>,
     asked: Duration,
     /// When the session learned that it is in the queue.
@@ -28,13 +30,17 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
+    /// Whether a failover lost the grant, or shortened its lease.
+    is_lost: bool,
+    /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
+    is_misled: bool,
     exit: Option<u8>,
 }
 
 impl Run {
     /// Whether rlock reported a loss, or could not because it was killed or cut off.
     fn is_told(&self) -> bool {
-        self.release_failed || self.exit.is_none_or(|code| code == exit::LOST)
+        self.release_failed || self.is_misled || self.exit.is_none_or(|code| code == exit::LOST)
     }
 }
 
@@ -55,21 +61,28 @@ pub(super) struct Checkers {
     uncovered: Vec<(usize, usize)>,
     /// Whether no fault strikes, so that the queue is first come, first served.
     pub(super) is_calm: bool,
+    /// Whether no fault breaks connections or ends processes, so that every session is released.
+    pub(super) is_mild: bool,
+    /// Whether no fault keeps a holder from renewing its lease in time.
+    pub(super) is_gentle: bool,
     pub(super) longest_wait: Duration,
     pub(super) violations: Vec<String>,
 }
 
 impl Checkers {
-    pub(super) fn ask(&mut self, session: SessionId, claims: Vec<Claim>, now: Duration) -> usize {
+    pub(super) fn ask(&mut self, request: &Request, now: Duration) -> usize {
         self.runs.push(Run {
-            session,
-            claims,
+            session: request.session,
+            parent: request.ancestors.last().copied(),
+            claims: request.claims.clone(),
             asked: now,
             queued: None,
             is_asking: true,
             tokens: None,
             was_stopped: false,
             release_failed: false,
+            is_lost: false,
+            is_misled: false,
             exit: None,
         });
         self.asking += 1;
@@ -108,13 +121,14 @@ impl Checkers {
 
     /// Whether something happened to a run that the promise does not cover.
     fn is_uncovered(&self, run: usize) -> bool {
-        let Run { asked, was_stopped, .. } = self.runs[run];
-        was_stopped || self.lost_data.is_some_and(|at| at >= asked)
+        let Run { asked, was_stopped, is_lost, .. } = self.runs[run];
+        was_stopped || is_lost || self.lost_data.is_some_and(|at| at >= asked)
     }
 
     /// A waiter that knew its place before another run asked is served first.
     fn check_order(&mut self, run: usize) {
-        if !self.is_calm {
+        // A nested request passes the waiters that wait for its parent.
+        if !self.is_calm || self.runs[run].parent.is_some() {
             return;
         }
         let asked = self.runs[run].asked;
@@ -134,6 +148,10 @@ impl Checkers {
             if *token <= earlier && !is_uncovered {
                 self.violations.push(format!("run {run} has token {token} of {} after {earlier}", claim.resource));
             }
+            // A token that a failover lost may be given again.
+            if self.runs[run].is_lost {
+                continue;
+            }
             *last = (*last).max(*token);
             if claim.mode == Mode::Write {
                 *of_writer = (*of_writer).max(*token);
@@ -148,7 +166,11 @@ impl Checkers {
             let shares = one.mode == Mode::Read && other.mode != Mode::Write || modes == (Mode::Prewrite, Mode::Read);
             is_same && !shares
         };
-        let (one, other) = (&self.runs[one].claims, &self.runs[other].claims);
+        let (one, other) = (&self.runs[one], &self.runs[other]);
+        if one.parent == Some(other.session) || other.parent == Some(one.session) {
+            return false;
+        }
+        let (one, other) = (&one.claims, &other.claims);
         one.iter().any(|one| other.iter().any(|other| clash(one, other)))
     }
 
@@ -184,6 +206,28 @@ impl Checkers {
 
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
+    }
+
+    /// The runs that have not ended.
+    pub(super) fn live(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].exit.is_none()).collect()
+    }
+
+    /// A failover loses the grant of a run, or shortens its lease.
+    pub(super) fn lose(&mut self, run: usize) {
+        self.runs[run].is_lost = true;
+    }
+
+    /// A primary that was replaced has served a session.
+    pub(super) fn mislead(&mut self, session: SessionId) {
+        if let Some(run) = self.runs.iter_mut().rev().find(|run| run.session == session) {
+            (run.is_lost, run.is_misled) = (true, true);
+        }
+    }
+
+    /// Forgets the tokens above this one.
+    pub(super) fn forget_tokens_after(&mut self, latest: u64) {
+        self.tokens.retain(|_, (last, _)| *last <= latest);
     }
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::client;
 use super::faults::{self, Fault, Nemesis};
 use super::random::Random;
+use super::task;
 use super::world::{Happening, Shared, World};
 
 /// How long after the last request everything may take to end.
@@ -40,7 +40,10 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
     let mut nemesis = Nemesis::new(&mut random);
     let mut world = World::new(random, clients, closes);
     world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
+    nemesis.adapt(&mut world);
     world.checkers.is_calm = nemesis.is_calm();
+    world.checkers.is_mild = nemesis.is_mild();
+    world.checkers.is_gentle = nemesis.is_gentle();
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
     world.at(Duration::ZERO, Happening::Snapshot);
@@ -64,7 +67,7 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
 fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
     let start = |task| -> Option<Task> {
         world.borrow_mut().wake(task, Duration::ZERO);
-        Some(Box::pin(client::lane(Rc::clone(world), task)))
+        Some(Box::pin(task::run(Rc::clone(world), task)))
     };
     let mut tasks: Vec<_> = (0..clients).map(start).collect();
     while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {
@@ -99,11 +102,11 @@ fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !world.checkers.is_calm {
+    if !world.checkers.is_mild || world.has_abandoned {
         let later = world.server_time() + ALL_LEASES;
-        world.server.expire(later);
+        world.primary().server.expire(later);
     }
-    if !world.server.is_empty() {
+    if !world.primary().server.is_empty() {
         world.checkers.violations.push("the server keeps a session for ever".to_owned());
     }
 }

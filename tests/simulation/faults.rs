@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::location;
 use super::plan;
 use super::random::Random;
+use super::replication;
 use super::world::{Happening, World};
 use crate::supervise::event::Signal;
 
@@ -54,10 +56,16 @@ pub(super) enum Fault {
     RlockTerminated,
     RlockKilled,
     RlockStopped,
+    ReplicasLag,
+    ReplicaCutOff,
+    Failover,
+    StaleSentinels,
+    SlotMigrates,
+    ClusterDown,
 }
 
 impl Fault {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 23] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -75,11 +83,46 @@ impl Fault {
         Self::RlockTerminated,
         Self::RlockKilled,
         Self::RlockStopped,
+        Self::ReplicasLag,
+        Self::ReplicaCutOff,
+        Self::Failover,
+        Self::StaleSentinels,
+        Self::SlotMigrates,
+        Self::ClusterDown,
     ];
+
+    /// Whether the fault is one of replicas.
+    fn needs_replicas(self) -> bool {
+        matches!(self, Self::ReplicasLag | Self::ReplicaCutOff | Self::Failover | Self::StaleSentinels)
+    }
 
     /// Whether the promise covers the fault.
     fn is_covered(self) -> bool {
-        !self.loses_data() && self != Self::RlockStopped
+        !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
+    }
+
+    /// Whether the fault is one of a Cluster.
+    fn needs_cluster(self) -> bool {
+        matches!(self, Self::SlotMigrates | Self::ClusterDown)
+    }
+
+    /// Whether all connections and processes live on, so that every session is released.
+    fn is_mild(self) -> bool {
+        matches!(
+            self,
+            Self::ScriptsFlushed
+                | Self::CrowdExpired
+                | Self::RlockTerminated
+                | Self::ReplicasLag
+                | Self::ReplicaCutOff
+                | Self::StaleSentinels
+        )
+    }
+
+    /// Whether every holder can renew its lease in time, though it may have to do so resource by
+    /// resource, and can't release its lock at once.
+    fn is_gentle(self) -> bool {
+        self.is_mild() || self == Self::SlotMigrates
     }
 
     fn loses_data(self) -> bool {
@@ -107,6 +150,30 @@ impl Nemesis {
         let mut faults = Fault::ALL.to_vec();
         faults.retain(|fault| !is_calm && (!is_covered || fault.is_covered()) && random.once_in(rare));
         Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), struck: BTreeMap::new() }
+    }
+
+    /// Leaves out the faults that can't strike in this world. Sometimes no fault breaks connections,
+    /// while replicas or slots cause trouble.
+    pub(super) fn adapt(&mut self, world: &mut World) {
+        let has_replicas = world.has_replicas();
+        self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
+        self.faults.retain(|fault| world.cluster.is_some() || !fault.needs_cluster());
+        let common = if has_replicas { Fault::ReplicaCutOff } else { Fault::SlotMigrates };
+        let has_common = has_replicas || world.cluster.is_some();
+        if has_common && !self.is_calm() && world.random.once_in(4) {
+            self.faults.retain(|fault| fault.is_gentle() && *fault != common);
+            self.faults.push(common);
+        }
+    }
+
+    /// Whether every holder can renew its lease in time.
+    pub(super) fn is_gentle(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_gentle())
+    }
+
+    /// Whether the server hears of the end of every session, so that it keeps none.
+    pub(super) fn is_mild(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_mild())
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -165,33 +232,41 @@ impl Nemesis {
                 MS(2000)
             }
             Fault::ServerStalled => {
-                world.stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
+                let victim = world.victim();
+                world.nodes[victim].stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
                 MS(4000)
             }
             Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
-                world.stop_server();
+                let until = world.now + world.between(Duration::ZERO, MS(1500));
+                let victim = world.victim();
+                world.stop_node(victim, until);
                 match fault {
                     Fault::ServerRestartedWithOldData => {
                         let age = world.random.below(10) as usize;
-                        world.server.return_to_snapshot(age);
+                        world.primary().server.return_to_snapshot(age);
                     }
-                    Fault::ServerRestartedEmpty => world.server.lose_all(),
+                    Fault::ServerRestartedEmpty => world.primary().server.lose_all(),
                     _ => {}
                 }
+                world.attach_all();
                 MS(1500)
             }
             Fault::ScriptsFlushed => {
-                world.server.forget_scripts();
+                let victim = world.victim();
+                world.nodes[victim].server.forget_scripts();
                 Duration::ZERO
             }
             Fault::KeyLost => {
                 let name = plan::resource(world.random.below(world.resources));
-                let messages = world.server.lose_key(&name, world.server_time());
+                let now = world.server_time();
+                let messages = world.primary().server.lose_key(&name, now);
+                world.replicate(world.primary, None);
                 world.publish(messages);
                 Duration::ZERO
             }
             Fault::CrowdExpired => {
-                world.server.crowd = 1 + world.random.below(60) as u32;
+                let victim = world.victim();
+                world.nodes[victim].server.crowd = 1 + world.random.below(60) as u32;
                 Duration::ZERO
             }
             Fault::RlockTerminated => {
@@ -205,6 +280,28 @@ impl Nemesis {
                 let until = world.now + world.between(Duration::ZERO, MS(12_000));
                 world.at(until, Happening::Continue(task));
                 Duration::ZERO
+            }
+            Fault::ReplicasLag => {
+                world.replication.lag = MS(*world.random.pick(&[20, 200, 2000]));
+                MS(4000)
+            }
+            Fault::ReplicaCutOff => {
+                let World { replication, random, .. } = world;
+                replication.cut_off_one(random);
+                MS(4000)
+            }
+            Fault::Failover => world.fail_over(),
+            Fault::SlotMigrates => {
+                world.migrate_slot();
+                Duration::ZERO
+            }
+            Fault::ClusterDown => {
+                world.set_cluster_down(true);
+                MS(2000)
+            }
+            Fault::StaleSentinels => {
+                world.location.notice_within = MS(5000);
+                MS(10_000)
             }
         };
         let until = world.now + world.between(lasts / 10, lasts);
@@ -222,9 +319,10 @@ pub(super) fn mend(fault: Fault, world: &mut World) {
         Fault::NewConnectionsSwallow => world.weather.swallows = 0,
         Fault::RepliesLost => world.weather.loses_replies = 0,
         Fault::ConnectionsRefused => world.weather.refuses = false,
-        Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
-            world.is_down = false;
-        }
+        Fault::ReplicasLag => world.replication.lag = replication::LAG,
+        Fault::ReplicaCutOff => world.connect_replicas(),
+        Fault::ClusterDown => world.set_cluster_down(false),
+        Fault::StaleSentinels => world.location.notice_within = location::NOTICE_WITHIN,
         _ => {}
     }
 }

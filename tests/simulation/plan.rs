@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cluster::SLOTS;
 use super::world::World;
 use crate::exit;
 use crate::lock::lease::Lease;
@@ -15,6 +16,8 @@ use crate::supervise::machine::Settings;
 pub(super) struct Plan {
     pub(super) request: Request,
     pub(super) settings: Settings,
+    /// How many replicas have to have the grant.
+    pub(super) replicas: u32,
     /// How long the command takes to start.
     pub(super) starts_after: Duration,
     /// How long the command runs.
@@ -30,9 +33,13 @@ impl Plan {
     pub(super) fn random(world: &mut World) -> Self {
         let session = world.next_session();
         let resources = world.resources;
+        let replicas = world.replicas() as u64;
         let random = &mut world.random;
         let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
         let mut names: Vec<u64> = (0..1 + random.below(2)).map(|_| random.below(resources)).collect();
+        // One request has its resources in one slot of a Cluster.
+        let slot = names[0] % SLOTS as u64;
+        names.retain(|name| name % SLOTS as u64 == slot);
         names.dedup();
         let claims = names.into_iter().map(|name| Claim {
             resource: resource(name),
@@ -64,6 +71,7 @@ impl Plan {
         Self {
             request,
             settings,
+            replicas: random.below(replicas + 1) as u32,
             starts_after: Duration::from_micros(random.below(if is_slow { 2_000_000 } else { 2_000 })),
             runs_for: Duration::from_micros(random.below(longest * 1000)),
             ignores_term: random.once_in(5),
@@ -74,5 +82,5 @@ impl Plan {
 
 /// The resource of this number.
 pub(super) fn resource(number: u64) -> Resource {
-    Resource::new(&format!("{{t}}{number}")).expect("a valid name")
+    Resource::new(&format!("{{t{}}}{number}", number % SLOTS as u64)).expect("a valid name")
 }

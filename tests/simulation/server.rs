@@ -4,38 +4,32 @@
 //! of the queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 
+use super::cluster::KINDS;
+use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Records as _, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::table::LockTable;
 use crate::store::Obstruction;
 use crate::store::redis::codec::ScriptReply;
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
+const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
 /// The number of snapshots that a server may return to.
 const SNAPSHOTS: usize = 10;
 
-/// What a restart may lose.
-#[derive(Clone, Default)]
-struct Data {
-    table: LockTable,
-    channels: BTreeMap<SessionId, Channel>,
-}
-
-/// The channel of a session.
-#[derive(Clone)]
-struct Channel {
-    name: String,
-    /// Whether the session said that it is subscribed.
-    is_listening: bool,
-}
-
 #[derive(Default)]
 pub(super) struct Server {
-    data: Data,
+    pub(super) data: Data,
+    /// Whether the server refuses changes.
+    pub(super) is_replica: bool,
+    /// The changes that the replicas do not have, if there are replicas.
+    pub(super) effects: Option<Vec<Effect>>,
     snapshots: VecDeque<Data>,
     scripts: BTreeSet<Script>,
     /// The connections that are subscribed to a channel.
@@ -46,40 +40,39 @@ pub(super) struct Server {
 
 /// What a call leads to.
 pub(super) struct Answer {
-    /// `None` if the server does not know the script.
-    pub(super) reply: Option<ScriptReply>,
+    /// The reply, or the text of an error.
+    pub(super) reply: Result<ScriptReply, &'static str>,
     /// The messages, each with the connection that receives it and its channel.
     pub(super) messages: Vec<(usize, String)>,
 }
 
-/// Unwraps a result of records in memory, which never fail.
-fn sure<T>(result: Result<T, std::convert::Infallible>) -> T {
-    let Ok(value) = result;
-    value
-}
-
 impl Server {
+    pub(super) fn new(is_replica: bool) -> Self {
+        Self { is_replica, ..Self::default() }
+    }
+
     pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> Answer {
         if call.is_source {
             self.scripts.insert(call.script);
         }
         if !self.scripts.contains(&call.script) {
-            return Answer { reply: None, messages: Vec::new() };
+            return Answer { reply: Err(NO_SCRIPT), messages: Vec::new() };
         }
+        let now = self.data.time(now);
         let mut messages = Vec::new();
-        let reply = self.need(call, now).unwrap_or_else(|| self.execute(call, now, &mut messages));
-        Answer { reply: Some(reply), messages }
+        let reply = self.need(call, now).map_or_else(|| self.execute(call, now, &mut messages), Ok);
+        Answer { reply, messages }
     }
 
     /// The resources that the call has to name too: those of the sessions that it may remove or
     /// grant.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
+        if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
+            return None;
+        }
         if self.crowd > 0 {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
-        }
-        if let Operation::Inspect = call.operation {
-            return None;
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
@@ -94,24 +87,49 @@ impl Server {
         (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().collect()))
     }
 
-    fn execute(&mut self, call: &Call, now: StoreTime, messages: &mut Vec<(usize, String)>) -> ScriptReply {
+    fn execute(
+        &mut self,
+        call: &Call,
+        now: StoreTime,
+        messages: &mut Vec<(usize, String)>,
+    ) -> Result<ScriptReply, &'static str> {
         let (op, caller) = match &call.operation {
+            Operation::Inspect => {
+                return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
+            }
+            Operation::RenewAlone { session, ttl } => {
+                return Ok(self.data.renew_alone(*session, &call.resources[0], now, *ttl));
+            }
+            // Where there is nothing to renew or release, the script writes nothing.
+            Operation::Renew { session, .. } | Operation::Release(session)
+                if self.is_replica && self.session(*session).is_none() =>
+            {
+                return Ok(ScriptReply::Unknown);
+            }
+            _ if self.is_replica => return Err(READ_ONLY),
             Operation::Acquire { request, channel, listening } => {
-                let channel = Channel { name: channel.clone(), is_listening: *listening };
-                self.data.channels.insert(request.session, channel);
+                self.listen(request.session, Channel { name: channel.clone(), is_listening: *listening });
                 (Op::Acquire(Request::clone(request)), request.session)
             }
             Operation::Renew { session, listening } => {
-                if let Some(channel) = self.data.channels.get_mut(session) {
-                    channel.is_listening = *listening;
+                if let Some(channel) = self.data.channels.get(session) {
+                    self.listen(*session, Channel { is_listening: *listening, ..channel.clone() });
                 }
                 (Op::Renew(*session), *session)
             }
             Operation::Release(session) => (Op::Release(*session), *session),
-            Operation::Inspect => return ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() },
+            Operation::Downgrade { session, mode } => {
+                let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
+                return Ok(match self.apply(op, None, now, messages) {
+                    Reply::Done => ScriptReply::Done,
+                    Reply::Refused(refusal) => ScriptReply::Refused(refusal),
+                    Reply::Unknown => ScriptReply::Unknown,
+                    reply => panic!("a downgrade leads to {reply:?}"),
+                });
+            }
         };
         let reply = self.apply(op, Some(caller), now, messages);
-        match reply {
+        Ok(match reply {
             Reply::Granted { lease, tokens } => ScriptReply::Granted { lease, tokens },
             Reply::Waiting => self.place(caller, &call.resources, now),
             Reply::Busy(_) => ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect()),
@@ -119,7 +137,7 @@ impl Server {
             Reply::Released(tokens) => ScriptReply::Released(tokens),
             Reply::Unknown => ScriptReply::Unknown,
             reply => panic!("no client asks for {reply:?}"),
-        }
+        })
     }
 
     /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
@@ -131,20 +149,34 @@ impl Server {
         now: StoreTime,
         messages: &mut Vec<(usize, String)>,
     ) -> Reply {
-        let Outcome { reply, granted, mut expired } = sure(self.data.table.apply(now, op));
+        let Outcome { reply, granted, .. } = self.change(op, caller, now);
         let mut granted = VecDeque::from(granted);
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
             if listener.is_some_and(|channel| !self.publish(&channel.name, messages)) {
-                granted.extend(sure(self.data.table.apply(now, Op::Reap(id))).granted);
-                expired.push(id);
+                granted.extend(self.change(Op::Reap(id), Some(id), now).granted);
             }
         }
-        if !matches!(reply, Reply::Granted { .. } | Reply::Waiting) {
-            expired.extend(caller);
-        }
-        self.data.channels.retain(|id, _| !expired.contains(id));
         reply
+    }
+
+    fn change(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime) -> Outcome {
+        if let Some(effects) = &mut self.effects {
+            effects.push(Effect::Apply { now, op: op.clone(), caller });
+        }
+        self.data.apply(now, op, caller)
+    }
+
+    fn listen(&mut self, session: SessionId, channel: Channel) {
+        if let Some(effects) = &mut self.effects {
+            effects.push(Effect::Listen(session, channel.clone()));
+        }
+        self.data.channels.insert(session, channel);
+    }
+
+    /// Takes the changes that the replicas do not have.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        self.effects.as_mut().map(mem::take).unwrap_or_default()
     }
 
     fn publish(&self, channel: &str, messages: &mut Vec<(usize, String)>) -> bool {
@@ -178,6 +210,38 @@ impl Server {
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {
         self.subscribers.entry(channel).or_default().insert(connection);
+    }
+
+    /// Takes over all data of a primary.
+    pub(super) fn receive(&mut self, data: Data) {
+        self.snapshots.clear();
+        self.data = data;
+    }
+
+    /// Ends the subscriptions to some channels.
+    pub(super) fn unsubscribe_all(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.subscribers.retain(|channel, _| !wanted(channel));
+    }
+
+    /// The resources that anybody has asked for.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Resource> {
+        self.data.used.iter()
+    }
+
+    /// Which keys of a resource exist: the hash, the expiries, the queue, and the two sets of ends.
+    pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
+        let sessions = sure(self.data.table.sessions_of(name, |_| true));
+        let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
+        let is_in_use = !sessions.is_empty();
+        [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
+    }
+
+    pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {
+        let Some(subscribers) = self.subscribers.get_mut(channel) else { return };
+        subscribers.remove(&connection);
+        if subscribers.is_empty() {
+            self.subscribers.remove(channel);
+        }
     }
 
     /// The server has noticed the end of a connection.

@@ -8,11 +8,15 @@ use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::micros;
 use crate::lock::mode::Mode;
+use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
+
+pub(super) const NAMESPACE: &str = "ns";
 
 /// A script that clients call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,10 +24,23 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Downgrade,
     Inspect,
+    RenewAlone,
 }
 
-/// A call as it arrives at the server.
+/// A command as it arrives at the server.
+#[derive(Debug)]
+pub(super) enum Command {
+    Call(Box<Call>),
+    /// Wait until so many replicas have all changes of the connection.
+    Wait {
+        replicas: usize,
+        timeout: Duration,
+    },
+}
+
+/// A call of a script.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) script: Script,
@@ -38,7 +55,9 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Downgrade { session: SessionId, mode: Mode },
     Inspect,
+    RenewAlone { session: SessionId, ttl: Duration },
 }
 
 /// The scripts by their names and by their sources.
@@ -47,7 +66,9 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
+        (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
         [text.evalsha(&[], &[]), text.eval(&[], &[])].map(|command| (words(&command)[1].to_vec(), script))
@@ -64,9 +85,23 @@ fn words(command: &Cmd) -> Vec<&[u8]> {
 }
 
 /// Reads a command.
-pub(super) fn read(command: &Cmd) -> Call {
+pub(super) fn read(command: &Cmd) -> Command {
     let words = words(command);
+    match words[0] {
+        b"WAIT" => {
+            Command::Wait { replicas: number(words[1]) as usize, timeout: Duration::from_millis(number(words[2])) }
+        }
+        _ => Command::Call(Box::new(call(&words))),
+    }
+}
+
+fn call(words: &[&[u8]]) -> Call {
     let script = SCRIPTS[words[1]];
+    let is_source = words[0] == b"EVAL";
+    if script == Script::RenewAlone {
+        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]) };
+        return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
+    }
     // The clock and the way to wake waiters come before the resources.
     let arguments = &words[3 + number(words[2]) as usize + 2..];
     let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
@@ -80,9 +115,17 @@ pub(super) fn read(command: &Cmd) -> Call {
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
+        Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
-    Call { script, is_source: words[0] == b"EVAL", resources, operation }
+    Call { script, is_source, resources, operation }
+}
+
+/// The resource of a key.
+fn resource_of(key: &str) -> Resource {
+    let (prefix, _) = key.rsplit_once(':').expect("a key has a kind");
+    Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
 }
 
 fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
@@ -149,6 +192,9 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.push(word("released"));
             words.extend(tokens.iter().copied().map(number));
         }
+        ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
+        ScriptReply::Done => words.push(word("done")),
+        ScriptReply::Refused(refusal) => words.extend(refused(refusal)),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),
@@ -156,9 +202,24 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
     Value::Array(words)
 }
 
-/// The reply of a server that does not know a script.
-pub(super) fn no_script() -> ServerError {
-    match redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n") {
+fn refused(refusal: &Refusal) -> Vec<Value> {
+    let words = match refusal {
+        Refusal::CannotGrow { resource, held, asked } => vec!["grow", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NotHeld { resource } => vec!["none", resource.as_str()],
+        Refusal::NotBelow { resource, held, asked } => vec!["below", resource.as_str(), letter(*held), letter(*asked)],
+        Refusal::NestedWaits { resource } => vec!["nested", resource.as_str()],
+        refusal => panic!("no client asks for what leads to '{refusal}'"),
+    };
+    ["refused"].into_iter().chain(words).map(|word| Value::BulkString(word.into())).collect()
+}
+
+fn letter(mode: Mode) -> &'static str {
+    &mode.as_str()[..1]
+}
+
+/// An error reply.
+pub(super) fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
         Ok(Value::ServerError(error)) => error,
         other => panic!("{other:?} is no error"),
     }

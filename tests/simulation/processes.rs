@@ -1,0 +1,201 @@
+//! The processes: the rlock of each task, and its command.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::clocks::Clock;
+use super::plan::Plan;
+use super::world::{Happening, Key, World};
+use crate::clock::Boottime;
+use crate::exit;
+use crate::lock::request::Request;
+use crate::supervise::event::{Ended, Signal};
+
+/// The command of a run, or the work that a client of a lock server does while it holds a lock.
+pub(super) struct Process {
+    task: usize,
+    ignores_term: bool,
+    /// How long the process takes to die.
+    dies_after: Duration,
+    /// How long the process lives after its rlock.
+    outlives: Duration,
+    /// When the process ends. `None` if that is not decided.
+    end: Option<Key>,
+}
+
+impl Process {
+    /// A command, which the guardian of its rlock kills.
+    pub(super) fn command(task: usize, plan: &Plan) -> Self {
+        let Plan { ignores_term, dies_after, .. } = *plan;
+        Self { task, ignores_term, dies_after, outlives: KILLED_AFTER.min(dies_after), end: None }
+    }
+
+    /// The work of a client, which ends it when the connection ends.
+    pub(super) fn work(task: usize, dies_after: Duration) -> Self {
+        Self { task, ignores_term: false, dies_after, outlives: dies_after, end: None }
+    }
+}
+
+/// What a task waits for.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    wake: Option<Key>,
+    pub(super) is_stopped: bool,
+    pub(super) signals: VecDeque<Signal>,
+    /// The end of the command that the task has not seen.
+    pub(super) ended: Option<Ended>,
+    /// The runs that the task has begun and not finished: one, or those of a lock server's clients.
+    runs: Vec<usize>,
+    pub(super) clock: Clock,
+}
+
+impl Mailbox {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+}
+
+/// How long the kernel takes to end a process.
+const KILLED_AFTER: Duration = Duration::from_millis(2);
+
+impl World {
+    /// Lets a task go on at an instant, unless it goes on earlier anyway.
+    pub(super) fn wake(&mut self, task: usize, at: Duration) {
+        if self.mailboxes[task].wake.is_some_and(|(earlier, _)| earlier <= at) {
+            return;
+        }
+        let key = self.at(at, Happening::Wake(task));
+        if let Some(later) = self.mailboxes[task].wake.replace(key) {
+            self.queue.remove(&later);
+        }
+    }
+
+    /// Takes note that a task goes on; tells whether it can.
+    pub(super) fn awake(&mut self, task: usize) -> bool {
+        self.mailboxes[task].wake = None;
+        !self.mailboxes[task].is_stopped
+    }
+
+    pub(super) fn boottime(&self, task: usize) -> Boottime {
+        self.mailboxes[task].clock.boottime(self.now)
+    }
+
+    /// Sends a signal to the command of a run.
+    pub(super) fn signal_process(&mut self, run: usize, signal: i32) {
+        let Some(process) = self.processes.get(&run) else { return };
+        let is_kill = signal == rustix::process::Signal::KILL.as_raw();
+        if is_kill {
+            self.end_process(run, process.outlives, Ended::Signal(signal));
+        } else if !process.ignores_term {
+            self.end_process(run, process.dies_after, Ended::Signal(signal));
+        }
+    }
+
+    /// Lets the process of a run end after a time, unless it ends earlier anyway.
+    pub(super) fn end_process(&mut self, run: usize, after: Duration, ended: Ended) {
+        let Some(process) = self.processes.get(&run) else { return };
+        let (at, end) = (self.now + after, process.end);
+        if end.is_some_and(|(earlier, _)| earlier <= at) {
+            return;
+        }
+        end.map(|end| self.queue.remove(&end));
+        let end = self.at(at, Happening::ProcessEnds(run, ended));
+        self.processes.get_mut(&run).expect("the process lives").end = Some(end);
+    }
+
+    pub(super) fn process_ends(&mut self, run: usize, ended: Ended) {
+        let Some(Process { task, .. }) = self.processes.remove(&run) else { return };
+        self.note(|| format!("task {task}: the command of run {run} ends: {ended:?}"));
+        self.checkers.end(run, self.now);
+        let mailbox = &mut self.mailboxes[task];
+        if mailbox.runs.contains(&run) {
+            mailbox.ended = Some(ended);
+            self.wake(task, self.now);
+        }
+    }
+
+    /// A process begins in a task.
+    pub(super) fn enter(&mut self, task: usize) {
+        let mailbox = &mut self.mailboxes[task];
+        mailbox.signals.clear();
+        mailbox.ended = None;
+    }
+
+    /// A task begins a session; returns its run.
+    pub(super) fn begin(&mut self, task: usize, request: &Request) -> usize {
+        let run = self.checkers.ask(request, self.now);
+        self.note(|| format!("task {task}: run {run} asks for {:?}", request.claims));
+        self.mailboxes[task].runs.push(run);
+        run
+    }
+
+    pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
+        let deadline = self.mailboxes[task].clock.when_boottime(deadline);
+        let ends = self.lease_ends(run, tokens);
+        self.checkers.believe(run, tokens, deadline, ends);
+    }
+
+    /// A session ends. There is no `code` if nobody learns what became of its lock.
+    pub(super) fn leave(&mut self, task: usize, run: usize, code: Option<u8>) {
+        self.note(|| format!("task {task}: run {run} exits with {code:?}"));
+        match code {
+            Some(code) => self.checkers.exit(run, code),
+            None => self.checkers.stop_asking(run),
+        }
+        self.mailboxes[task].runs.retain(|other| *other != run);
+    }
+
+    /// The rlock of a command ends.
+    pub(super) fn finish(&mut self, task: usize, run: usize, code: u8) {
+        self.leave(task, run, Some(code));
+        if self.processes.contains_key(&run) {
+            self.checkers.violations.push(format!("run {run} exited before its command"));
+        }
+        if self.checkers.is_gentle && code == exit::LOST {
+            self.checkers.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing"));
+        }
+        let session = self.checkers.runs[run].session;
+        if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {
+            self.checkers.violations.push(format!("run {run} exited, and the server keeps its session"));
+        }
+        self.close_all(task);
+    }
+
+    /// Stops the rlock of a task, but not its command.
+    pub(super) fn stop(&mut self, task: usize) {
+        self.mailboxes[task].is_stopped = true;
+        self.stop_covering(task);
+    }
+
+    /// The promise does not cover the present runs of a task any more.
+    pub(super) fn stop_covering(&mut self, task: usize) {
+        for run in &self.mailboxes[task].runs {
+            self.checkers.runs[*run].was_stopped = true;
+        }
+    }
+
+    /// The rlock of a task ends without a word. Its guardian kills the command. The clients of a
+    /// lock server see the end of their connections.
+    pub(super) fn end(&mut self, task: usize) {
+        for run in std::mem::take(&mut self.mailboxes[task].runs) {
+            self.checkers.stop_asking(run);
+            self.signal_process(run, rustix::process::Signal::KILL.as_raw());
+        }
+        self.close_all(task);
+    }
+
+    /// Kills the rlock of a task.
+    pub(super) fn kill(&mut self, task: usize) {
+        self.mailboxes[task].is_stopped = false;
+        self.end(task);
+        self.wake(task, self.now);
+    }
+
+    /// The command of a run starts.
+    pub(super) fn start(&mut self, run: usize, tokens: &[u64], process: Process) {
+        let task = process.task;
+        self.note(|| format!("task {task}: the command of run {run} starts with {tokens:?}"));
+        self.checkers.start(run, tokens, self.now);
+        self.processes.insert(run, process);
+    }
+}

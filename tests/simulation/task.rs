@@ -1,0 +1,69 @@
+//! A task of an episode: one process after another, each with its own sessions.
+
+use std::cell::RefMut;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::client::Supervision;
+use super::plan::Plan;
+use super::serve;
+use super::world::{Shared, World};
+use crate::clock::Boottime;
+
+/// Only these first tasks run lock servers, because a lock server has many sessions.
+const SERVING: usize = 3;
+
+/// Runs one process after another until the world closes.
+pub(super) async fn run(world: Shared, task: usize) {
+    let site = Site { shared: world, task };
+    loop {
+        let pause = site.world().random_pause();
+        site.sleep(pause).await;
+        if site.world().is_closed() {
+            return;
+        }
+        // In a Cluster, a lock server has a connection for each session, as a command has.
+        let may_serve = task < SERVING && site.world().cluster.is_none();
+        if may_serve && site.world().random.once_in(4) {
+            serve::run(&site).await;
+        } else {
+            let plan = Plan::random(&mut site.world());
+            Supervision::new(&site, plan).run().await;
+        }
+    }
+}
+
+/// Where a process runs.
+pub(super) struct Site {
+    pub(super) shared: Shared,
+    pub(super) task: usize,
+}
+
+impl Site {
+    pub(super) fn world(&self) -> RefMut<'_, World> {
+        self.shared.borrow_mut()
+    }
+
+    pub(super) fn now(&self) -> Boottime {
+        self.world().boottime(self.task)
+    }
+
+    /// Waits until something arrives, or until an instant; it may return early.
+    pub(super) async fn wait(&self, until: Option<Boottime>) {
+        if let Some(until) = until {
+            let mut world = self.world();
+            let at = world.mailboxes[self.task].clock.when_boottime(until);
+            world.wake(self.task, at);
+        }
+        let mut has_waited = false;
+        poll_fn(|_| if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    pub(super) async fn sleep(&self, length: Duration) {
+        let until = self.now() + length;
+        while self.now() < until {
+            self.wait(Some(until)).await;
+        }
+    }
+}
