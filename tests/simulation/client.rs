@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::coverage::Counted;
 use super::plan::Plan;
 use super::wire;
 use super::world::{Shared, ToClient, ToServer, World};
@@ -261,7 +262,7 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask(&mut self) {
-        self.route.drive(&mut self.conversation);
+        self.route.drive(&mut Counted(&mut self.conversation, &self.site.world));
         let standing = self.conversation.standing();
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         let event = match standing {
@@ -293,6 +294,7 @@ impl<'s> Supervision<'s> {
     /// event, so this is recursive.
     fn on(&mut self, event: Event) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
+            self.site.world().coverage.count_supervised(&self.machine, event);
             for action in self.machine.on(event, self.site.now()) {
                 self.perform(action).await;
             }
@@ -337,7 +339,7 @@ impl<'s> Supervision<'s> {
         let event = match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
-                self.route.run(&mut release.question).await;
+                self.route.run(&mut Counted(&mut release.question, &self.site.world)).await;
                 let now = self.site.now();
                 let result = release.result(now);
                 let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
@@ -357,7 +359,7 @@ impl<'s> Supervision<'s> {
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
-        route.run(&mut question).await;
+        route.run(&mut Counted(&mut question, &self.site.world)).await;
         let event = if question.into_result().is_ok() { Event::Busy } else { Event::StoreFailed };
         route.close();
         self.on(event).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::checkers::Checkers;
+use super::coverage::Coverage;
 use super::faults::{Fault, Weather};
 use super::plan::Plan;
 use super::random::Random;
@@ -144,7 +145,8 @@ type Key = (Duration, u64);
 pub(super) struct World {
     pub(super) now: Duration,
     queue: BTreeMap<Key, Happening>,
-    events: u64,
+    /// The number of events so far, of those to come too.
+    pub(super) events: u64,
     /// The number of events since time went on.
     at_this_instant: u32,
     pub(super) random: Random,
@@ -160,6 +162,7 @@ pub(super) struct World {
     opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
     pub(super) checkers: Checkers,
+    pub(super) coverage: Coverage,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
     pub(super) timeline: Option<VecDeque<String>>,
@@ -202,6 +205,7 @@ impl World {
             connections: BTreeMap::new(),
             opened: 0,
             checkers: Checkers::default(),
+            coverage: Coverage::default(),
             calls: 0,
             timeline: None,
             closes,
