@@ -6,6 +6,7 @@
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
 use super::behind;
 use super::conflict::{self, Asker};
@@ -99,9 +100,11 @@ impl<R: Records> LockTable<R> {
     /// Returns an error of the records.
     pub fn sessions_of(&self, resource: &Resource, wanted: impl Fn(Rank) -> bool) -> Result<Vec<SessionId>, R::Error> {
         let Some(state) = self.records.resource(resource)? else { return Ok(Vec::new()) };
-        let entries = state.tree.entries(&self.records, resource)?;
-        let sessions: BTreeSet<_> =
-            entries.iter().filter(|entry| wanted(entry.rank)).map(|entry| entry.session).collect();
+        let mut sessions = BTreeSet::new();
+        state.tree.visit(&self.records, resource, Query::ALL, |entry| {
+            sessions.extend(wanted(entry.rank).then_some(entry.session));
+            ControlFlow::Continue(())
+        })?;
         Ok(sessions.into_iter().collect())
     }
 

@@ -71,27 +71,30 @@ impl Server {
         Answer { reply: Some(reply), messages }
     }
 
-    /// The resources that the call has to name too: those of the sessions that it may remove or
-    /// grant.
+    /// The resources that the call has to name too: those of the expired sessions that it removes,
+    /// and those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
         if self.crowd > 0 {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
         }
-        if let Operation::Inspect = call.operation {
+        let table = &self.data.table;
+        let is_due = sure(table.records().due(now)).is_some();
+        let is_release = matches!(&call.operation, Operation::Release(session) if self.session(*session).is_some());
+        if matches!(call.operation, Operation::Inspect) || !is_due && !is_release {
             return None;
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(self.data.table.sessions_of(resource, |_| true)) {
+            for id in sure(table.sessions_of(resource, |_| true)) {
                 let Some(session) = self.session(id) else { continue };
                 if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
-                    missing.extend(session.claims.into_iter().map(|record| record.claim.resource));
+                    missing.extend(session.claims.iter().map(|record| &record.claim.resource));
                 }
             }
         }
         missing.retain(|name| !call.resources.contains(name));
-        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().collect()))
+        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
     fn execute(&mut self, call: &Call, now: StoreTime, messages: &mut Vec<(usize, String)>) -> ScriptReply {
@@ -143,7 +146,9 @@ impl Server {
         if !matches!(reply, Reply::Granted { .. } | Reply::Waiting) {
             expired.extend(caller);
         }
-        self.data.channels.retain(|id, _| !expired.contains(id));
+        for id in expired {
+            self.data.channels.remove(&id);
+        }
         reply
     }
 
@@ -158,13 +163,14 @@ impl Server {
         let first = &session.claims[0];
         let ahead =
             sure(self.data.table.sessions_of(&first.claim.resource, |rank| !rank.is_held() && rank < first.rank));
-        let others = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
-        let next = others.filter_map(|other| self.session(other)?.expiry).min();
+        let is_here =
+            |session: &Session| session.claims.iter().any(|record| resources.contains(&record.claim.resource));
+        let next = self.data.table.records().by_expiry().find(|(_, other)| is_here(other));
         ScriptReply::Waiting {
             // No session returns to its place, so the number is of no use.
             seq: 1,
             position: ahead.len() as u32 + 1,
-            next: next.map(|expiry| expiry - now).filter(|next| !next.is_zero()),
+            next: next.map(|(expiry, _)| expiry - now).filter(|next| !next.is_zero()),
         }
     }
 
@@ -172,8 +178,8 @@ impl Server {
         ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
     }
 
-    pub(super) fn session(&self, id: SessionId) -> Option<Session> {
-        sure(self.data.table.records().session(id))
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session> {
+        self.data.table.records().get(id)
     }
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {
