@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use redis::Value;
 
-use super::world::Shared;
+use super::task::Site;
 use crate::clock::Boottime;
 use crate::store::redis::conversation::{HoldConversation, Question};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -194,11 +194,11 @@ impl Observed for Question<'_> {
 }
 
 /// A conversation whose events are counted before it takes them in.
-pub(super) struct Counted<'c, C>(pub(super) &'c mut C, pub(super) &'c Shared);
+pub(super) struct Counted<'c, C>(pub(super) &'c mut C, pub(super) &'c Site);
 
 impl<C: Observed> Conversation for Counted<'_, C> {
     fn on(&mut self, event: Event, now: Boottime) {
-        self.0.count(arrived(&event), &mut self.1.borrow_mut().coverage);
+        self.0.count(arrived(&event), &mut self.1.world().coverage);
         self.0.on(event, now);
     }
 

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::client;
 use super::faults::{self, Fault, Nemesis};
 use super::random::Random;
 use super::report::Report;
 use super::setup::Setup;
+use super::task;
 use super::world::{Happening, Shared, World};
 
 /// How long after the last request everything may take to end.
@@ -56,7 +56,7 @@ pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
 fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
     let start = |task| -> Option<Task> {
         world.borrow_mut().wake(task, Duration::ZERO);
-        Some(Box::pin(client::lane(Rc::clone(world), task)))
+        Some(Box::pin(task::run(Rc::clone(world), task)))
     };
     let mut tasks: Vec<_> = (0..clients).map(start).collect();
     while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {

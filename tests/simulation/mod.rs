@@ -10,8 +10,14 @@
 //! | `episode` | plays one episode |
 //! | `shrink` | makes an episode with a violation smaller |
 //! | `report` | what came of an episode |
-//! | `world` | time, the queue of events, the network, the processes |
-//! | `client` | a session: the supervision and the conversation, driven as in the program |
+//! | `world` | time and the queue of events |
+//! | `clocks` | the rates of clocks |
+//! | `network` | connections between the clients and the server |
+//! | `nodes` | the server takes what arrives in turn |
+//! | `processes` | the rlock of each task, and its command |
+//! | `task` | one process after another |
+//! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
@@ -21,16 +27,22 @@
 
 mod checkers;
 mod client;
+mod clocks;
 mod coverage;
 mod episode;
 mod faults;
+mod network;
+mod nodes;
 mod plan;
+mod processes;
 #[path = "../support/random.rs"]
 mod random;
 mod report;
+mod route;
 mod server;
 mod setup;
 mod shrink;
+mod task;
 mod wire;
 mod world;
 

@@ -64,7 +64,7 @@ impl Keyspace {
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
         let rest = own_tag(name).map(|_| encoded(name)).unwrap_or_default();
-        format!("{}{}}}{rest}", self.start, encoded(tag(name)))
+        [&self.start, &encoded(tag(name)), "}", &rest].concat()
     }
 }
 
