@@ -332,7 +332,11 @@ impl<'s> Supervision<'s> {
     }
 
     async fn release(&mut self) {
-        self.site.world().checkers.stop_asking(self.run);
+        {
+            let mut world = self.site.world();
+            let now = world.now;
+            world.checkers.stop_asking(self.run, now);
+        }
         let connection = self.route.connection;
         let event = match self.conversation.release(self.site.now()) {
             None => Event::Released,

@@ -13,15 +13,20 @@
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
-//! | `checkers` | exclusion, tokens, order, leases, waits |
+//! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
+//! | `claims`, `rules` | what the checkers share with the fault suite |
 
 mod checkers;
+#[path = "../support/claims.rs"]
+mod claims;
 mod client;
 mod episode;
 mod faults;
 mod plan;
 #[path = "../support/random.rs"]
 mod random;
+#[path = "../support/rules.rs"]
+mod rules;
 mod server;
 mod wire;
 mod world;

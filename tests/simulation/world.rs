@@ -312,6 +312,11 @@ impl World {
         self.calls += 1;
         let answer = self.server.call(call, self.server_time());
         self.note(|| format!("server: connection {id} {:?}: {:?}", call.operation, answer.reply));
+        answer.session.into_iter().for_each(|session| self.checkers.count_call(session));
+        answer.displaced.into_iter().for_each(|session| self.checkers.displace(session));
+        for granted in answer.granted {
+            self.checkers.check_order(granted, |other| self.server.waits(other));
+        }
         let reply = answer.reply.as_ref().map(wire::value).ok_or_else(wire::no_script);
         self.publish(answer.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
@@ -447,7 +452,7 @@ impl World {
         mailbox.process = None;
         mailbox.ended = Some(ended);
         if let Some(run) = mailbox.run {
-            self.checkers.end(run, self.now);
+            self.checkers.end(run);
         }
         self.wake(task, self.now);
     }
@@ -475,7 +480,7 @@ impl World {
 
     /// A task begins a session; returns its run.
     pub(super) fn begin(&mut self, task: usize, request: &Request) -> usize {
-        let run = self.checkers.ask(request.session, request.claims.clone(), self.now);
+        let run = self.checkers.ask(request, self.now);
         self.note(|| format!("task {task}: run {run} asks for {:?}", request.claims));
         let mailbox = &mut self.mailboxes[task];
         mailbox.run = Some(run);
@@ -487,13 +492,13 @@ impl World {
     pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
         let deadline = self.mailboxes[task].clock.when_boottime(deadline);
         let ends = self.lease_ends(run, tokens);
-        self.checkers.believe(run, tokens, deadline, ends);
+        self.checkers.believe(run, tokens, deadline, ends, self.now);
     }
 
     /// A session ends.
     pub(super) fn finish(&mut self, task: usize, run: usize, code: u8) {
         self.note(|| format!("task {task}: run {run} exits with {code}"));
-        self.checkers.exit(run, code);
+        self.checkers.exit(run, code, self.now);
         if self.mailboxes[task].process.is_some() {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
@@ -513,7 +518,7 @@ impl World {
     pub(super) fn kill(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = false;
         if let Some(run) = self.mailboxes[task].run {
-            self.checkers.stop_asking(run);
+            self.checkers.vanish(run, self.now);
         }
         self.signal_process(task, rustix::process::Signal::KILL.as_raw());
         self.close_all(task);
