@@ -114,7 +114,7 @@ pub(super) struct Checkers {
     looked: Duration,
     /// When the server last lost data, or ended leases early.
     lost_data: Option<Duration>,
-    /// Whether the clock of the server went back, so that tokens may fall if data is lost too.
+    /// Whether the clock of the server went back.
     went_back: bool,
     tokens: Tokens<usize>,
     /// The sets of runs that overlapped where the promise does not hold.
@@ -331,15 +331,21 @@ impl Checkers {
 
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
-        if self.went_back {
-            self.tokens = Tokens::default();
-        }
+        self.forget_tokens();
     }
 
     /// The clock of the server has gone back by so much. Time then stands still for the leases.
     pub(super) fn go_back(&mut self, by: Duration, now: Duration) {
         self.went_back = true;
+        self.forget_tokens();
         self.disturb(now + by);
+    }
+
+    /// Tokens may fall where the server has lost them and its clock went back.
+    fn forget_tokens(&mut self) {
+        if self.went_back && self.lost_data.is_some() {
+            self.tokens = Tokens::default();
+        }
     }
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the
@@ -367,16 +373,24 @@ impl Checkers {
     }
 
     /// Looks for a waiter that nobody serves, although no live session is in its way.
-    pub(super) fn check_waiters(&mut self, now: Duration) {
+    /// `place` is the number of a session in the queue of the server.
+    pub(super) fn check_waiters(&mut self, now: Duration, place: impl Fn(SessionId) -> Option<u64>) {
         if now < self.looked + LOOK_EVERY {
             return;
         }
         self.looked = now;
         let limit = if self.is_calm { IDLE_MAX_CALM } else { IDLE_MAX };
         let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
+        let place = |run: usize| place(self.runs[run].session);
         let is_blocked = |run: usize| {
-            let earlier = self.asking.range(..run);
-            earlier.chain(&self.holding).any(|other| self.may_block(*other, run))
+            let is_ahead = |other: &&usize| match (place(**other), place(run)) {
+                // A nested waiter comes before all others.
+                _ if self.runs[**other].is_nested() => true,
+                (Some(other), Some(own)) => other < own,
+                _ => **other < run,
+            };
+            let ahead = self.asking.iter().filter(is_ahead).chain(&self.holding);
+            ahead.into_iter().any(|other| self.may_block(*other, run))
         };
         if let Some(waiter) = self.asking.iter().copied().filter(is_late).find(|run| !is_blocked(*run)) {
             self.violations.push(format!("{now:?}: run {waiter} waits though no live session is in its way"));
@@ -392,5 +406,111 @@ fn claim(claim: &request::Claim) -> Claim {
         (Some(slots), _) => Claim::slot(resource, slots),
         (None, true) => Claim::whole(resource, mode),
         (None, false) => Claim::part(resource, mode, &claim.span.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::mode;
+    use crate::lock::resource::Resource;
+    use crate::lock::span::Span;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// Checkers that see some writers ask for one resource, one millisecond after another.
+    fn writers(count: u8) -> Checkers {
+        let mut checkers = Checkers { is_calm: true, ..Checkers::default() };
+        for number in 0..count {
+            let claim = request::Claim {
+                resource: Resource::new("k").unwrap(),
+                mode: mode::Mode::Write,
+                span: Span::Whole,
+                slots: None,
+            };
+            let request = Request {
+                session: session(number),
+                ancestors: Vec::new(),
+                claims: vec![claim],
+                wait: true,
+                terms: None,
+                process: request::Process::default(),
+            };
+            checkers.ask(&request, MS(number.into()));
+        }
+        checkers
+    }
+
+    fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    #[test]
+    fn overlap_is_a_violation_unless_a_loss_was_reported() {
+        for (is_covered, codes, expected) in [(true, [0, 76], 1), (false, [0, 0], 1), (false, [0, 76], 0)] {
+            let mut checkers = writers(2);
+            if !is_covered {
+                checkers.lose_data(MS(9));
+            }
+            checkers.start(0, &[1], MS(10));
+            checkers.start(1, &[2], MS(11));
+            (0..2).for_each(|run| checkers.exit(run, codes[run], MS(12)));
+            assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
+        }
+    }
+
+    #[test]
+    fn token_that_does_not_rise_is_a_violation() {
+        let mut checkers = writers(2);
+        checkers.start(0, &[2], MS(10));
+        checkers.end(0);
+        checkers.start(1, &[2], MS(11));
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn grant_past_a_waiter_in_the_queue_is_a_violation() {
+        let mut checkers = writers(3);
+        checkers.queue(0, MS(1));
+        checkers.check_order(session(1), |_| true);
+        assert!(checkers.violations.is_empty(), "the second one asked before the first knew its place");
+        checkers.check_order(session(2), |_| false);
+        assert!(checkers.violations.is_empty(), "the first one was passed over");
+        checkers.check_order(session(2), |_| true);
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn waiter_that_nobody_serves_is_a_violation() {
+        let (late, ends) = (MS(1000), Some(MS(10_000)));
+        let mut checkers = writers(2);
+        checkers.believe(0, &[1], MS(9000), ends, MS(5));
+        checkers.check_waiters(late, |_| None);
+        assert!(checkers.violations.is_empty(), "a live session is in the way");
+        checkers.vanish(0, late);
+        checkers.check_waiters(late + IDLE_MAX_CALM, |_| None);
+        assert!(checkers.violations.is_empty(), "the way has been free for a short time");
+        checkers.check_waiters(late + 2 * IDLE_MAX_CALM, |_| None);
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn belief_in_a_longer_lease_or_another_grant_is_a_violation() {
+        let mut checkers = writers(1);
+        checkers.believe(0, &[1], MS(9000), Some(MS(9001)), MS(5));
+        assert!(checkers.violations.is_empty());
+        checkers.believe(0, &[1], MS(9000), Some(MS(8999)), MS(6));
+        checkers.believe(0, &[2], MS(9000), None, MS(7));
+        assert_eq!(checkers.violations.len(), 2);
+    }
+
+    #[test]
+    fn session_with_too_many_commands_is_a_violation() {
+        for (calls, lasts, expected) in [(CALLS, MS(1), 0), (CALLS + 1, MS(1), 1), (CALLS + 1, RENEWAL, 0)] {
+            let mut checkers = writers(1);
+            (0..calls).for_each(|_| checkers.count_call(session(0)));
+            checkers.exit(0, 0, lasts);
+            assert_eq!(checkers.violations.len(), expected, "{calls}");
+        }
     }
 }

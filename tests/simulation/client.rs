@@ -1,188 +1,37 @@
-//! A client: the real supervision machine and the real conversation, driven as by `supervise::run`,
-//! `store::redis::hold` and the transport.
+//! The supervision of one command: the real machine and the real conversation, driven as by
+//! `supervise::run` and `store::redis::hold`.
 
-use std::cell::RefMut;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use rustix::process::Signal as Kernel;
+
 use super::plan::Plan;
-use super::wire;
-use super::world::{Shared, ToClient, ToServer, World};
+use super::route::{self, CONNECT_TIMEOUT, Route};
+use super::task::Site;
 use crate::clock::Boottime;
 use crate::exit;
-use crate::store::redis::codec::{Call, Setting, Wake};
-use crate::store::redis::conversation::{Exchange, HoldConversation, Question, Retry};
-use crate::store::redis::failure::{ErrorKind, Stage};
-use crate::store::redis::interface::{self, Conversation};
-use crate::store::redis::keys::Keyspace;
-use crate::store::redis::target::Target;
+use crate::store::redis::codec::Call;
+use crate::store::redis::conversation::{HoldConversation, Question, Retry};
+use crate::store::redis::interface::Conversation as _;
 use crate::store::{Error, Grant, Released, Standing};
-use crate::supervise::event::{Action, Event, Sender};
+use crate::supervise::event::{Action, Event, Sender, Signal};
 use crate::supervise::machine::Machine;
 
-const URL: &str = "redis://h:1";
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the look at the holders may take.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 /// The exit code when the command can't be started in time.
 const START_FAILED: u8 = 126;
 
-/// Runs one session after another until the world closes.
-pub(super) async fn lane(world: Shared, task: usize) {
-    let site = Site { world, task };
-    loop {
-        let pause = site.world().random_pause();
-        site.sleep(pause).await;
-        if site.world().is_closed() {
-            return;
-        }
-        let plan = Plan::random(&mut site.world());
-        Supervision::new(&site, plan).run().await;
-    }
-}
-
-/// Where a client runs.
-struct Site {
-    world: Shared,
-    task: usize,
-}
-
-impl Site {
-    fn world(&self) -> RefMut<'_, World> {
-        self.world.borrow_mut()
-    }
-
-    fn now(&self) -> Boottime {
-        let world = self.world();
-        world.mailboxes[self.task].clock.boottime(world.now)
-    }
-
-    /// Waits until something arrives, or until an instant; it may return early.
-    async fn wait(&self, until: Option<Boottime>) {
-        if let Some(until) = until {
-            let mut world = self.world();
-            let at = world.mailboxes[self.task].clock.when_boottime(until);
-            world.wake(self.task, at);
-        }
-        let mut has_waited = false;
-        poll_fn(|_| if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
-    }
-
-    async fn sleep(&self, length: Duration) {
-        let until = self.now() + length;
-        while self.now() < until {
-            self.wait(Some(until)).await;
-        }
-    }
-}
-
-/// Carries out the actions of a conversation, as the route of the transport does.
-struct Route<'s> {
-    site: &'s Site,
-    connection: Option<usize>,
-    aside: Option<usize>,
-}
-
-impl<'s> Route<'s> {
-    fn new(site: &'s Site) -> Self {
-        Self { site, connection: None, aside: None }
-    }
-
-    fn drive(&mut self, conversation: &mut impl Conversation) {
-        let now = self.site.now();
-        loop {
-            while let Some(action) = conversation.next_action() {
-                self.perform(action, conversation, now);
-            }
-            if conversation.is_over() {
-                return;
-            }
-            match self.connection.and_then(|id| self.site.world().receive(id)) {
-                Some(frame) => conversation.on(event(frame), now),
-                None => {
-                    conversation.tick(now);
-                    match conversation.next_action() {
-                        Some(action) => self.perform(action, conversation, now),
-                        None => return,
-                    }
-                }
-            }
-        }
-    }
-
-    fn perform(&mut self, action: interface::Action, conversation: &mut impl Conversation, now: Boottime) {
-        match action {
-            interface::Action::Open(_) => {
-                self.connection = Some(self.site.world().connect(self.site.task));
-                let node = target().nodes[0].clone();
-                conversation.on(interface::Event::Connecting(node), now);
-            }
-            interface::Action::Close => self.close(),
-            interface::Action::Send(command) => self.send(ToServer::Call(Box::new(wire::read(&command)))),
-            interface::Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
-            interface::Action::Unsubscribe(_) => unreachable!("a client with one session never unsubscribes"),
-            interface::Action::ReportTimeout => {
-                let failure = ErrorKind::TimedOut(Stage::Used).of(URL);
-                conversation.on(interface::Event::TimedOut(failure), now);
-            }
-            interface::Action::SetAside => self.aside = self.connection.take(),
-            interface::Action::ReadAside => {
-                while let Some(frame) = self.aside.and_then(|id| self.site.world().receive(id)) {
-                    if let ToClient::Reply(reply) = frame {
-                        conversation.on(interface::Event::Aside(reply), now);
-                    }
-                }
-            }
-        }
-    }
-
-    fn send(&self, frame: ToServer) {
-        if let Some(id) = self.connection {
-            self.site.world().send_to_server(id, frame);
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some(id) = self.connection.take() {
-            self.site.world().close(id);
-        }
-    }
-
-    fn has_arrived(&self) -> bool {
-        self.connection.is_some_and(|id| self.site.world().has_arrived(id))
-    }
-
-    /// Drives a conversation until it is over, while nothing else happens in this client.
-    async fn run(&mut self, conversation: &mut impl Conversation) {
-        loop {
-            self.drive(conversation);
-            if conversation.is_over() {
-                return;
-            }
-            if !self.has_arrived() {
-                self.site.wait(conversation.timeout()).await;
-            }
-        }
-    }
-}
-
-fn event(frame: ToClient) -> interface::Event {
-    match frame {
-        ToClient::Reply(reply) => interface::Event::Reply(reply),
-        ToClient::Message(channel) => interface::Event::Message(channel),
-        ToClient::Failed(kind) => interface::Event::Failed(kind.of(URL)),
-    }
-}
-
-fn target() -> Target {
-    Target::parse(URL).expect("a valid URL").expect("the URL of a server")
+/// What has to happen next in a supervision.
+enum Step {
+    Report(Event),
+    Perform(Action),
+    /// Start the command if the signals and the time allow it.
+    Start,
 }
 
 /// One session, as `supervise::run` supervises it.
-struct Supervision<'s> {
+pub(super) struct Supervision<'s> {
     site: &'s Site,
     plan: Plan,
     conversation: HoldConversation,
@@ -198,19 +47,18 @@ struct Supervision<'s> {
 }
 
 impl<'s> Supervision<'s> {
-    fn new(site: &'s Site, plan: Plan) -> Self {
-        let setting = Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None };
-        let exchange = Exchange::new(Arc::new(target()), setting);
+    pub(super) fn new(site: &'s Site, plan: Plan) -> Self {
         let terms = plan.request.terms.expect("a request to a server has terms");
         let now = site.now();
-        let conversation = HoldConversation::new(exchange, plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
+        let conversation =
+            HoldConversation::new(route::exchange(), plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
         Self { site, conversation, route, machine, asks: true, tokens, deadline, run, exit: None, plan }
     }
 
-    async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         self.ask().await;
         while self.exit.is_none() {
             self.turn().await;
@@ -226,6 +74,14 @@ impl<'s> Supervision<'s> {
         self.take_signals().await;
         if store_is_ready && self.asks {
             self.ask().await;
+        }
+        let spare_ended = self.site.world().mailboxes[self.site.task].tree.spare_ended.take();
+        if let Some(ended) = spare_ended {
+            self.on(Event::SpareEnded(ended)).await;
+        }
+        let is_rest_over = self.site.world().take_rest_over(self.site.task);
+        if is_rest_over {
+            self.on(Event::RestEnded).await;
         }
         if child_changed {
             let ended = self.site.world().mailboxes[self.site.task].ended.take();
@@ -243,7 +99,8 @@ impl<'s> Supervision<'s> {
         let is_ready = {
             let world = self.site.world();
             let mailbox = &world.mailboxes[self.site.task];
-            mailbox.ended.is_some() || !mailbox.signals.is_empty()
+            let has_ended = mailbox.ended.is_some() || mailbox.tree.spare_ended.is_some();
+            has_ended || !mailbox.signals.is_empty() || world.is_rest_over(self.site.task)
         };
         if !is_ready && !has_arrived() {
             let timer = self.machine.next_timeout().into_iter().chain(asking).min();
@@ -256,7 +113,7 @@ impl<'s> Supervision<'s> {
         loop {
             let signal = self.site.world().mailboxes[self.site.task].signals.pop_front();
             let Some(signal) = signal else { return };
-            self.on(Event::Signal { signal, sender: Sender::Other }).await;
+            self.on(received(signal)).await;
         }
     }
 
@@ -264,6 +121,9 @@ impl<'s> Supervision<'s> {
         self.route.drive(&mut self.conversation);
         let standing = self.conversation.standing();
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
+        if !self.asks {
+            self.site.world().stop_asking(self.run);
+        }
         let event = match standing {
             Ok(Standing::Asking) => return,
             Ok(Standing::Waiting) => {
@@ -289,56 +149,75 @@ impl<'s> Supervision<'s> {
         self.on(event).await;
     }
 
-    /// Reports an event to the machine and carries out what follows. An action may cause another
-    /// event, so this is recursive.
-    fn on(&mut self, event: Event) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        Box::pin(async move {
-            for action in self.machine.on(event, self.site.now()) {
-                self.perform(action).await;
+    /// Reports an event to the machine and carries out what follows.
+    async fn on(&mut self, event: Event) {
+        let mut steps = vec![Step::Report(event)];
+        while let Some(step) = steps.pop() {
+            // What a step leads to comes before the steps that are left.
+            match step {
+                Step::Report(event) => {
+                    let actions = self.machine.on(event, self.site.now());
+                    steps.extend(actions.into_iter().rev().map(Step::Perform));
+                }
+                Step::Perform(Action::Start) => {
+                    steps.extend([Step::Start, Step::Report(Event::Tick)]);
+                    let signals = &mut self.site.world().mailboxes[self.site.task].signals;
+                    steps.extend(signals.drain(..).rev().map(|signal| Step::Report(received(signal))));
+                }
+                Step::Perform(action) => steps.extend(self.perform(action).await.map(Step::Report)),
+                Step::Start => steps.extend(self.start().await.map(Step::Report)),
             }
-        })
+        }
     }
 
-    async fn perform(&mut self, action: Action) {
+    /// Carries out an action; returns the event that the action causes.
+    async fn perform(&mut self, action: Action) -> Option<Event> {
         let (task, run) = (self.site.task, self.run);
+        let signal_process = |signal: Kernel| self.site.world().signal_process(task, signal.as_raw());
         self.site.world().note(|| format!("task {task}: run {run}: {action:?}"));
         match action {
-            Action::Start => self.start().await,
-            Action::Release => self.release().await,
-            Action::AskBlockers => self.ask_blockers().await,
-            Action::Pass(signal) => self.site.world().signal_process(task, signal.kernel().as_raw()),
-            Action::Terminate => self.site.world().signal_process(task, rustix::process::Signal::TERM.as_raw()),
-            Action::Kill => self.site.world().signal_process(task, rustix::process::Signal::KILL.as_raw()),
-            Action::AwaitRest => self.on(Event::RestEnded).await,
+            Action::Release => return Some(self.release().await),
+            Action::AskBlockers => return Some(self.ask_blockers().await),
+            Action::AwaitRest => self.site.world().await_rest(task),
+            Action::Pass(signal) => signal_process(signal.kernel()),
+            Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
+            Action::Terminate => self.site.world().terminate_tree(task),
+            Action::Kill => self.site.world().kill_tree(task),
+            Action::StartSpare => match self.plan.spare_for {
+                Some(time) => self.site.world().start_spare(task, time),
+                None => return Some(Event::SpareFailed),
+            },
+            Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
+            Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
+            Action::ShowWaiting => drop(self.inspect().await),
+            Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
             _ => {}
         }
+        None
     }
 
-    async fn start(&mut self) {
-        self.take_signals().await;
-        self.on(Event::Tick).await;
+    async fn start(&mut self) -> Option<Event> {
         if !self.machine.may_start() {
-            return;
+            return None;
         }
         let limit = self.machine.start_limit(self.site.now());
         self.site.sleep(self.plan.starts_after.min(limit)).await;
         if self.plan.starts_after > limit {
-            return self.on(Event::StartFailed(START_FAILED)).await;
+            return Some(Event::StartFailed(START_FAILED));
         }
-        self.site.world().start(self.site.task, self.run, &self.plan, &self.tokens);
-        self.on(Event::Started).await;
+        if self.plan.cannot_start {
+            return Some(Event::StartFailed(exit::NOT_FOUND));
+        }
+        self.site.world().start(self.site.task, self.run, &mut self.plan, &self.tokens);
+        Some(Event::Started)
     }
 
-    async fn release(&mut self) {
-        {
-            let mut world = self.site.world();
-            let now = world.now;
-            world.checkers.stop_asking(self.run, now);
-        }
+    async fn release(&mut self) -> Event {
+        self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
-        let event = match self.conversation.release(self.site.now()) {
+        match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
                 self.route.run(&mut release.question).await;
@@ -351,19 +230,27 @@ impl<'s> Supervision<'s> {
                     Ok(Released::Done) | Err(_) => Event::Released,
                 }
             }
-        };
-        self.on(event).await;
+        }
     }
 
-    async fn ask_blockers(&mut self) {
+    async fn ask_blockers(&mut self) -> Event {
+        if self.inspect().await { Event::Busy } else { Event::StoreFailed }
+    }
+
+    /// Asks the store for the holders; returns whether it answers.
+    async fn inspect(&mut self) -> bool {
         let mut exchange = self.conversation.exchange.another();
         let call = Call::inspect(self.conversation.resources.clone(), 0);
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut question).await;
-        let event = if question.into_result().is_ok() { Event::Busy } else { Event::StoreFailed };
+        let has_answer = question.into_result().is_ok();
         route.close();
-        self.on(event).await;
+        has_answer
     }
+}
+
+fn received(signal: Signal) -> Event {
+    Event::Signal { signal, sender: Sender::Other }
 }

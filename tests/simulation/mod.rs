@@ -7,8 +7,15 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `episode` | plays one episode and reports what came of it |
-//! | `world` | time, the queue of events, the network, the processes |
-//! | `client` | a session: the supervision and the conversation, driven as in the program |
+//! | `world` | time and the queue of events |
+//! | `clocks` | the rates of clocks |
+//! | `network` | connections between the clients and the server |
+//! | `nodes` | the server takes what arrives in turn |
+//! | `processes` | the rlock of each task, and its command |
+//! | `task` | one process after another |
+//! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
+//! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
@@ -20,14 +27,21 @@ mod checkers;
 #[path = "../support/claims.rs"]
 mod claims;
 mod client;
+mod clocks;
 mod episode;
 mod faults;
+mod network;
+mod nodes;
 mod plan;
+mod processes;
 #[path = "../support/random.rs"]
 mod random;
+mod route;
 #[path = "../support/rules.rs"]
 mod rules;
 mod server;
+mod task;
+mod tree;
 mod wire;
 mod world;
 

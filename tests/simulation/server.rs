@@ -1,6 +1,7 @@
 //! The server: the real lock table behind the replies of the scripts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
@@ -47,13 +48,20 @@ pub(super) struct Server {
     subscribers: BTreeMap<String, BTreeSet<usize>>,
     /// The number of calls that find more expired sessions than one call removes.
     pub(super) crowd: u32,
+    /// Whether the server has no memory left.
+    pub(super) is_full: bool,
+    /// Whether somebody is subscribed to every channel.
+    pub(super) has_monitor: bool,
+    /// Whether the clients may ask how many subscribers a channel has, not counting patterns.
+    pub(super) may_count: bool,
 }
 
 /// What a call leads to.
 #[derive(Default)]
 pub(super) struct Answer {
-    /// `None` if the server does not know the script.
+    /// `None` if the server replies an error.
     pub(super) reply: Option<ScriptReply>,
+    pub(super) error: &'static str,
     /// The messages, each with the connection that receives it and its channel.
     pub(super) messages: Vec<(usize, String)>,
     /// The sessions that the call grants their requests.
@@ -77,6 +85,11 @@ impl Server {
             self.scripts.insert(call.script);
         }
         if !self.scripts.contains(&call.script) {
+            answer.error = "NOSCRIPT No matching script.";
+            return answer;
+        }
+        if self.is_full && call.script == Script::Acquire {
+            answer.error = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
             return answer;
         }
         let now = self.time(now);
@@ -84,13 +97,17 @@ impl Server {
         if answer.reply.is_none() {
             answer.session = call.operation.session();
             answer.reply = Some(self.execute(call, now, &mut answer));
+            let granted = answer.granted.iter().filter_map(|id| self.session(*id));
+            let token = granted.flat_map(|session| session.tokens()).max().unwrap_or_default();
+            self.data.clock = self.data.clock.max(StoreTime::from_micros(token));
         }
         answer
     }
 
-    /// The instant of a script: time never goes back.
+    /// The instant of a script: time never goes back. The table forgets the last token of a resource
+    /// that nobody uses, which the scripts keep. So the time exceeds every token.
     fn time(&mut self, now: StoreTime) -> StoreTime {
-        self.data.clock = self.data.clock.max(now);
+        self.data.clock = now.max(self.data.clock + Duration::from_micros(1));
         self.data.clock
     }
 
@@ -246,7 +263,7 @@ impl Server {
     }
 
     fn publish(&self, channel: &str, messages: &mut Vec<(usize, String)>) -> bool {
-        let Some(subscribers) = self.subscribers.get(channel) else { return false };
+        let Some(subscribers) = self.subscribers.get(channel) else { return self.has_monitor && !self.may_count };
         messages.extend(subscribers.iter().map(|connection| (*connection, channel.to_owned())));
         true
     }
@@ -267,6 +284,11 @@ impl Server {
 
     fn obstruction(&self, name: &Resource) -> Obstruction {
         ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
+    }
+
+    /// The number of a session in the queue.
+    pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
+        self.data.channels.get(&id).filter(|_| self.waits(id)).map(|channel| channel.seq)
     }
 
     /// Whether a session is in the queue.
@@ -341,5 +363,95 @@ impl Server {
         let now = self.time(now);
         let mut answer = Answer::default();
         self.apply(Op::Expire, None, now, &mut answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Lease;
+    use crate::lock::span::Span;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    /// Carries out an operation; returns the reply and the sessions that it grants.
+    fn carry_out(server: &mut Server, operation: Operation) -> (ScriptReply, Vec<SessionId>) {
+        let script = match operation {
+            Operation::Acquire { .. } => Script::Acquire,
+            Operation::Release(_) => Script::Release,
+            _ => Script::Renew,
+        };
+        let resources = vec![Resource::new("k").unwrap()];
+        let call = Call { script, is_source: true, resources, operation };
+        let answer = server.call(&call, StoreTime::from_micros(1));
+        (answer.reply.unwrap(), answer.granted)
+    }
+
+    fn acquire(server: &mut Server, number: u8, interval: &str, place: u64) -> ScriptReply {
+        let claim = Claim {
+            resource: Resource::new("k").unwrap(),
+            mode: Mode::Write,
+            span: Span::parse(interval).unwrap(),
+            slots: None,
+        };
+        let request = Request {
+            session: session(number),
+            ancestors: Vec::new(),
+            claims: vec![claim],
+            wait: true,
+            terms: Some(Lease::new(TTL).terms()),
+            process: Process::default(),
+        };
+        let channel = number.to_string();
+        carry_out(server, Operation::Acquire { request: Box::new(request), channel, place, listening: false }).0
+    }
+
+    fn listen(server: &mut Server, number: u8) -> ScriptReply {
+        carry_out(server, Operation::Renew { session: session(number), listening: true }).0
+    }
+
+    fn seq(reply: &ScriptReply) -> u64 {
+        let ScriptReply::Waiting { seq, .. } = reply else { panic!("{reply:?}") };
+        *seq
+    }
+
+    #[test]
+    fn passed_over_waiter_gets_its_place_back() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,9]", 0);
+        let place = seq(&acquire(&mut server, 2, "[0,9]", 0));
+        acquire(&mut server, 3, "[0,9]", 0);
+        listen(&mut server, 2);
+        let released = carry_out(&mut server, Operation::Release(session(1)));
+        assert_eq!(released.1, [session(3)], "nobody is subscribed to the channel of the second session");
+        assert_eq!(listen(&mut server, 2), ScriptReply::Unknown);
+        acquire(&mut server, 4, "[0,9]", 0);
+        assert_eq!(seq(&acquire(&mut server, 2, "[0,9]", place)), place);
+        assert_eq!(carry_out(&mut server, Operation::Release(session(3))).1, [session(2)]);
+    }
+
+    #[test]
+    fn returned_waiter_waits_for_no_later_one() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,1]", 0);
+        acquire(&mut server, 2, "[5,6]", 0);
+        let place = seq(&acquire(&mut server, 3, "[0,1]", 0));
+        acquire(&mut server, 4, "[0,9]", 0);
+        listen(&mut server, 3);
+        assert_eq!(carry_out(&mut server, Operation::Release(session(1))).1, []);
+        let reply = acquire(&mut server, 3, "[0,1]", place);
+        assert!(matches!(reply, ScriptReply::Granted { lease: Some(TTL), .. }), "{reply:?}");
+    }
+
+    #[test]
+    fn place_of_another_waiter_is_not_given_away() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,1]", 0);
+        let place = seq(&acquire(&mut server, 2, "[0,1]", 0));
+        assert!(seq(&acquire(&mut server, 3, "[0,1]", place)) > place);
     }
 }

@@ -186,9 +186,9 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
     Value::Array(words)
 }
 
-/// The reply of a server that does not know a script.
-pub(super) fn no_script() -> ServerError {
-    match redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n") {
+/// The error reply of this text.
+pub(super) fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
         Ok(Value::ServerError(error)) => error,
         other => panic!("{other:?} is no error"),
     }

@@ -1,0 +1,177 @@
+//! The network: connections between the clients and the server, which delay, lose and reorder.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use super::random::Random;
+use super::wire::Call;
+use super::world::{Happening, World};
+use crate::store::redis::failure::{ErrorKind, Stage};
+
+#[derive(Debug)]
+pub(super) enum ToServer {
+    Connect,
+    Call(Box<Call>),
+    Subscribe(String),
+    Close,
+    /// The server notices that the connection has failed.
+    Reset,
+}
+
+#[derive(Debug)]
+pub(super) enum ToClient {
+    Reply(Result<Value, ServerError>),
+    Message(String),
+    Failed(ErrorKind),
+}
+
+/// A connection of a task.
+pub(super) struct Connection {
+    task: usize,
+    /// Whether the server has accepted the connection and not noticed its end.
+    pub(super) is_accepted: bool,
+    /// Whether it was cut, so that nothing more arrives but the failure.
+    pub(super) is_cut: bool,
+    /// Whether it swallows what the client sends, without a word.
+    is_mute: bool,
+    /// Whether it swallows what the server sends.
+    is_deaf: bool,
+    /// Whether the client hears of its failure next.
+    is_broken: bool,
+    last_at_server: Duration,
+    last_at_client: Duration,
+    /// What has arrived at the client.
+    inbox: VecDeque<ToClient>,
+}
+
+impl Connection {
+    /// Swallows everything from now on, in one direction or in both.
+    pub(super) fn fall_silent(&mut self, random: &mut Random) {
+        let direction = random.below(3);
+        self.is_mute |= direction != 0;
+        self.is_deaf |= direction != 1;
+    }
+}
+
+impl World {
+    /// Opens a connection.
+    pub(super) fn connect(&mut self, task: usize) -> usize {
+        self.opened += 1;
+        let id = self.opened;
+        let swallows = self.weather.strikes(self.weather.swallows, &mut self.random);
+        // The handshake takes one way more than the first command.
+        let last_at_server = self.now + self.weather.delay(&mut self.random);
+        let mut connection = Connection {
+            task,
+            is_accepted: false,
+            is_cut: false,
+            is_mute: false,
+            is_deaf: false,
+            is_broken: false,
+            last_at_server,
+            last_at_client: self.now,
+            inbox: VecDeque::new(),
+        };
+        if swallows {
+            connection.fall_silent(&mut self.random);
+        }
+        self.connections.insert(id, connection);
+        self.send_to_server(id, ToServer::Connect);
+        id
+    }
+
+    pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
+        let delay = self.weather.delay(&mut self.random);
+        let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_mute) else { return };
+        let at = connection.last_at_server.max(self.now + delay);
+        connection.last_at_server = at;
+        self.at(at, Happening::AtServer(id, frame));
+        if is_cut && self.random.once_in(2) {
+            self.cut(id);
+        } else if is_cut {
+            self.break_off(id);
+        }
+    }
+
+    pub(super) fn send_to_client(&mut self, id: usize, frame: ToClient) {
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_deaf) else { return };
+        let at = connection.last_at_client.max(self.now + delay);
+        connection.last_at_client = at;
+        self.at(at, Happening::AtClient(id, frame));
+    }
+
+    pub(super) fn at_client(&mut self, id: usize, frame: ToClient) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let is_failure = matches!(frame, ToClient::Failed(_));
+        if !is_failure && (connection.is_deaf || connection.is_cut || connection.is_broken) {
+            return;
+        }
+        connection.inbox.push_back(frame);
+        let task = connection.task;
+        self.wake(task, self.now);
+    }
+
+    /// Cuts a connection. What is on the way is lost.
+    pub(super) fn cut(&mut self, id: usize) {
+        self.note(|| format!("network: connection {id} is cut"));
+        self.fail(id, ErrorKind::Closed(Stage::Used));
+    }
+
+    /// Breaks a connection for what is sent from now on. The server still carries out what is on the
+    /// way to it, and its replies are lost.
+    fn break_off(&mut self, id: usize) {
+        self.note(|| format!("network: connection {id} breaks off"));
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        (connection.is_mute, connection.is_broken) = (true, true);
+        let [at_server, at_client] =
+            [connection.last_at_server, connection.last_at_client].map(|at| at.max(self.now + delay));
+        self.at(at_server, Happening::AtServer(id, ToServer::Reset));
+        self.at(at_client, Happening::AtClient(id, ToClient::Failed(ErrorKind::Closed(Stage::Used))));
+    }
+
+    pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {
+        self.server.disconnect(id);
+        self.send_to_client(id, ToClient::Failed(kind));
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_cut = true;
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: usize) {
+        self.server.disconnect(id);
+        self.connections.remove(&id);
+    }
+
+    /// The client closes a connection. A connection that swallows everything looks open to the
+    /// server for ever.
+    pub(super) fn close(&mut self, id: usize) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.inbox.clear();
+        if connection.is_cut {
+            self.forget(id);
+        } else {
+            self.send_to_server(id, ToServer::Close);
+        }
+    }
+
+    /// Closes all connections of a task, as the kernel does when a process ends.
+    pub(super) fn close_all(&mut self, task: usize) {
+        let own = self.connections.iter().filter(|(_, connection)| connection.task == task);
+        let ids: Vec<_> = own.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// Takes the next thing that has arrived at a client.
+    pub(super) fn receive(&mut self, id: usize) -> Option<ToClient> {
+        self.connections.get_mut(&id)?.inbox.pop_front()
+    }
+
+    pub(super) fn has_arrived(&self, id: usize) -> bool {
+        self.connections.get(&id).is_some_and(|connection| !connection.inbox.is_empty())
+    }
+}

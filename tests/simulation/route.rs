@@ -1,0 +1,126 @@
+//! Carries out the actions of a conversation on simulated connections, as `transport::route` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::network::{ToClient, ToServer};
+use super::task::Site;
+use super::wire;
+use crate::clock::Boottime;
+use crate::store::redis::codec::{Setting, Wake};
+use crate::store::redis::conversation::Exchange;
+use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::redis::keys::Keyspace;
+use crate::store::redis::target::Target;
+
+const URL: &str = "redis://h:1";
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The commands of a process at the server.
+pub(super) fn exchange() -> Exchange {
+    let setting = Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None };
+    Exchange::new(Arc::new(target()), setting)
+}
+
+fn target() -> Target {
+    Target::parse(URL).expect("a valid URL").expect("the URL of a server")
+}
+
+/// Carries out the actions of a conversation, as the route of the transport does.
+pub(super) struct Route<'s> {
+    site: &'s Site,
+    pub(super) connection: Option<usize>,
+    aside: Option<usize>,
+}
+
+impl<'s> Route<'s> {
+    pub(super) fn new(site: &'s Site) -> Self {
+        Self { site, connection: None, aside: None }
+    }
+
+    pub(super) fn drive(&mut self, conversation: &mut impl Conversation) {
+        let now = self.site.now();
+        loop {
+            while let Some(action) = conversation.next_action() {
+                self.perform(action, conversation, now);
+            }
+            if conversation.is_over() {
+                return;
+            }
+            match self.connection.and_then(|id| self.site.world().receive(id)) {
+                Some(frame) => conversation.on(event(frame), now),
+                None => {
+                    conversation.tick(now);
+                    match conversation.next_action() {
+                        Some(action) => self.perform(action, conversation, now),
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
+        match action {
+            Action::Open(_) => {
+                self.connection = Some(self.site.world().connect(self.site.task));
+                let node = target().nodes[0].clone();
+                conversation.on(Event::Connecting(node), now);
+            }
+            Action::Close => self.close(),
+            Action::Send(command) => self.send(ToServer::Call(Box::new(wire::read(&command)))),
+            Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
+            Action::Unsubscribe(_) => unreachable!("a client with one session never unsubscribes"),
+            Action::ReportTimeout => {
+                let failure = ErrorKind::TimedOut(Stage::Used).of(URL);
+                conversation.on(Event::TimedOut(failure), now);
+            }
+            Action::SetAside => self.aside = self.connection.take(),
+            Action::ReadAside => {
+                while let Some(frame) = self.aside.and_then(|id| self.site.world().receive(id)) {
+                    if let ToClient::Reply(reply) = frame {
+                        conversation.on(Event::Aside(reply), now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&self, frame: ToServer) {
+        if let Some(id) = self.connection {
+            self.site.world().send_to_server(id, frame);
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        if let Some(id) = self.connection.take() {
+            self.site.world().close(id);
+        }
+    }
+
+    pub(super) fn has_arrived(&self) -> bool {
+        self.connection.is_some_and(|id| self.site.world().has_arrived(id))
+    }
+
+    /// Drives a conversation until it is over, while nothing else happens in this process.
+    pub(super) async fn run(&mut self, conversation: &mut impl Conversation) {
+        loop {
+            self.drive(conversation);
+            if conversation.is_over() {
+                return;
+            }
+            if !self.has_arrived() {
+                self.site.wait(conversation.timeout()).await;
+            }
+        }
+    }
+}
+
+fn event(frame: ToClient) -> Event {
+    match frame {
+        ToClient::Reply(reply) => Event::Reply(reply),
+        ToClient::Message(channel) => Event::Message(channel),
+        ToClient::Failed(kind) => Event::Failed(kind.of(URL)),
+    }
+}

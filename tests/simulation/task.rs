@@ -1,0 +1,77 @@
+//! A task of an episode: one process after another, each with its own session.
+
+use std::cell::RefMut;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::client::Supervision;
+use super::plan::Plan;
+use super::tree::Job;
+use super::world::{Shared, World};
+use crate::clock::Boottime;
+
+/// Runs one process after another until the world closes.
+pub(super) async fn run(world: Shared, task: usize) {
+    let site = Site { world, task };
+    loop {
+        let pause = site.world().random_pause();
+        site.sleep(pause).await;
+        if site.world().is_closed() {
+            return site.world().lane_over(task);
+        }
+        let plan = Plan::random(&mut site.world());
+        Supervision::new(&site, plan).run().await;
+    }
+}
+
+/// Runs the inner rlocks that the commands of another task start.
+pub(super) async fn run_inner(world: Shared, task: usize) {
+    let site = Site { world, task };
+    loop {
+        let job = site.world().next_job(task);
+        match job {
+            Job::Run(plan) => {
+                Supervision::new(&site, *plan).run().await;
+                site.world().inner_over(task);
+            }
+            Job::Wait => site.wait(None).await,
+            Job::Over => return site.world().lane_over(task),
+        }
+    }
+}
+
+/// Where a process runs.
+pub(super) struct Site {
+    world: Shared,
+    pub(super) task: usize,
+}
+
+impl Site {
+    pub(super) fn world(&self) -> RefMut<'_, World> {
+        self.world.borrow_mut()
+    }
+
+    pub(super) fn now(&self) -> Boottime {
+        let world = self.world();
+        world.mailboxes[self.task].clock.boottime(world.now)
+    }
+
+    /// Waits until something arrives, or until an instant; it may return early.
+    pub(super) async fn wait(&self, until: Option<Boottime>) {
+        if let Some(until) = until {
+            let mut world = self.world();
+            let at = world.mailboxes[self.task].clock.when_boottime(until);
+            world.wake(self.task, at);
+        }
+        let mut has_waited = false;
+        poll_fn(|_| if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    pub(super) async fn sleep(&self, length: Duration) {
+        let until = self.now() + length;
+        while self.now() < until {
+            self.wait(Some(until)).await;
+        }
+    }
+}
