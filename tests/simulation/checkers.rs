@@ -121,6 +121,8 @@ pub(super) struct Checkers {
     uncovered: Vec<Vec<usize>>,
     /// Whether no fault strikes.
     pub(super) is_calm: bool,
+    /// Whether the checkers make no exception where the promise does not hold.
+    pub(super) is_strict: bool,
     pub(super) longest_wait: Duration,
     pub(super) violations: Vec<String>,
 }
@@ -222,7 +224,7 @@ impl Checkers {
 
     /// Whether something happened to a run that the promise does not cover.
     fn is_uncovered(&self, run: usize) -> bool {
-        self.runs[run].was_stopped || self.has_lost_data(run)
+        !self.is_strict && (self.runs[run].was_stopped || self.has_lost_data(run))
     }
 
     /// Whether the server may have forgotten a run.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal as Kernel;
 
+use super::coverage::Counted;
 use super::plan::Plan;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
@@ -118,7 +119,7 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask(&mut self) {
-        self.route.drive(&mut self.conversation);
+        self.route.drive(&mut Counted(&mut self.conversation, self.site));
         let standing = self.conversation.standing();
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         if !self.asks {
@@ -156,6 +157,7 @@ impl<'s> Supervision<'s> {
             // What a step leads to comes before the steps that are left.
             match step {
                 Step::Report(event) => {
+                    self.site.world().coverage.count_supervised(&self.machine, event);
                     let actions = self.machine.on(event, self.site.now());
                     steps.extend(actions.into_iter().rev().map(Step::Perform));
                 }
@@ -220,7 +222,7 @@ impl<'s> Supervision<'s> {
         match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
-                self.route.run(&mut release.question).await;
+                self.route.run(&mut Counted(&mut release.question, self.site)).await;
                 let now = self.site.now();
                 let result = release.result(now);
                 let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
@@ -244,7 +246,7 @@ impl<'s> Supervision<'s> {
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
-        route.run(&mut question).await;
+        route.run(&mut Counted(&mut question, self.site)).await;
         let has_answer = question.into_result().is_ok();
         route.close();
         has_answer

@@ -64,7 +64,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -104,6 +104,17 @@ impl Fault {
     }
 }
 
+/// Chooses the faults of an episode: none in one of four episodes, and only covered ones in half of
+/// the others.
+pub(super) fn choose(random: &mut Random) -> Vec<Fault> {
+    let is_calm = random.once_in(4);
+    let is_covered = random.once_in(2);
+    let rare = 1 + random.below(4);
+    let mut faults = Fault::ALL.to_vec();
+    faults.retain(|fault| !is_calm && (!is_covered || fault.is_covered()) && random.once_in(rare));
+    faults
+}
+
 /// The faults of an episode, and how often each struck.
 #[derive(Default)]
 pub(super) struct Nemesis {
@@ -122,14 +133,7 @@ const CALM_PAUSE: Duration = Duration::from_secs(15);
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Nemesis {
-    /// Chooses the faults: none in one of four episodes, and only covered ones in half of the
-    /// others.
-    pub(super) fn new(random: &mut Random) -> Self {
-        let is_calm = random.once_in(4);
-        let is_covered = random.once_in(2);
-        let rare = 1 + random.below(4);
-        let mut faults = Fault::ALL.to_vec();
-        faults.retain(|fault| !is_calm && (!is_covered || fault.is_covered()) && random.once_in(rare));
+    pub(super) fn new(faults: Vec<Fault>, random: &mut Random) -> Self {
         Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), burst: 0, struck: BTreeMap::new() }
     }
 

@@ -1,6 +1,6 @@
 //! Carries out the actions of a conversation on simulated connections, as `transport::route` does.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::network::{ToClient, ToServer};
@@ -20,12 +20,13 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The commands of a process at the server.
 pub(super) fn exchange() -> Exchange {
     let setting = Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None };
-    Exchange::new(Arc::new(target()), setting)
+    Exchange::new(Arc::clone(&TARGET), setting)
 }
 
-fn target() -> Target {
-    Target::parse(URL).expect("a valid URL").expect("the URL of a server")
-}
+static TARGET: LazyLock<Arc<Target>> = LazyLock::new(|| {
+    let target = Target::parse(URL).expect("a valid URL");
+    Arc::new(target.expect("the URL of a server"))
+});
 
 /// Carries out the actions of a conversation, as the route of the transport does.
 pub(super) struct Route<'s> {
@@ -65,7 +66,7 @@ impl<'s> Route<'s> {
         match action {
             Action::Open(_) => {
                 self.connection = Some(self.site.world().connect(self.site.task));
-                let node = target().nodes[0].clone();
+                let node = TARGET.nodes[0].clone();
                 conversation.on(Event::Connecting(node), now);
             }
             Action::Close => self.close(),

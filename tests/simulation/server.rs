@@ -111,27 +111,30 @@ impl Server {
         self.data.clock
     }
 
-    /// The resources that the call has to name too: those of the sessions that it may remove or
-    /// grant.
+    /// The resources that the call has to name too: those of the expired sessions that it removes,
+    /// and those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
         if self.crowd > 0 {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
         }
-        if let Operation::Inspect = call.operation {
+        let table = &self.data.table;
+        let is_due = sure(table.records().due(now)).is_some();
+        let is_release = matches!(&call.operation, Operation::Release(session) if self.session(*session).is_some());
+        if matches!(call.operation, Operation::Inspect) || !is_due && !is_release {
             return None;
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(self.data.table.sessions_of(resource, |_| true)) {
+            for id in sure(table.sessions_of(resource, |_| true)) {
                 let Some(session) = self.session(id) else { continue };
                 if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
-                    missing.extend(session.claims.into_iter().map(|record| record.claim.resource));
+                    missing.extend(session.claims.iter().map(|record| &record.claim.resource));
                 }
             }
         }
         missing.retain(|name| !call.resources.contains(name));
-        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().collect()))
+        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
     fn execute(&mut self, call: &Call, now: StoreTime, answer: &mut Answer) -> ScriptReply {
@@ -208,7 +211,7 @@ impl Server {
 
     /// Gives a waiter this number in the queue.
     fn number(&mut self, id: SessionId, seq: u64) -> Session {
-        let mut session = self.session(id).expect("a session that waits is in the table");
+        let mut session = self.session(id).expect("a session that waits is in the table").clone();
         let records = self.data.table.records_mut();
         for (claim, record) in (0..).zip(&mut session.claims) {
             let ClaimRecord { claim: Claim { resource: name, mode, span, .. }, shares, .. } = record.clone();
@@ -273,12 +276,13 @@ impl Server {
         let first = &session.claims[0];
         let ahead =
             sure(self.data.table.sessions_of(&first.claim.resource, |rank| !rank.is_held() && rank < first.rank));
-        let others = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
-        let next = others.filter_map(|other| self.session(other)?.expiry).min();
+        let is_here =
+            |session: &Session| session.claims.iter().any(|record| resources.contains(&record.claim.resource));
+        let next = self.data.table.records().by_expiry().find(|(_, other)| is_here(other));
         ScriptReply::Waiting {
             seq: self.data.channels.get(&id).map_or(0, |channel| channel.seq),
             position: ahead.len() as u32 + 1,
-            next: next.map(|expiry| expiry - now).filter(|next| !next.is_zero()),
+            next: next.map(|(expiry, _)| expiry - now).filter(|next| !next.is_zero()),
         }
     }
 
@@ -296,8 +300,8 @@ impl Server {
         self.session(id).is_some_and(|session| !session.is_holder())
     }
 
-    pub(super) fn session(&self, id: SessionId) -> Option<Session> {
-        sure(self.data.table.records().session(id))
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session> {
+        self.data.table.records().get(id)
     }
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {

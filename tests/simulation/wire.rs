@@ -62,7 +62,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::INSPECT, Script::Inspect),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
-        [text.evalsha(&[], &[]), text.eval(&[], &[])].map(|command| (words(&command)[1].to_vec(), script))
+        [text.sha1().as_bytes().to_vec(), text.source().into_bytes()].map(|name| (name, script))
     });
     both.collect()
 });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::checkers::Checkers;
 use super::clocks::Clock;
+use super::coverage::Coverage;
 use super::faults::{Fault, Weather};
 use super::network::{Connection, ToClient, ToServer};
 use super::plan::DEPTH;
@@ -47,7 +48,8 @@ pub(super) type Key = (Duration, u64);
 pub(super) struct World {
     pub(super) now: Duration,
     pub(super) queue: BTreeMap<Key, Happening>,
-    events: u64,
+    /// The number of events so far, of those to come too.
+    pub(super) events: u64,
     /// The number of events since time went on.
     at_this_instant: u32,
     pub(super) random: Random,
@@ -67,6 +69,7 @@ pub(super) struct World {
     /// The tasks whose rlocks were killed, and which begin anew.
     pub(super) killed: Vec<usize>,
     pub(super) checkers: Checkers,
+    pub(super) coverage: Coverage,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
     pub(super) timeline: Option<VecDeque<String>>,
@@ -113,6 +116,7 @@ impl World {
             connections: BTreeMap::new(),
             opened: 0,
             checkers: Checkers::default(),
+            coverage: Coverage::default(),
             calls: 0,
             timeline: None,
             closes,

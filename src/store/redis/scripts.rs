@@ -15,21 +15,10 @@ impl Script {
         self.sha1
     }
 
-    /// The command for a server that knows the script.
-    pub(super) fn evalsha(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-        command("EVALSHA", self.sha1, keys, arguments)
+    /// The source.
+    pub(super) fn source(&self) -> String {
+        self.parts.concat()
     }
-
-    /// The command for a server that does not know it yet.
-    pub(super) fn eval(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-        command("EVAL", &self.parts.concat(), keys, arguments)
-    }
-}
-
-fn command(name: &str, script: &str, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command
 }
 
 include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
