@@ -84,6 +84,13 @@ fn episode_is_the_same_for_the_same_setup() {
     assert_eq!(one.timeline, other.timeline);
 }
 
+/// `tests/simulate` then exits with 1.
+#[test]
+#[should_panic(expected = "while run")]
+fn violation_fails_the_run() {
+    play(&"--strict --seed 3".parse().unwrap(), ORDINARY);
+}
+
 /// Plays episodes until one has a violation or the time is over, the first with the seed itself. A
 /// replay is one episode.
 fn play(options: &Options, length: Duration) {
