@@ -217,6 +217,7 @@ impl<'s> Supervision<'s> {
     }
 
     async fn release(&mut self) -> Event {
+        self.asks = false;
         self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         match self.conversation.release(self.site.now()) {

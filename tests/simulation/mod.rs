@@ -86,7 +86,7 @@ fn episode_is_the_same_for_the_same_setup() {
 
 /// `tests/simulate` then exits with 1.
 #[test]
-#[should_panic(expected = "while run")]
+#[should_panic(expected = "run ")]
 fn violation_fails_the_run() {
     play(&"--strict --seed 3".parse().unwrap(), ORDINARY);
 }
