@@ -76,6 +76,14 @@ impl<'s> Supervision<'s> {
         if store_is_ready && self.asks {
             self.ask().await;
         }
+        let spare_ended = self.site.world().mailboxes[self.site.task].tree.spare_ended.take();
+        if let Some(ended) = spare_ended {
+            self.on(Event::SpareEnded(ended)).await;
+        }
+        let is_rest_over = self.site.world().take_rest_over(self.site.task);
+        if is_rest_over {
+            self.on(Event::RestEnded).await;
+        }
         if child_changed {
             let ended = self.site.world().mailboxes[self.site.task].ended.take();
             if let Some(ended) = ended {
@@ -92,7 +100,8 @@ impl<'s> Supervision<'s> {
         let is_ready = {
             let world = self.site.world();
             let mailbox = &world.mailboxes[self.site.task];
-            mailbox.ended.is_some() || !mailbox.signals.is_empty()
+            let has_ended = mailbox.ended.is_some() || mailbox.tree.spare_ended.is_some();
+            has_ended || !mailbox.signals.is_empty() || world.is_rest_over(self.site.task)
         };
         if !is_ready && !has_arrived() {
             let timer = self.machine.next_timeout().into_iter().chain(asking).min();
@@ -113,6 +122,9 @@ impl<'s> Supervision<'s> {
         self.route.drive(&mut Counted(&mut self.conversation, self.site));
         let standing = self.conversation.standing();
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
+        if !self.asks {
+            self.site.world().stop_asking(self.run);
+        }
         let event = match standing {
             Ok(Standing::Asking) => return,
             Ok(Standing::Waiting) => {
@@ -168,10 +180,19 @@ impl<'s> Supervision<'s> {
         match action {
             Action::Release => return Some(self.release().await),
             Action::AskBlockers => return Some(self.ask_blockers().await),
-            Action::AwaitRest => return Some(Event::RestEnded),
+            Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
-            Action::Terminate => signal_process(Kernel::TERM),
-            Action::Kill => signal_process(Kernel::KILL),
+            Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
+            Action::Terminate => self.site.world().terminate_tree(task),
+            Action::Kill => self.site.world().kill_tree(task),
+            Action::StartSpare => match self.plan.spare_for {
+                Some(time) => self.site.world().start_spare(task, time),
+                None => return Some(Event::SpareFailed),
+            },
+            Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
+            Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
+            Action::ShowWaiting => drop(self.inspect().await),
+            Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
             _ => {}
@@ -188,12 +209,16 @@ impl<'s> Supervision<'s> {
         if self.plan.starts_after > limit {
             return Some(Event::StartFailed(START_FAILED));
         }
-        self.site.world().start(self.site.task, self.run, &self.plan, &self.tokens);
+        if self.plan.cannot_start {
+            return Some(Event::StartFailed(exit::NOT_FOUND));
+        }
+        self.site.world().start(self.site.task, self.run, &mut self.plan, &self.tokens);
         Some(Event::Started)
     }
 
     async fn release(&mut self) -> Event {
-        self.site.world().checkers.stop_asking(self.run);
+        self.asks = false;
+        self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         match self.conversation.release(self.site.now()) {
             None => Event::Released,
@@ -212,15 +237,20 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask_blockers(&mut self) -> Event {
+        if self.inspect().await { Event::Busy } else { Event::StoreFailed }
+    }
+
+    /// Asks the store for the holders; returns whether it answers.
+    async fn inspect(&mut self) -> bool {
         let mut exchange = self.conversation.exchange.another();
         let call = Call::inspect(self.conversation.resources.clone(), 0);
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut Counted(&mut question, self.site)).await;
-        let event = if question.into_result().is_ok() { Event::Busy } else { Event::StoreFailed };
+        let has_answer = question.into_result().is_ok();
         route.close();
-        event
+        has_answer
     }
 }
 

@@ -56,14 +56,23 @@ pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
 fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
     let start = |task| -> Option<Task> {
         world.borrow_mut().wake(task, Duration::ZERO);
-        Some(Box::pin(task::run(Rc::clone(world), task)))
+        let world = Rc::clone(world);
+        if task < clients {
+            Some(Box::pin(task::run(world, task)))
+        } else {
+            Some(Box::pin(task::run_inner(world, task)))
+        }
     };
-    let mut tasks: Vec<_> = (0..clients).map(start).collect();
+    let all = 0..world.borrow().mailboxes.len();
+    let mut tasks: Vec<_> = all.map(start).collect();
     while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {
+        let killed = std::mem::take(&mut world.borrow_mut().killed);
+        killed.into_iter().for_each(|task| tasks[task] = start(task));
         let mut here = world.borrow_mut();
         let happening = here.next();
         let (now, closes) = (here.now, here.closes);
-        here.checkers.check_waiters(now);
+        let World { checkers, server, .. } = &mut *here;
+        checkers.check_waiters(now, |session| server.place_of(session));
         match happening {
             Some(Happening::Wake(task)) => {
                 let goes_on = here.awake(task);
@@ -76,8 +85,6 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
             Some(Happening::Strike) => {
                 let Some(task) = nemesis.strike(&mut here) else { continue };
                 here.kill(task);
-                drop(here);
-                tasks[task] = start(task);
             }
             Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
             Some(happening) if now < closes + END_LIMIT => here.handle(happening),

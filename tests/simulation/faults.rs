@@ -21,6 +21,8 @@ pub(super) struct Weather {
     pub(super) swallows: u64,
     /// Whether new connections are refused.
     pub(super) refuses: bool,
+    /// Whether the server has as many clients as it takes.
+    pub(super) is_crowded: bool,
 }
 
 impl Weather {
@@ -44,11 +46,16 @@ pub(super) enum Fault {
     NewConnectionsSwallow,
     RepliesLost,
     ConnectionsRefused,
+    ClientsRefused,
     ServerStalled,
+    ServerOutOfMemory,
     ServerRestarted,
     ServerRestartedWithOldData,
     ServerRestartedEmpty,
+    ClockSteppedForward,
+    ClockSteppedBack,
     ScriptsFlushed,
+    MonitorSubscribed,
     KeyLost,
     CrowdExpired,
     RlockTerminated,
@@ -57,7 +64,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -65,11 +72,16 @@ impl Fault {
         Self::NewConnectionsSwallow,
         Self::RepliesLost,
         Self::ConnectionsRefused,
+        Self::ClientsRefused,
         Self::ServerStalled,
+        Self::ServerOutOfMemory,
         Self::ServerRestarted,
         Self::ServerRestartedWithOldData,
         Self::ServerRestartedEmpty,
+        Self::ClockSteppedForward,
+        Self::ClockSteppedBack,
         Self::ScriptsFlushed,
+        Self::MonitorSubscribed,
         Self::KeyLost,
         Self::CrowdExpired,
         Self::RlockTerminated,
@@ -82,8 +94,13 @@ impl Fault {
         !self.loses_data() && self != Self::RlockStopped
     }
 
+    /// Whether sessions may lose what the server has of them. A clock that steps forward ends their
+    /// leases.
     fn loses_data(self) -> bool {
-        matches!(self, Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost)
+        matches!(
+            self,
+            Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost | Self::ClockSteppedForward
+        )
     }
 }
 
@@ -103,23 +120,42 @@ pub(super) fn choose(random: &mut Random) -> Vec<Fault> {
 pub(super) struct Nemesis {
     faults: Vec<Fault>,
     pause: Duration,
+    /// The number of faults that follow at once.
+    burst: u64,
     pub(super) struck: BTreeMap<Fault, u64>,
 }
+
+/// The mean pause between the faults of a burst.
+const BURST_PAUSE: Duration = Duration::from_millis(10);
+/// The mean length of a calm phase, in which every lease of a dead session may end.
+const CALM_PAUSE: Duration = Duration::from_secs(15);
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Nemesis {
     pub(super) fn new(faults: Vec<Fault>, random: &mut Random) -> Self {
-        Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), struck: BTreeMap::new() }
+        Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), burst: 0, struck: BTreeMap::new() }
     }
 
     pub(super) fn is_calm(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// When the next fault strikes.
-    pub(super) fn schedule(&self, world: &mut World) {
-        let at = world.now + world.between(Duration::ZERO, 2 * self.pause);
+    /// When the next fault strikes. Some come in bursts, and some phases are calm.
+    pub(super) fn schedule(&mut self, world: &mut World) {
+        let pause = match (&mut self.burst, world.random.below(20)) {
+            (burst @ 1.., _) => {
+                *burst -= 1;
+                BURST_PAUSE
+            }
+            (burst, 0 | 1) => {
+                *burst = 1 + world.random.below(6);
+                self.pause
+            }
+            (_, 2) => CALM_PAUSE,
+            _ => self.pause,
+        };
+        let at = world.now + world.between(Duration::ZERO, 2 * pause);
         if at < world.closes && !self.is_calm() {
             world.at(at, Happening::Strike);
         }
@@ -135,7 +171,9 @@ impl Nemesis {
         if fault.loses_data() {
             world.checkers.lose_data(world.now);
         }
-        let task = world.random.below(world.mailboxes.len() as u64) as usize;
+        // Few inner rlocks run at a time.
+        let tasks = if world.random.once_in(4) { world.mailboxes.len() } else { world.clients() };
+        let task = world.random.below(tasks as u64) as usize;
         let lasts = match fault {
             Fault::SlowNetwork => {
                 world.weather.slow = MS(*world.random.pick(&[20, 200, 1000, 4000]));
@@ -153,7 +191,11 @@ impl Nemesis {
             Fault::HalfOpenConnections => {
                 let one_in = 1 + world.random.below(4);
                 let World { connections, random, .. } = world;
-                connections.values_mut().for_each(|connection| connection.swallows |= random.once_in(one_in));
+                for connection in connections.values_mut() {
+                    if random.once_in(one_in) {
+                        connection.fall_silent(random);
+                    }
+                }
                 Duration::ZERO
             }
             Fault::NewConnectionsSwallow => {
@@ -167,6 +209,29 @@ impl Nemesis {
             Fault::ConnectionsRefused => {
                 world.weather.refuses = true;
                 MS(2000)
+            }
+            Fault::ClientsRefused => {
+                world.weather.is_crowded = true;
+                MS(2000)
+            }
+            Fault::ServerOutOfMemory => {
+                world.server.is_full = true;
+                MS(2000)
+            }
+            Fault::ClockSteppedForward => {
+                world.clock_step += world.random.below(8_000_000) as i64;
+                Duration::ZERO
+            }
+            Fault::ClockSteppedBack => {
+                let step = world.random.below(5_000_000);
+                world.clock_step -= step as i64;
+                world.checkers.go_back(Duration::from_micros(step), world.now);
+                Duration::ZERO
+            }
+            Fault::MonitorSubscribed => {
+                world.server.has_monitor = true;
+                world.server.may_count = world.random.once_in(2);
+                MS(8000)
             }
             Fault::ServerStalled => {
                 world.stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
@@ -199,8 +264,7 @@ impl Nemesis {
                 Duration::ZERO
             }
             Fault::RlockTerminated => {
-                world.mailboxes[task].signals.push_back(Signal::Term);
-                world.wake(task, world.now);
+                world.signal_rlock(task, Signal::Term);
                 Duration::ZERO
             }
             Fault::RlockKilled => return Some(task),
@@ -226,6 +290,9 @@ pub(super) fn mend(fault: Fault, world: &mut World) {
         Fault::NewConnectionsSwallow => world.weather.swallows = 0,
         Fault::RepliesLost => world.weather.loses_replies = 0,
         Fault::ConnectionsRefused => world.weather.refuses = false,
+        Fault::ClientsRefused => world.weather.is_crowded = false,
+        Fault::ServerOutOfMemory => world.server.is_full = false,
+        Fault::MonitorSubscribed => world.server.has_monitor = false,
         Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
             world.is_down = false;
         }

@@ -16,6 +16,7 @@
 //! | `nodes` | the server takes what arrives in turn |
 //! | `processes` | the rlock of each task, and its command |
 //! | `task` | one process after another |
+//! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `client` | supervises one command, with the real machine and the real conversation |
 //! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
@@ -23,9 +24,12 @@
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
 //! | `coverage` | counts which event came in which state |
-//! | `checkers` | exclusion, tokens, order, leases, waits |
+//! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
+//! | `claims`, `rules` | what the checkers share with the fault suite |
 
 mod checkers;
+#[path = "../support/claims.rs"]
+mod claims;
 mod client;
 mod clocks;
 mod coverage;
@@ -39,10 +43,13 @@ mod processes;
 mod random;
 mod report;
 mod route;
+#[path = "../support/rules.rs"]
+mod rules;
 mod server;
 mod setup;
 mod shrink;
 mod task;
+mod tree;
 mod wire;
 mod world;
 
@@ -79,7 +86,7 @@ fn episode_is_the_same_for_the_same_setup() {
 
 /// `tests/simulate` then exits with 1.
 #[test]
-#[should_panic(expected = "while run")]
+#[should_panic(expected = "run ")]
 fn violation_fails_the_run() {
     play(&"--strict --seed 3".parse().unwrap(), ORDINARY);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
+use super::random::Random;
 use super::wire::Call;
 use super::world::{Happening, World};
 use crate::store::redis::failure::{ErrorKind, Stage};
@@ -15,6 +16,8 @@ pub(super) enum ToServer {
     Call(Box<Call>),
     Subscribe(String),
     Close,
+    /// The server notices that the connection has failed.
+    Reset,
 }
 
 #[derive(Debug)]
@@ -31,12 +34,25 @@ pub(super) struct Connection {
     pub(super) is_accepted: bool,
     /// Whether it was cut, so that nothing more arrives but the failure.
     pub(super) is_cut: bool,
-    /// Whether it swallows everything without a word.
-    pub(super) swallows: bool,
+    /// Whether it swallows what the client sends, without a word.
+    is_mute: bool,
+    /// Whether it swallows what the server sends.
+    is_deaf: bool,
+    /// Whether the client hears of its failure next.
+    is_broken: bool,
     last_at_server: Duration,
     last_at_client: Duration,
     /// What has arrived at the client.
     inbox: VecDeque<ToClient>,
+}
+
+impl Connection {
+    /// Swallows everything from now on, in one direction or in both.
+    pub(super) fn fall_silent(&mut self, random: &mut Random) {
+        let direction = random.below(3);
+        self.is_mute |= direction != 0;
+        self.is_deaf |= direction != 1;
+    }
 }
 
 impl World {
@@ -47,9 +63,20 @@ impl World {
         let swallows = self.weather.strikes(self.weather.swallows, &mut self.random);
         // The handshake takes one way more than the first command.
         let last_at_server = self.now + self.weather.delay(&mut self.random);
-        let (is_accepted, is_cut, inbox) = (false, false, VecDeque::new());
-        let last_at_client = self.now;
-        let connection = Connection { task, is_accepted, is_cut, swallows, last_at_server, last_at_client, inbox };
+        let mut connection = Connection {
+            task,
+            is_accepted: false,
+            is_cut: false,
+            is_mute: false,
+            is_deaf: false,
+            is_broken: false,
+            last_at_server,
+            last_at_client: self.now,
+            inbox: VecDeque::new(),
+        };
+        if swallows {
+            connection.fall_silent(&mut self.random);
+        }
         self.connections.insert(id, connection);
         self.send_to_server(id, ToServer::Connect);
         id
@@ -58,18 +85,20 @@ impl World {
     pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_mute) else { return };
         let at = connection.last_at_server.max(self.now + delay);
         connection.last_at_server = at;
         self.at(at, Happening::AtServer(id, frame));
-        if is_cut {
+        if is_cut && self.random.once_in(2) {
             self.cut(id);
+        } else if is_cut {
+            self.break_off(id);
         }
     }
 
     pub(super) fn send_to_client(&mut self, id: usize, frame: ToClient) {
         let delay = self.weather.delay(&mut self.random);
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_deaf) else { return };
         let at = connection.last_at_client.max(self.now + delay);
         connection.last_at_client = at;
         self.at(at, Happening::AtClient(id, frame));
@@ -77,7 +106,8 @@ impl World {
 
     pub(super) fn at_client(&mut self, id: usize, frame: ToClient) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.swallows || connection.is_cut && !matches!(frame, ToClient::Failed(_)) {
+        let is_failure = matches!(frame, ToClient::Failed(_));
+        if !is_failure && (connection.is_deaf || connection.is_cut || connection.is_broken) {
             return;
         }
         connection.inbox.push_back(frame);
@@ -89,6 +119,19 @@ impl World {
     pub(super) fn cut(&mut self, id: usize) {
         self.note(|| format!("network: connection {id} is cut"));
         self.fail(id, ErrorKind::Closed(Stage::Used));
+    }
+
+    /// Breaks a connection for what is sent from now on. The server still carries out what is on the
+    /// way to it, and its replies are lost.
+    fn break_off(&mut self, id: usize) {
+        self.note(|| format!("network: connection {id} breaks off"));
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        (connection.is_mute, connection.is_broken) = (true, true);
+        let [at_server, at_client] =
+            [connection.last_at_server, connection.last_at_client].map(|at| at.max(self.now + delay));
+        self.at(at_server, Happening::AtServer(id, ToServer::Reset));
+        self.at(at_client, Happening::AtClient(id, ToClient::Failed(ErrorKind::Closed(Stage::Used))));
     }
 
     pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::clocks::Clock;
 use super::plan::Plan;
+use super::tree::{Part, Tree};
 use super::world::{Happening, Key, World};
 use crate::clock::Boottime;
 use crate::lock::request::Request;
@@ -16,7 +17,12 @@ pub(super) struct Process {
     /// How long it takes to die.
     pub(super) dies_after: Duration,
     /// When it ends.
-    end: Key,
+    pub(super) end: Key,
+    /// Whether rlock has told it to end.
+    pub(super) is_told: bool,
+    /// How it ends when its inner rlock has ended, for which it waits.
+    pub(super) waits: Option<Ended>,
+    pub(super) leaves_for: Option<Duration>,
 }
 
 /// What a task waits for.
@@ -28,6 +34,9 @@ pub(super) struct Mailbox {
     /// The end of the command that the task has not seen.
     pub(super) ended: Option<Ended>,
     pub(super) process: Option<Process>,
+    /// Whether the command runs an inner rlock.
+    pub(super) has_inner: bool,
+    pub(super) tree: Tree,
     pub(super) run: Option<usize>,
     pub(super) clock: Clock,
 }
@@ -68,45 +77,42 @@ impl World {
         }
         let dies_after = if is_kill { KILLED_AFTER.min(process.dies_after) } else { process.dies_after };
         let (at, end) = (self.now + dies_after, process.end);
-        if at < end.0 {
+        if at < end.0 || process.waits.is_some() {
             self.queue.remove(&end);
-            let end = self.at(at, Happening::ProcessEnds(task, Ended::Signal(signal)));
-            self.mailboxes[task].process.as_mut().expect("the process lives").end = end;
+            let end = self.at(at, Happening::ProcessEnds(task, Part::Command, Ended::Signal(signal)));
+            let process = self.mailboxes[task].process.as_mut().expect("the process lives");
+            (process.end, process.waits) = (end, None);
         }
-    }
-
-    pub(super) fn process_ends(&mut self, task: usize, ended: Ended) {
-        self.note(|| format!("task {task}: the command ends: {ended:?}"));
-        let mailbox = &mut self.mailboxes[task];
-        mailbox.process = None;
-        mailbox.ended = Some(ended);
-        if let Some(run) = mailbox.run {
-            self.checkers.end(run, self.now);
-        }
-        self.wake(task, self.now);
     }
 
     /// A task begins a session; returns its run.
     pub(super) fn begin(&mut self, task: usize, request: &Request) -> usize {
-        let run = self.checkers.ask(request.session, request.claims.clone(), self.now);
-        self.note(|| format!("task {task}: run {run} asks for {:?}", request.claims));
+        let run = self.checkers.ask(request, self.now);
+        self.note(|| format!("task {task}: run {run} {request:?}"));
+        self.clear_tree(task);
         let mailbox = &mut self.mailboxes[task];
         mailbox.run = Some(run);
         mailbox.signals.clear();
         mailbox.ended = None;
+        mailbox.has_inner = false;
         run
     }
 
     pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
         let deadline = self.mailboxes[task].clock.when_boottime(deadline);
         let ends = self.lease_ends(run, tokens);
-        self.checkers.believe(run, tokens, deadline, ends);
+        self.checkers.believe(run, tokens, deadline, ends, self.now);
+    }
+
+    /// A session stops to wait.
+    pub(super) fn stop_asking(&mut self, run: usize) {
+        self.checkers.stop_asking(run, self.now);
     }
 
     /// A session ends.
     pub(super) fn finish(&mut self, task: usize, run: usize, code: u8) {
         self.note(|| format!("task {task}: run {run} exits with {code}"));
-        self.checkers.exit(run, code);
+        self.checkers.exit(run, code, self.now);
         if self.mailboxes[task].process.is_some() {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
@@ -122,23 +128,28 @@ impl World {
         }
     }
 
-    /// Kills the rlock of a task. Its guardian kills the command.
+    /// Kills the rlock of a task. Its guardian kills the command with its tree.
     pub(super) fn kill(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = false;
+        self.killed.push(task);
         if let Some(run) = self.mailboxes[task].run {
-            self.checkers.stop_asking(run);
+            self.checkers.vanish(run, self.now);
         }
-        self.signal_process(task, rustix::process::Signal::KILL.as_raw());
+        self.kill_tree(task);
+        self.inner_over(task);
         self.close_all(task);
         self.wake(task, self.now);
     }
 
     /// The command of a run starts.
-    pub(super) fn start(&mut self, task: usize, run: usize, plan: &Plan, tokens: &[u64]) {
+    pub(super) fn start(&mut self, task: usize, run: usize, plan: &mut Plan, tokens: &[u64]) {
         self.note(|| format!("task {task}: the command of run {run} starts with {tokens:?}"));
         self.checkers.start(run, tokens, self.now);
-        let end = self.at(self.now + plan.runs_for, Happening::ProcessEnds(task, Ended::Code(0)));
-        let Plan { ignores_term, dies_after, .. } = *plan;
-        self.mailboxes[task].process = Some(Process { ignores_term, dies_after, end });
+        let end = self.at(self.now + plan.runs_for, Happening::ProcessEnds(task, Part::Command, Ended::Code(0)));
+        let has_inner = plan.inner.take().is_some_and(|inner| self.start_inner(task, inner));
+        let Plan { ignores_term, dies_after, leaves_for, .. } = *plan;
+        let process = Process { ignores_term, dies_after, end, is_told: false, waits: None, leaves_for };
+        let mailbox = &mut self.mailboxes[task];
+        (mailbox.process, mailbox.has_inner) = (Some(process), has_inner);
     }
 }

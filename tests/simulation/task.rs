@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::client::Supervision;
 use super::plan::Plan;
+use super::tree::Job;
 use super::world::{Shared, World};
 use crate::clock::Boottime;
 
@@ -17,10 +18,26 @@ pub(super) async fn run(world: Shared, task: usize) {
         let pause = site.world().random_pause();
         site.sleep(pause).await;
         if site.world().is_closed() {
-            return;
+            return site.world().lane_over(task);
         }
         let plan = Plan::random(&mut site.world());
         Supervision::new(&site, plan).run().await;
+    }
+}
+
+/// Runs the inner rlocks that the commands of another task start.
+pub(super) async fn run_inner(world: Shared, task: usize) {
+    let site = Site { world, task };
+    loop {
+        let job = site.world().next_job(task);
+        match job {
+            Job::Run(plan) => {
+                Supervision::new(&site, *plan).run().await;
+                site.world().inner_over(task);
+            }
+            Job::Wait => site.wait(None).await,
+            Job::Over => return site.world().lane_over(task),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::micros;
 use crate::lock::mode::Mode;
+use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -35,10 +36,21 @@ pub(super) struct Call {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    Acquire { request: Box<Request>, channel: String, listening: bool },
+    Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
     Inspect,
+}
+
+impl Operation {
+    /// The session that calls.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Acquire { request, .. } => Some(request.session),
+            Self::Renew { session, .. } | Self::Release(session) => Some(*session),
+            Self::Inspect => None,
+        }
+    }
 }
 
 /// The scripts by their names and by their sources.
@@ -76,6 +88,7 @@ pub(super) fn read(command: &Cmd) -> Call {
         Script::Acquire => Operation::Acquire {
             request: Box::new(request(own, &resources)),
             channel: text(own[2]).to_owned(),
+            place: number(own[4]),
             listening: number(own[5]) == 1,
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
@@ -141,6 +154,23 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
             words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
         }
+        ScriptReply::Refused(refusal) => {
+            words.push(word("refused"));
+            let span = |span: &Span| if span.is_whole() { word("") } else { word(&span.to_string()) };
+            words.extend(match refusal {
+                Refusal::CannotGrow { resource, held, asked } => {
+                    vec![word("grow"), word(resource.as_str()), word(&held.as_str()[..1]), word(&asked.as_str()[..1])]
+                }
+                Refusal::ReachesPast { resource, held, asked } => {
+                    vec![word("past"), word(resource.as_str()), span(held), span(asked)]
+                }
+                Refusal::SlotsDiffer { resource, in_force, asked } => {
+                    let [in_force, asked] = [in_force, asked].map(|slots| number((*slots).into()));
+                    vec![word("slots"), word(resource.as_str()), in_force, asked]
+                }
+                refusal => panic!("the server never refuses by {refusal:?}"),
+            });
+        }
         ScriptReply::Need(names) => {
             words.push(word("need"));
             words.extend(names.iter().map(|name| word(name.as_str())));
@@ -156,9 +186,9 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
     Value::Array(words)
 }
 
-/// The reply of a server that does not know a script.
-pub(super) fn no_script() -> ServerError {
-    match redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n") {
+/// The error reply of this text.
+pub(super) fn error(text: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
         Ok(Value::ServerError(error)) => error,
         other => panic!("{other:?} is no error"),
     }

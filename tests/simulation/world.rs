@@ -10,9 +10,11 @@ use super::clocks::Clock;
 use super::coverage::Coverage;
 use super::faults::{Fault, Weather};
 use super::network::{Connection, ToClient, ToServer};
+use super::plan::DEPTH;
 use super::processes::Mailbox;
 use super::random::Random;
 use super::server::Server;
+use super::tree::Part;
 use crate::lock::request::SessionId;
 use crate::supervise::event::Ended;
 
@@ -29,8 +31,8 @@ pub(super) enum Happening {
     ServerTurn,
     /// Something arrives at a client.
     AtClient(usize, ToClient),
-    /// The command of a task ends.
-    ProcessEnds(usize, Ended),
+    /// The command of a task ends, or a process around it.
+    ProcessEnds(usize, Part, Ended),
     /// The rlock of a task, which was stopped, is continued.
     Continue(usize),
     /// The next fault strikes.
@@ -53,6 +55,8 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) server: Server,
     pub(super) server_clock: Clock,
+    /// How far the clock of the server has stepped, in microseconds.
+    pub(super) clock_step: i64,
     /// What has arrived at the server, and waits for its turn.
     pub(super) arrivals: VecDeque<(usize, ToServer)>,
     pub(super) has_turn: bool,
@@ -62,6 +66,8 @@ pub(super) struct World {
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
+    /// The tasks whose rlocks were killed, and which begin anew.
+    pub(super) killed: Vec<usize>,
     pub(super) checkers: Checkers,
     pub(super) coverage: Coverage,
     pub(super) calls: u64,
@@ -88,10 +94,14 @@ const TIMELINE: usize = 200;
 
 impl World {
     pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
-        let mailboxes = (0..tasks).map(|_| Mailbox::new(Clock::random(&mut random)));
+        let clocks: Vec<_> = (0..tasks).map(|_| Clock::random(&mut random)).collect();
+        // The rlocks inside each other run on one machine.
+        let mailboxes = (0..DEPTH).flat_map(|_| clocks.iter().copied().map(Mailbox::new));
         Self {
             mailboxes: mailboxes.collect(),
+            killed: Vec::new(),
             server_clock: Clock::random(&mut random),
+            clock_step: 0,
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             events: 0,
@@ -152,7 +162,7 @@ impl World {
             }
             Happening::ServerTurn => self.server_turn(),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
-            Happening::ProcessEnds(task, ended) => self.process_ends(task, ended),
+            Happening::ProcessEnds(task, part, ended) => self.part_ends(task, part, ended),
             Happening::Continue(task) => {
                 self.mailboxes[task].is_stopped = false;
                 self.wake(task, self.now);
