@@ -66,6 +66,11 @@ enum State {
     Refusing {
         until: Boottime,
     },
+    /// The connection is closed because a lease was not renewed. The client stops its work until its
+    /// locks are released at `until`.
+    Lingering {
+        until: Boottime,
+    },
     /// The connection is closed.
     Closed,
 }
@@ -146,6 +151,7 @@ impl Client {
             State::Closed => return None,
             State::Requesting(pending) => pending.until,
             State::Refusing { until } => Some(*until),
+            State::Lingering { until } => return Some(*until),
             _ => None,
         };
         let of_holds = self.holds.iter().filter_map(|hold| rules.overdue_at(hold.deadline));
@@ -181,7 +187,8 @@ impl Turn<'_> {
     fn on(&mut self, event: Event, new_id: impl FnOnce() -> SessionId) {
         match event {
             Event::Report(session, report) => self.on_report(session, report),
-            _ if matches!(self.client.state, State::Closed) => {}
+            Event::Tick => self.on_tick(),
+            _ if matches!(self.client.state, State::Closed | State::Lingering { .. }) => {}
             Event::Line(line) => self.on_line(line, new_id),
             Event::LineTooLong => {
                 self.say("error the line is too long: send at most 4096 bytes");
@@ -189,13 +196,15 @@ impl Turn<'_> {
             }
             Event::End => self.close(),
             Event::Answer(answer) => self.on_answer(answer),
-            Event::Tick => self.on_tick(),
             Event::Drain => {
                 self.client.is_draining = true;
                 self.close_if_drained();
             }
             Event::Stop if self.client.holds.is_empty() => self.close(),
-            Event::Stop => self.lose("the server ends, and the lock is free now"),
+            Event::Stop => {
+                self.report_lost("the server ends, and the lock is free now");
+                self.close();
+            }
         }
     }
 
@@ -371,7 +380,10 @@ impl Turn<'_> {
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
             // The place in the queue was taken away.
-            Ok(Standing::Lost) => self.lose(&messages.taken_away()),
+            Ok(Standing::Lost) => {
+                self.report_lost(&messages.taken_away());
+                self.close();
+            }
             Err(store::Error::Unavailable(reason)) => {
                 self.say_failure(store::Error::Unavailable(messages.cannot_lock(&reason)))
             }
@@ -389,18 +401,23 @@ impl Turn<'_> {
     }
 
     fn on_hold(&mut self, session: SessionId, standing: Result<Standing, store::Error>) {
+        if matches!(self.client.state, State::Lingering { .. }) {
+            return;
+        }
         let Some(hold) = self.client.holds.iter_mut().find(|hold| hold.session == session) else { return };
         match standing {
             Ok(Standing::Granted(grant)) => hold.deadline = grant.deadline,
             Err(error) => {
                 let claims = hold.claims.clone();
                 let text = self.messages(&claims, session).not_renewed(Some(&error.to_string()));
-                self.lose(&text);
+                self.report_lost(&text);
+                self.close();
             }
             Ok(_) => {
                 let claims = hold.claims.clone();
                 let text = self.messages(&claims, session).taken_away();
-                self.lose(&text);
+                self.report_lost(&text);
+                self.close();
             }
         }
     }
@@ -481,10 +498,27 @@ impl Turn<'_> {
     }
 
     fn on_tick(&mut self) {
+        match self.client.state {
+            State::Closed => return,
+            State::Lingering { until } => {
+                if until <= self.now {
+                    self.client.state = State::Closed;
+                    self.release_holds();
+                }
+                return;
+            }
+            _ => {}
+        }
         let overdue = |hold: &&Hold| self.rules.overdue_at(hold.deadline).is_some_and(|at| at <= self.now);
         if let Some(hold) = self.client.holds.iter().find(overdue) {
             let text = self.messages(&hold.claims, hold.session).not_renewed(None);
-            return self.lose(&text);
+            let until = hold.deadline.unwrap_or_default();
+            self.report_lost(&text);
+            // A release now could let the next holder in before the client has stopped its work.
+            self.leave_request();
+            self.client.state = State::Lingering { until };
+            self.actions.push(Action::Close);
+            return;
         }
         if self.client.greeting_until.is_some_and(|until| until <= self.now) {
             return self.close();
@@ -503,11 +537,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Tells the client that its lock is gone, and closes.
-    fn lose(&mut self, text: &str) {
+    fn report_lost(&mut self, text: &str) {
         self.client.has_lost = true;
         self.say(format!("lost {text}"));
-        self.close();
     }
 
     fn close_if_drained(&mut self) {
@@ -520,27 +552,35 @@ impl Turn<'_> {
     /// Closes the connection and gives back all that the client holds or waits for, the innermost
     /// first.
     fn close(&mut self) {
-        let requested = match mem::replace(&mut self.client.state, State::Closed) {
-            State::Closed => return,
-            State::Requesting(pending) => Some((pending.session, true)),
-            State::Leaving(pending) => Some((pending.session, false)),
-            State::Unlocking => self.client.holds.pop().map(|hold| (hold.session, false)),
-            _ => None,
-        };
-        if let Some((session, is_to_release)) = requested {
-            self.client.leaving.push(session);
-            if is_to_release {
-                self.actions.push(Action::Release(session));
-            }
+        if matches!(self.client.state, State::Closed) {
+            return;
         }
+        self.leave_request();
+        self.release_holds();
+        self.actions.push(Action::Close);
+    }
+
+    /// Gives back what the client waits for, and takes in nothing more.
+    fn leave_request(&mut self) {
+        self.client.greeting_until = None;
+        match mem::replace(&mut self.client.state, State::Closed) {
+            State::Requesting(pending) => {
+                self.client.leaving.push(pending.session);
+                self.actions.push(Action::Release(pending.session));
+            }
+            State::Leaving(pending) => self.client.leaving.push(pending.session),
+            State::Unlocking => self.client.leaving.extend(self.client.holds.pop().map(|hold| hold.session)),
+            _ => {}
+        }
+    }
+
+    fn release_holds(&mut self) {
         while let Some(hold) = self.client.holds.pop() {
             let what = if self.client.has_lost { "lost" } else { "unlocked" };
             self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
             self.client.leaving.push(hold.session);
             self.actions.push(Action::Release(hold.session));
         }
-        self.client.greeting_until = None;
-        self.actions.push(Action::Close);
     }
 
     fn messages(&self, claims: &[Claim], session: SessionId) -> Messages {

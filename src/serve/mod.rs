@@ -24,3 +24,8 @@ pub(crate) mod run;
 mod server;
 pub(crate) mod token;
 mod worker;
+
+/// Drives the machines of clients for the simulation of the whole system.
+#[cfg(test)]
+#[path = "../../tests/simulation/desk.rs"]
+pub(crate) mod desk;

@@ -51,27 +51,31 @@ pub(crate) fn run(
     }
     // A service manager that does not answer does not matter.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let mut drain_until = None;
+    let mut is_draining = false;
+    // When holders have to end.
+    let mut stops_at = None;
     loop {
         server.settle();
-        if (drain_until.is_some() || serve.stdio) && server.is_empty() {
+        if (is_draining || serve.stdio) && server.is_empty() {
             return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
         }
-        let is_signalled = wait(&server, &signals, drain_until).context("cannot wait for clients and the store")?;
+        let is_signalled = wait(&server, &signals, stops_at).context("cannot wait for clients and the store")?;
         if is_signalled {
             let signalled = take(&signals);
-            if drain_until.is_some() || signalled > 1 {
+            if is_draining || signalled > 1 {
                 return Ok(exit::SIGNAL_BASE + INTERRUPT);
             }
             let _ = sd_notify::notify(&[NotifyState::Stopping]);
-            drain_until = Some(Boottime::now() + serve.grace);
+            is_draining = true;
+            stops_at = Some(Boottime::now() + serve.grace);
             server.drain();
         }
         server.receive().context("cannot receive from clients")?;
         // The store comes before the timers: a renewal may have come in time.
         server.settle();
         server.tick().context("cannot listen again")?;
-        if drain_until.is_some_and(|until| until <= Boottime::now()) {
+        // The loop would spin if the instant stayed among its timers until the store has answered.
+        if stops_at.take_if(|at| *at <= Boottime::now()).is_some() {
             server.stop();
         }
     }
@@ -107,7 +111,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Sleeps until something is ready or due. Returns whether a signal has arrived.
-fn wait(server: &Server, signals: &OwnedFd, drain_until: Option<Boottime>) -> io::Result<bool> {
+fn wait(server: &Server, signals: &OwnedFd, stops_at: Option<Boottime>) -> io::Result<bool> {
     let of_store = server.sessions.descriptors();
     let others = server.descriptors();
     let mut polled = Vec::with_capacity(1 + others.len() + of_store.len());
@@ -115,7 +119,7 @@ fn wait(server: &Server, signals: &OwnedFd, drain_until: Option<Boottime>) -> io
     polled.extend(
         others.iter().chain(&of_store).map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)),
     );
-    let timer = [server.timeout(), server.sessions.timeout(), drain_until].into_iter().flatten().min();
+    let timer = [server.timeout(), server.sessions.timeout(), stops_at].into_iter().flatten().min();
     // A duration that the kernel cannot express is longer than any wait.
     let timeout = timeout_until(timer);
     match poll(&mut polled, timeout.as_ref()) {

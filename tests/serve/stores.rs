@@ -1,7 +1,9 @@
 //! Stores that are away, stopped, or replaced.
 
+use std::time::Duration;
+
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::Lab;
 use crate::support::serve::LockServer;
@@ -68,6 +70,33 @@ fn locked_embedded_table_does_not_keep_clients_from_their_answers() {
     drop(lock);
     assert_eq!(one.line(), "ok");
     assert_eq!(two.line(), "ok");
+}
+
+#[test]
+fn drained_server_sleeps_until_the_store_takes_its_releases() {
+    let lab = Lab::new();
+    let mut server = LockServer::start(&lab, ["--grace", "100ms"]);
+    let mut holder = server.tcp();
+    assert_eq!(holder.ask("LOCK k"), "ok");
+    let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    server.signal(Signal::TERM);
+    assert_eq!(holder.line(), "lost the server ends, and the lock is free now");
+    holder.expect_closed();
+    let before = processor_time(&server);
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time(&server) - before;
+    assert!(used < Duration::from_millis(150), "{used:?}");
+    drop(lock);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// The processor time that a server has used.
+fn processor_time(server: &LockServer) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("the server runs");
+    let (_, fields) = stat.rsplit_once(')').expect("the name is in parentheses");
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+    Duration::from_secs(ticks.sum()) / rustix::param::clock_ticks_per_second() as u32
 }
 
 /// The server goes on, so nothing else would end the hold.

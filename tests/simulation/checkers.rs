@@ -10,6 +10,7 @@ use super::claims::{Claim, Mode};
 use super::rules::{self, Exclusion, Tokens};
 use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
+use crate::lock::mode;
 use crate::lock::request::{self, Request, SessionId};
 
 /// How long a live waiter may wait after every session ahead of it has left, where faults struck
@@ -63,13 +64,17 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
+    /// Whether a failover lost the grant, or shortened its lease.
+    is_lost: bool,
+    /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
+    is_misled: bool,
     exit: Option<u8>,
 }
 
 impl Run {
     /// Whether rlock reported a loss, or could not because it was killed or cut off.
     fn is_told(&self) -> bool {
-        self.release_failed || self.exit.is_none_or(|code| code == exit::LOST)
+        self.release_failed || self.is_misled || self.exit.is_none_or(|code| code == exit::LOST)
     }
 
     fn is_nested(&self) -> bool {
@@ -114,6 +119,8 @@ pub(super) struct Checkers {
     looked: Duration,
     /// When the server last lost data, or ended leases early.
     lost_data: Option<Duration>,
+    /// When the server last lost places in the queue: with its data, or in a failover.
+    lost_places: Option<Duration>,
     /// Whether the clock of the server went back.
     went_back: bool,
     tokens: Tokens<usize>,
@@ -121,6 +128,10 @@ pub(super) struct Checkers {
     uncovered: Vec<Vec<usize>>,
     /// Whether no fault strikes.
     pub(super) is_calm: bool,
+    /// Whether no fault breaks connections or ends processes, so that every session is released.
+    pub(super) is_mild: bool,
+    /// Whether no fault keeps a holder from renewing its lease in time.
+    pub(super) is_gentle: bool,
     /// Whether the checkers make no exception where the promise does not hold.
     pub(super) is_strict: bool,
     pub(super) longest_wait: Duration,
@@ -142,6 +153,8 @@ impl Checkers {
             tokens: None,
             was_stopped: false,
             release_failed: false,
+            is_lost: false,
+            is_misled: false,
             exit: None,
         });
         self.by_session.insert(request.session, run);
@@ -165,7 +178,7 @@ impl Checkers {
     pub(super) fn displace(&mut self, session: SessionId) {
         let Some(run) = self.by_session.get(&session) else { return };
         self.runs[*run].queued = None;
-        if self.lost_data.is_none() {
+        if self.lost_places.is_none() {
             self.violations.push(format!("run {run} lost its place to another one"));
         }
     }
@@ -178,7 +191,7 @@ impl Checkers {
     pub(super) fn check_order(&mut self, session: SessionId, waits: impl Fn(SessionId) -> bool) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let later = &self.runs[run];
-        if later.is_nested() || self.has_lost_data(run) {
+        if later.is_nested() || self.has_lost_place(run) {
             return;
         }
         let is_overtaken = |other: &usize| {
@@ -186,7 +199,7 @@ impl Checkers {
             let is_ahead = waiter.queued.is_some_and(|at| at < later.asked) && !waiter.is_nested();
             is_ahead
                 && rules::must_go_first(&waiter.claims, &later.claims)
-                && !self.has_lost_data(*other)
+                && !self.has_lost_place(*other)
                 && waits(waiter.session)
         };
         if let Some(other) = self.asking.iter().find(|other| is_overtaken(other)) {
@@ -224,12 +237,19 @@ impl Checkers {
 
     /// Whether something happened to a run that the promise does not cover.
     fn is_uncovered(&self, run: usize) -> bool {
-        !self.is_strict && (self.runs[run].was_stopped || self.has_lost_data(run))
+        let Run { was_stopped, is_lost, .. } = self.runs[run];
+        !self.is_strict && (was_stopped || is_lost || self.has_lost_data(run))
     }
 
     /// Whether the server may have forgotten a run.
     fn has_lost_data(&self, run: usize) -> bool {
         self.lost_data.is_some_and(|at| at >= self.runs[run].asked)
+    }
+
+    /// Whether the server may have forgotten the place of a run in the queue.
+    fn has_lost_place(&self, run: usize) -> bool {
+        let Run { asked, is_lost, .. } = self.runs[run];
+        is_lost || self.lost_places.is_some_and(|at| at >= asked)
     }
 
     fn check_tokens(&mut self, run: usize, tokens: &[u64]) {
@@ -248,7 +268,8 @@ impl Checkers {
                 self.violations.push(format!("run {run} has token {token} of {claim} after that of run {other}"));
             }
         }
-        for (claim, token) in claims.iter().zip(tokens) {
+        // A token that a failover lost may be given again.
+        for (claim, token) in claims.iter().zip(tokens).filter(|_| !self.runs[run].is_lost) {
             self.tokens.add(claim, *token, run);
         }
     }
@@ -307,6 +328,12 @@ impl Checkers {
         }
     }
 
+    /// A run lowers the mode of its first claim.
+    pub(super) fn lower(&mut self, run: usize, mode: mode::Mode, now: Duration) {
+        self.make_way(run, now);
+        self.runs[run].claims[0].mode = named(mode);
+    }
+
     /// A session has left, for which others may have waited.
     fn make_way(&mut self, run: usize, now: Duration) {
         let waiting: Vec<_> = self.asking.iter().copied().filter(|other| self.may_block(run, *other)).collect();
@@ -333,7 +360,12 @@ impl Checkers {
 
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
+        self.lose_places(now);
         self.forget_tokens();
+    }
+
+    pub(super) fn lose_places(&mut self, now: Duration) {
+        self.lost_places = Some(now);
     }
 
     /// The clock of the server has gone back by so much. Time then stands still for the leases.
@@ -348,6 +380,29 @@ impl Checkers {
         if self.went_back && self.lost_data.is_some() {
             self.tokens = Tokens::default();
         }
+    }
+
+    /// The runs that have not ended.
+    pub(super) fn live(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].exit.is_none()).collect()
+    }
+
+    /// A failover loses the grant of a run, or shortens its lease.
+    pub(super) fn lose(&mut self, run: usize) {
+        self.runs[run].is_lost = true;
+    }
+
+    /// A primary that was replaced has served a session.
+    pub(super) fn mislead(&mut self, session: SessionId) {
+        if let Some(run) = self.by_session.get(&session) {
+            let run = &mut self.runs[*run];
+            (run.is_lost, run.is_misled) = (true, true);
+        }
+    }
+
+    /// Forgets the tokens above this one.
+    pub(super) fn forget_tokens_after(&mut self, latest: u64) {
+        self.tokens.forget_above(latest);
     }
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the
@@ -403,7 +458,7 @@ impl Checkers {
 
 /// The claim in the terms of the rules.
 fn claim(claim: &request::Claim) -> Claim {
-    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == claim.mode.as_str()).expect("the modes are the same");
+    let mode = named(claim.mode);
     let resource = claim.resource.as_str();
     match (claim.slots, claim.span.is_whole()) {
         (Some(slots), _) => Claim::slot(resource, slots),
@@ -412,10 +467,14 @@ fn claim(claim: &request::Claim) -> Claim {
     }
 }
 
+/// The mode in the terms of the rules.
+fn named(mode: mode::Mode) -> Mode {
+    Mode::ALL.into_iter().find(|known| known.name() == mode.as_str()).expect("the modes are the same")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::mode;
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
 

@@ -7,6 +7,7 @@ use rustix::process::Signal as Kernel;
 
 use super::coverage::Counted;
 use super::plan::Plan;
+use super::processes::Process;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use crate::clock::Boottime;
@@ -15,7 +16,7 @@ use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::{HoldConversation, Question, Retry};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::{Error, Grant, Released, Standing};
-use crate::supervise::event::{Action, Event, Sender, Signal};
+use crate::supervise::event::{Action, Ended, Event, Sender, Signal};
 use crate::supervise::machine::Machine;
 
 /// How long the look at the holders may take.
@@ -51,8 +52,10 @@ impl<'s> Supervision<'s> {
     pub(super) fn new(site: &'s Site, plan: Plan) -> Self {
         let terms = plan.request.terms.expect("a request to a server has terms");
         let now = site.now();
-        let conversation =
-            HoldConversation::new(route::exchange(), plan.request.clone(), terms, 0, CONNECT_TIMEOUT, now);
+        let exchange = route::exchange(&site.world().location.target);
+        let request = plan.request.clone();
+        let conversation = HoldConversation::new(exchange, request, terms, plan.replicas, CONNECT_TIMEOUT, now);
+        site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
@@ -175,7 +178,7 @@ impl<'s> Supervision<'s> {
     /// Carries out an action; returns the event that the action causes.
     async fn perform(&mut self, action: Action) -> Option<Event> {
         let (task, run) = (self.site.task, self.run);
-        let signal_process = |signal: Kernel| self.site.world().signal_process(task, signal.as_raw());
+        let signal_process = |signal: Kernel| self.site.world().signal_process(run, signal.as_raw());
         self.site.world().note(|| format!("task {task}: run {run}: {action:?}"));
         match action {
             Action::Release => return Some(self.release().await),
@@ -212,7 +215,12 @@ impl<'s> Supervision<'s> {
         if self.plan.cannot_start {
             return Some(Event::StartFailed(exit::NOT_FOUND));
         }
-        self.site.world().start(self.site.task, self.run, &mut self.plan, &self.tokens);
+        let Self { site, run, plan, .. } = self;
+        let (task, world) = (site.task, &mut *site.world());
+        world.start(*run, &self.tokens, Process::command(task, plan));
+        world.end_process(*run, plan.runs_for, Ended::Code(0));
+        let inner = plan.inner.take();
+        world.mailboxes[task].has_inner = inner.is_some_and(|inner| world.start_inner(task, inner));
         Some(Event::Started)
     }
 

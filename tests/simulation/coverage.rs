@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::task::Site;
 use crate::clock::Boottime;
-use crate::store::redis::conversation::{HoldConversation, Question};
+use crate::store::redis::conversation::{HoldConversation, Question, SharedConversation};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::supervise::event::Event as Supervised;
 use crate::supervise::machine::Machine;
@@ -182,6 +182,13 @@ impl Observed for HoldConversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
         coverage.negotiation.count(self.state_name(), event);
         coverage.exchange.count(self.exchange.state_name(), event);
+    }
+}
+
+/// Each event concerns one of many negotiations, so only the exchange is counted.
+impl Observed for SharedConversation {
+    fn count(&self, event: &'static str, coverage: &mut Coverage) {
+        coverage.exchange.count(self.exchange_state_name(), event);
     }
 }
 

@@ -24,10 +24,12 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 /// Plays an episode.
 pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
     let mut random = Random::seeded(setup.seed).branch();
-    let mut nemesis = Nemesis::new(setup.faults.clone(), &mut random);
-    let mut world = World::new(random, setup.sessions, Duration::from_secs(setup.seconds));
+    let mut nemesis = Nemesis::new(setup.faults.clone(), setup.servers, &mut random);
+    let mut world = World::new(random, setup.sessions, setup.servers, Duration::from_secs(setup.seconds));
     world.resources = 1 + world.random.below(setup.sessions as u64 / 4 + 2);
     world.checkers.is_calm = nemesis.is_calm();
+    world.checkers.is_mild = nemesis.is_mild();
+    world.checkers.is_gentle = nemesis.is_gentle();
     world.checkers.is_strict = setup.is_strict;
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
@@ -71,8 +73,8 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
         let mut here = world.borrow_mut();
         let happening = here.next();
         let (now, closes) = (here.now, here.closes);
-        let World { checkers, server, .. } = &mut *here;
-        checkers.check_waiters(now, |session| server.place_of(session));
+        let World { checkers, nodes, primary, .. } = &mut *here;
+        checkers.check_waiters(now, |session| nodes[*primary].server.place_of(session));
         match happening {
             Some(Happening::Wake(task)) => {
                 let goes_on = here.awake(task);
@@ -98,11 +100,11 @@ fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !world.checkers.is_calm {
+    if !world.checkers.is_mild || world.has_abandoned {
         let later = world.server_time() + ALL_LEASES;
-        world.server.expire(later);
+        world.primary().server.expire(later);
     }
-    if !world.server.is_empty() {
+    if !world.primary().server.is_empty() {
         world.checkers.violations.push("the server keeps a session for ever".to_owned());
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::location::{self, Servers};
 use super::plan;
 use super::random::Random;
+use super::replication;
 use super::world::{Happening, World};
 use crate::supervise::event::Signal;
 
@@ -61,10 +63,16 @@ pub(super) enum Fault {
     RlockTerminated,
     RlockKilled,
     RlockStopped,
+    ReplicasLag,
+    ReplicaCutOff,
+    Failover,
+    StaleSentinels,
+    SlotMigrates,
+    ClusterDown,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -87,11 +95,49 @@ impl Fault {
         Self::RlockTerminated,
         Self::RlockKilled,
         Self::RlockStopped,
+        Self::ReplicasLag,
+        Self::ReplicaCutOff,
+        Self::Failover,
+        Self::StaleSentinels,
+        Self::SlotMigrates,
+        Self::ClusterDown,
     ];
+
+    /// Whether the fault can strike these servers.
+    fn can_strike(self, servers: Servers) -> bool {
+        match self {
+            Self::ReplicasLag | Self::ReplicaCutOff | Self::Failover => servers.has_replicas(),
+            Self::StaleSentinels => servers == Servers::Sentinels,
+            Self::SlotMigrates | Self::ClusterDown => servers == Servers::Cluster,
+            // Nobody can subscribe to all shard channels.
+            Self::MonitorSubscribed => servers != Servers::Cluster,
+            _ => true,
+        }
+    }
 
     /// Whether the promise covers the fault.
     fn is_covered(self) -> bool {
-        !self.loses_data() && self != Self::RlockStopped
+        !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
+    }
+
+    /// Whether all connections and processes live on, so that every session is released.
+    fn is_mild(self) -> bool {
+        matches!(
+            self,
+            Self::ScriptsFlushed
+                | Self::MonitorSubscribed
+                | Self::CrowdExpired
+                | Self::RlockTerminated
+                | Self::ReplicasLag
+                | Self::ReplicaCutOff
+                | Self::StaleSentinels
+        )
+    }
+
+    /// Whether every holder can renew its lease in time, though it may have to do so resource by
+    /// resource, and can't release its lock at once.
+    fn is_gentle(self) -> bool {
+        self.is_mild() || self == Self::SlotMigrates
     }
 
     /// Whether sessions may lose what the server has of them. A clock that steps forward ends their
@@ -105,13 +151,23 @@ impl Fault {
 }
 
 /// Chooses the faults of an episode: none in one of four episodes, and only covered ones in half of
-/// the others.
-pub(super) fn choose(random: &mut Random) -> Vec<Fault> {
+/// the others. Sometimes no fault breaks connections, while replicas or slots cause trouble.
+pub(super) fn choose(random: &mut Random, servers: Servers) -> Vec<Fault> {
     let is_calm = random.once_in(4);
     let is_covered = random.once_in(2);
+    let is_gentle = random.once_in(4);
     let rare = 1 + random.below(4);
     let mut faults = Fault::ALL.to_vec();
-    faults.retain(|fault| !is_calm && (!is_covered || fault.is_covered()) && random.once_in(rare));
+    let common = match servers {
+        Servers::One => None,
+        Servers::Replicated | Servers::Sentinels => Some(Fault::ReplicaCutOff),
+        Servers::Cluster => Some(Fault::SlotMigrates),
+    };
+    let is_common = |fault| is_gentle && common == Some(fault);
+    let may_strike = |fault: Fault| !is_covered || fault.is_covered();
+    let is_harmless = |fault: Fault| !is_gentle || common.is_none() || fault.is_gentle();
+    faults.retain(|fault| !is_calm && fault.can_strike(servers) && may_strike(*fault) && is_harmless(*fault));
+    faults.retain(|fault| random.once_in(rare) || is_common(*fault));
     faults
 }
 
@@ -133,8 +189,19 @@ const CALM_PAUSE: Duration = Duration::from_secs(15);
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Nemesis {
-    pub(super) fn new(faults: Vec<Fault>, random: &mut Random) -> Self {
+    pub(super) fn new(mut faults: Vec<Fault>, servers: Servers, random: &mut Random) -> Self {
+        faults.retain(|fault| fault.can_strike(servers));
         Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), burst: 0, struck: BTreeMap::new() }
+    }
+
+    /// Whether every holder can renew its lease in time.
+    pub(super) fn is_gentle(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_gentle())
+    }
+
+    /// Whether the server hears of the end of every session, so that it keeps none.
+    pub(super) fn is_mild(&self) -> bool {
+        self.faults.iter().all(|fault| fault.is_mild())
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -215,52 +282,64 @@ impl Nemesis {
                 MS(2000)
             }
             Fault::ServerOutOfMemory => {
-                world.server.is_full = true;
+                let victim = world.victim();
+                world.nodes[victim].server.is_full = true;
                 MS(2000)
             }
             Fault::ClockSteppedForward => {
-                world.clock_step += world.random.below(8_000_000) as i64;
+                let step = world.random.below(8_000_000);
+                world.step_clock(step as i64);
                 Duration::ZERO
             }
             Fault::ClockSteppedBack => {
                 let step = world.random.below(5_000_000);
-                world.clock_step -= step as i64;
+                world.step_clock(-(step as i64));
                 world.checkers.go_back(Duration::from_micros(step), world.now);
                 Duration::ZERO
             }
             Fault::MonitorSubscribed => {
-                world.server.has_monitor = true;
-                world.server.may_count = world.random.once_in(2);
+                let may_count = world.random.once_in(2);
+                for node in &mut world.nodes {
+                    (node.server.has_monitor, node.server.may_count) = (true, may_count);
+                }
                 MS(8000)
             }
             Fault::ServerStalled => {
-                world.stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
+                let victim = world.victim();
+                world.nodes[victim].stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
                 MS(4000)
             }
             Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
-                world.stop_server();
+                let until = world.now + world.between(Duration::ZERO, MS(1500));
+                let victim = world.victim();
+                world.stop_node(victim, until);
                 match fault {
                     Fault::ServerRestartedWithOldData => {
                         let age = world.random.below(10) as usize;
-                        world.server.return_to_snapshot(age);
+                        world.primary().server.return_to_snapshot(age);
                     }
-                    Fault::ServerRestartedEmpty => world.server.lose_all(),
+                    Fault::ServerRestartedEmpty => world.primary().server.lose_all(),
                     _ => {}
                 }
+                world.attach_all();
                 MS(1500)
             }
             Fault::ScriptsFlushed => {
-                world.server.forget_scripts();
+                let victim = world.victim();
+                world.nodes[victim].server.forget_scripts();
                 Duration::ZERO
             }
             Fault::KeyLost => {
                 let name = plan::resource(world.random.below(world.resources));
-                let messages = world.server.lose_key(&name, world.server_time());
+                let now = world.server_time();
+                let messages = world.primary().server.lose_key(&name, now);
+                world.replicate(world.primary, None);
                 world.publish(messages);
                 Duration::ZERO
             }
             Fault::CrowdExpired => {
-                world.server.crowd = 1 + world.random.below(60) as u32;
+                let victim = world.victim();
+                world.nodes[victim].server.crowd = 1 + world.random.below(60) as u32;
                 Duration::ZERO
             }
             Fault::RlockTerminated => {
@@ -273,6 +352,28 @@ impl Nemesis {
                 let until = world.now + world.between(Duration::ZERO, MS(12_000));
                 world.at(until, Happening::Continue(task));
                 Duration::ZERO
+            }
+            Fault::ReplicasLag => {
+                world.replication.lag = MS(*world.random.pick(&[20, 200, 2000]));
+                MS(4000)
+            }
+            Fault::ReplicaCutOff => {
+                let World { replication, random, .. } = world;
+                replication.cut_off_one(random);
+                MS(4000)
+            }
+            Fault::Failover => world.fail_over(),
+            Fault::SlotMigrates => {
+                world.migrate_slot();
+                Duration::ZERO
+            }
+            Fault::ClusterDown => {
+                world.set_cluster_down(true);
+                MS(2000)
+            }
+            Fault::StaleSentinels => {
+                world.location.notice_within = MS(5000);
+                MS(10_000)
             }
         };
         let until = world.now + world.between(lasts / 10, lasts);
@@ -291,11 +392,12 @@ pub(super) fn mend(fault: Fault, world: &mut World) {
         Fault::RepliesLost => world.weather.loses_replies = 0,
         Fault::ConnectionsRefused => world.weather.refuses = false,
         Fault::ClientsRefused => world.weather.is_crowded = false,
-        Fault::ServerOutOfMemory => world.server.is_full = false,
-        Fault::MonitorSubscribed => world.server.has_monitor = false,
-        Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
-            world.is_down = false;
-        }
+        Fault::ServerOutOfMemory => world.nodes.iter_mut().for_each(|node| node.server.is_full = false),
+        Fault::MonitorSubscribed => world.nodes.iter_mut().for_each(|node| node.server.has_monitor = false),
+        Fault::ReplicasLag => world.replication.lag = replication::LAG,
+        Fault::ReplicaCutOff => world.connect_replicas(),
+        Fault::ClusterDown => world.set_cluster_down(false),
+        Fault::StaleSentinels => world.location.notice_within = location::NOTICE_WITHIN,
         _ => {}
     }
 }

@@ -12,14 +12,21 @@
 //! | `report` | what came of an episode |
 //! | `world` | time and the queue of events |
 //! | `clocks` | the rates of clocks |
-//! | `network` | connections between the clients and the server |
-//! | `nodes` | the server takes what arrives in turn |
-//! | `processes` | the rlock of each task, and its command |
-//! | `task` | one process after another |
+//! | `network` | connections between the clients and the nodes |
+//! | `location` | where a connection leads |
+//! | `nodes` | each node takes what arrives in turn |
+//! | `cluster` | slots, and their migration key by key |
+//! | `replication` | replicas that lag, WAIT, and failovers |
+//! | `processes` | the rlock of each task, and the processes that work under its locks |
 //! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
+//! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `serve` | a lock server, with the real conversation of its many sessions |
+//! | `customer` | a client of a lock server |
+//! | `desk` | the real machines of such clients; `src/serve` includes this module |
 //! | `route` | carries out the actions of a conversation |
 //! | `plan` | what a session asks for, and how its command behaves |
+//! | `data` | what a server knows about locks |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
@@ -32,19 +39,25 @@ mod checkers;
 mod claims;
 mod client;
 mod clocks;
+mod cluster;
 mod coverage;
+mod customer;
+mod data;
 mod episode;
 mod faults;
+mod location;
 mod network;
 mod nodes;
 mod plan;
 mod processes;
 #[path = "../support/random.rs"]
 mod random;
+mod replication;
 mod report;
 mod route;
 #[path = "../support/rules.rs"]
 mod rules;
+mod serve;
 mod server;
 mod setup;
 mod shrink;

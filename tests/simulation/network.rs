@@ -6,15 +6,18 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::random::Random;
-use super::wire::Call;
+use super::wire::Command;
 use super::world::{Happening, World};
 use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::interface::Seek;
+use crate::store::redis::target::Node;
 
 #[derive(Debug)]
 pub(super) enum ToServer {
     Connect,
-    Call(Box<Call>),
+    Command(Command),
     Subscribe(String),
+    Unsubscribe(String),
     Close,
     /// The server notices that the connection has failed.
     Reset,
@@ -22,14 +25,27 @@ pub(super) enum ToServer {
 
 #[derive(Debug)]
 pub(super) enum ToClient {
+    /// The lookup has found this node.
+    Located(Node),
     Reply(Result<Value, ServerError>),
     Message(String),
+    SubscribeFailed(String, ServerError),
     Failed(ErrorKind),
 }
 
 /// A connection of a task.
 pub(super) struct Connection {
     task: usize,
+    /// The node to which the connection leads, unless it is being looked up.
+    pub(super) node: Option<usize>,
+    /// What is sent once the node is known.
+    outbox: Vec<ToServer>,
+    /// What the server reads after a command that blocks the connection.
+    pub(super) held_back: Option<Vec<ToServer>>,
+    /// The number of changes of the primary up to the last one for this connection.
+    pub(super) changes: usize,
+    /// Whether each command has ASKING before it.
+    pub(super) asks: bool,
     /// Whether the server has accepted the connection and not noticed its end.
     pub(super) is_accepted: bool,
     /// Whether it was cut, so that nothing more arrives but the failure.
@@ -56,39 +72,67 @@ impl Connection {
 }
 
 impl World {
-    /// Opens a connection.
-    pub(super) fn connect(&mut self, task: usize) -> usize {
+    /// Opens a connection. Returns the address of its node too if no lookup is needed.
+    pub(super) fn connect(&mut self, task: usize, seek: Seek) -> (usize, Option<Node>) {
         self.opened += 1;
         let id = self.opened;
-        let swallows = self.weather.strikes(self.weather.swallows, &mut self.random);
-        // The handshake takes one way more than the first command.
-        let last_at_server = self.now + self.weather.delay(&mut self.random);
         let mut connection = Connection {
             task,
+            node: None,
+            outbox: Vec::new(),
+            held_back: None,
+            changes: 0,
+            asks: matches!(&seek, Seek::Redirect(redirect) if redirect.asking),
             is_accepted: false,
             is_cut: false,
             is_mute: false,
             is_deaf: false,
             is_broken: false,
-            last_at_server,
+            last_at_server: self.now,
             last_at_client: self.now,
             inbox: VecDeque::new(),
         };
-        if swallows {
+        if self.weather.strikes(self.weather.swallows, &mut self.random) {
             connection.fall_silent(&mut self.random);
         }
         self.connections.insert(id, connection);
+        let node = self.node_at_once(&seek);
+        match node {
+            Some(node) => self.lead(id, node),
+            None => {
+                let took = self.lookup_time();
+                self.at(self.now + took, Happening::Lookup(id, seek));
+            }
+        }
+        (id, node.map(|node| self.location.address(node)))
+    }
+
+    /// How long it takes to ask a Sentinel and then a node for its role.
+    fn lookup_time(&mut self) -> Duration {
+        let delays = (0..6).map(|_| self.weather.delay(&mut self.random));
+        delays.sum()
+    }
+
+    /// Takes note to which node a connection leads, and sends what has waited for that.
+    pub(super) fn lead(&mut self, id: usize, node: usize) {
+        // The handshake takes one way more than the first command.
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.node = Some(node);
+        connection.last_at_server = self.now + delay;
+        let outbox = std::mem::take(&mut connection.outbox);
         self.send_to_server(id, ToServer::Connect);
-        id
+        outbox.into_iter().for_each(|frame| self.send_to_server(id, frame));
     }
 
     pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_mute) else { return };
+        let Some(node) = connection.node else { return connection.outbox.push(frame) };
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_mute) else { return };
         let at = connection.last_at_server.max(self.now + delay);
         connection.last_at_server = at;
-        self.at(at, Happening::AtServer(id, frame));
+        self.at(at, Happening::AtNode(node, id, frame));
         if is_cut && self.random.once_in(2) {
             self.cut(id);
         } else if is_cut {
@@ -127,23 +171,32 @@ impl World {
         self.note(|| format!("network: connection {id} breaks off"));
         let delay = self.weather.delay(&mut self.random);
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(node) = connection.node else { return };
         (connection.is_mute, connection.is_broken) = (true, true);
         let [at_server, at_client] =
             [connection.last_at_server, connection.last_at_client].map(|at| at.max(self.now + delay));
-        self.at(at_server, Happening::AtServer(id, ToServer::Reset));
+        self.at(at_server, Happening::AtNode(node, id, ToServer::Reset));
         self.at(at_client, Happening::AtClient(id, ToClient::Failed(ErrorKind::Closed(Stage::Used))));
     }
 
     pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {
-        self.server.disconnect(id);
+        self.disconnect(id);
         self.send_to_client(id, ToClient::Failed(kind));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_cut = true;
         }
     }
 
+    /// The server notices the end of a connection.
+    pub(super) fn disconnect(&mut self, id: usize) {
+        self.forget_wait(id);
+        if let Some(node) = self.connections.get(&id).and_then(|connection| connection.node) {
+            self.nodes[node].server.disconnect(id);
+        }
+    }
+
     pub(super) fn forget(&mut self, id: usize) {
-        self.server.disconnect(id);
+        self.disconnect(id);
         self.connections.remove(&id);
     }
 
@@ -152,7 +205,7 @@ impl World {
     pub(super) fn close(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.inbox.clear();
-        if connection.is_cut {
+        if connection.is_cut || connection.node.is_none() {
             self.forget(id);
         } else {
             self.send_to_server(id, ToServer::Close);

@@ -1,55 +1,117 @@
-//! The server: takes what has arrived in turn, and answers.
+//! The nodes: each takes what has arrived in turn, and answers.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::clocks::Clock;
 use super::network::{ToClient, ToServer};
-use super::wire::{self, Call};
+use super::server::{Consequences, Server};
+use super::wire::{self, Call, Command, Operation};
 use super::world::{Happening, World};
 use crate::clock::StoreTime;
 use crate::store::redis::failure::{ErrorKind, Stage};
 
-/// How long the server takes for a call.
+/// How long a node takes for a call.
 const SERVICE: Duration = Duration::from_micros(8);
 
+pub(super) struct Node {
+    pub(super) server: Server,
+    clock: Clock,
+    /// How far the clock has stepped, in microseconds.
+    pub(super) step: i64,
+    /// What has arrived and waits for its turn, each with its connection.
+    arrivals: VecDeque<(usize, ToServer)>,
+    has_turn: bool,
+    pub(super) stalled_until: Duration,
+    pub(super) down_until: Duration,
+}
+
+impl Node {
+    pub(super) fn new(clock: Clock, is_replica: bool) -> Self {
+        let server = Server::new(is_replica);
+        let (stalled_until, down_until) = (Duration::ZERO, Duration::ZERO);
+        Self { server, clock, step: 0, arrivals: VecDeque::new(), has_turn: false, stalled_until, down_until }
+    }
+
+    pub(super) fn store_time(&self, at: Duration) -> StoreTime {
+        stepped(self.clock.store_time(at), self.step)
+    }
+
+    pub(super) fn when_store_time(&self, at: StoreTime) -> Duration {
+        self.clock.when_store_time(stepped(at, -self.step))
+    }
+}
+
+/// The time on a clock that has stepped by so many microseconds.
+fn stepped(time: StoreTime, step: i64) -> StoreTime {
+    StoreTime::from_micros(time.as_micros().saturating_add_signed(step))
+}
+
 impl World {
+    /// The node that has the data.
+    pub(super) fn primary(&mut self) -> &mut Node {
+        &mut self.nodes[self.primary]
+    }
+
+    /// The node that a fault strikes: the primary, or any node of a Cluster.
+    pub(super) fn victim(&mut self) -> usize {
+        if self.cluster.is_some() { self.random.below(self.nodes.len() as u64) as usize } else { self.primary }
+    }
+
     pub(super) fn server_time(&self) -> StoreTime {
-        self.stepped(self.server_clock.store_time(self.now), self.clock_step)
+        self.nodes[self.primary].store_time(self.now)
     }
 
-    /// The time on a clock that has stepped by so many microseconds.
-    fn stepped(&self, time: StoreTime, step: i64) -> StoreTime {
-        StoreTime::from_micros(time.as_micros().saturating_add_signed(step))
+    /// Lets the clock of the primary step by so many microseconds. All nodes of a Cluster have one
+    /// clock.
+    pub(super) fn step_clock(&mut self, by: i64) {
+        let (primary, is_cluster) = (self.primary, self.cluster.is_some());
+        let nodes = self.nodes.iter_mut().enumerate().filter(|(node, _)| is_cluster || *node == primary);
+        nodes.for_each(|(_, node)| node.step += by);
     }
 
-    pub(super) fn schedule_turn(&mut self, at: Duration) {
-        if !std::mem::replace(&mut self.has_turn, true) {
-            self.at(at.max(self.stalled_until), Happening::ServerTurn);
+    pub(super) fn at_node(&mut self, node: usize, connection: usize, frame: ToServer) {
+        self.nodes[node].arrivals.push_back((connection, frame));
+        self.schedule_turn(node, self.now);
+    }
+
+    fn schedule_turn(&mut self, node: usize, at: Duration) {
+        let Node { has_turn, stalled_until, .. } = &mut self.nodes[node];
+        if !std::mem::replace(has_turn, true) {
+            let at = at.max(*stalled_until);
+            self.at(at, Happening::Turn(node));
         }
     }
 
-    pub(super) fn server_turn(&mut self) {
-        self.has_turn = false;
-        if self.now < self.stalled_until {
-            return self.schedule_turn(self.now);
+    pub(super) fn turn(&mut self, node: usize) {
+        self.nodes[node].has_turn = false;
+        if self.now < self.nodes[node].stalled_until {
+            return self.schedule_turn(node, self.now);
         }
-        let Some((id, frame)) = self.arrivals.pop_front() else { return };
-        self.schedule_turn(self.now + SERVICE);
-        let is_down = self.is_down;
-        let is_refused = is_down || self.weather.refuses;
+        let Some((id, frame)) = self.nodes[node].arrivals.pop_front() else { return };
+        self.schedule_turn(node, self.now + SERVICE);
+        let is_refused = self.is_down(node) || self.weather.refuses;
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match frame {
-            ToServer::Connect if is_refused => self.fail(id, ErrorKind::Refused),
-            ToServer::Connect if self.weather.is_crowded => self.turn_away(id),
-            ToServer::Connect => connection.is_accepted = true,
-            ToServer::Reset => {
+        match (frame, &mut connection.held_back) {
+            (ToServer::Connect, _) if is_refused => self.fail(id, ErrorKind::Refused),
+            (ToServer::Connect, _) if self.weather.is_crowded => self.turn_away(id),
+            (ToServer::Connect, _) => connection.is_accepted = true,
+            (ToServer::Reset, _) => {
                 connection.is_cut = true;
-                self.server.disconnect(id);
+                self.disconnect(id);
             }
-            ToServer::Close => self.forget(id),
+            (ToServer::Close, _) => self.forget(id),
             _ if !connection.is_accepted || connection.is_cut => {}
-            ToServer::Subscribe(channel) => self.server.subscribe(id, channel),
-            ToServer::Call(call) => self.execute(id, &call),
+            (frame, Some(held_back)) => held_back.push(frame),
+            (ToServer::Subscribe(channel), _) => self.subscribe(node, id, channel),
+            (ToServer::Unsubscribe(channel), _) => self.nodes[node].server.unsubscribe(id, &channel),
+            (ToServer::Command(Command::Call(call)), _) => self.execute(node, id, &call),
+            (ToServer::Command(Command::Wait { replicas, timeout }), _) => self.await_replicas(id, replicas, timeout),
         }
+    }
+
+    pub(super) fn is_down(&self, node: usize) -> bool {
+        self.now < self.nodes[node].down_until
     }
 
     /// Tells a client that the server takes no more clients.
@@ -59,41 +121,81 @@ impl World {
         self.send_to_client(id, ToClient::Failed(ErrorKind::Closed(Stage::Used)));
     }
 
-    fn execute(&mut self, id: usize, call: &Call) {
+    fn execute(&mut self, node: usize, id: usize, call: &Call) {
         self.calls += 1;
-        let answer = self.server.call(call, self.server_time());
-        self.note(|| format!("server: connection {id} {:?}: {:?}", call.operation, answer.reply));
-        answer.session.into_iter().for_each(|session| self.checkers.count_call(session));
-        answer.displaced.into_iter().for_each(|session| self.checkers.displace(session));
-        for granted in answer.granted {
-            self.checkers.check_order(granted, |other| self.server.waits(other));
+        if !self.begin_at_node(node, id, call) {
+            return;
         }
-        let reply = answer.reply.as_ref().map(wire::value).ok_or_else(|| wire::error(answer.error));
-        self.publish(answer.messages);
+        let now = self.nodes[node].store_time(self.now);
+        let (reply, also) = self.nodes[node].server.call(call, now);
+        self.note(|| format!("node {node}: connection {id} {:?}: {reply:?}", call.operation));
+        self.end_at_node(node, call);
+        self.replicate(node, Some(id));
+        if self.is_stale(node) {
+            self.mislead(&call.operation);
+        } else {
+            self.check(&also);
+        }
+        self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
             return self.cut(id);
         }
+        let reply = reply.as_ref().map(wire::value).map_err(|text| wire::error(text));
         self.send_to_client(id, ToClient::Reply(reply));
+    }
+
+    /// Shows the checkers what the primary has done for a call.
+    fn check(&mut self, also: &Consequences) {
+        also.session.into_iter().for_each(|session| self.checkers.count_call(session));
+        also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
+        let server = &self.nodes[self.primary].server;
+        for granted in &also.granted {
+            self.checkers.check_order(*granted, |other| server.waits(other));
+        }
+    }
+
+    /// A primary that was replaced and does not know it has changed something for a session. Neither
+    /// this node nor the new primary can tell the session of a loss.
+    fn mislead(&mut self, operation: &Operation) {
+        if let Some(session) = operation.session() {
+            self.checkers.mislead(session);
+        }
+    }
+
+    /// Serves what a connection had sent while it waited for the replicas.
+    pub(super) fn let_go(&mut self, id: usize) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some((node, held_back)) = connection.node.zip(connection.held_back.take()) else { return };
+        let held_back = held_back.into_iter().map(|frame| (id, frame));
+        let arrivals = &mut self.nodes[node].arrivals;
+        *arrivals = held_back.chain(arrivals.drain(..)).collect();
+        self.schedule_turn(node, self.now);
     }
 
     pub(super) fn publish(&mut self, messages: Vec<(usize, String)>) {
         messages.into_iter().for_each(|(id, channel)| self.send_to_client(id, ToClient::Message(channel)));
     }
 
-    /// Ends all connections and what the server has not read: the server stops.
-    pub(super) fn stop_server(&mut self) {
-        self.is_down = true;
-        self.arrivals.clear();
-        let ids: Vec<_> = self.connections.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.cut(id));
-        self.server.forget_scripts();
+    /// Stops a node until an instant. All its connections end, with what it has not read.
+    pub(super) fn stop_node(&mut self, node: usize, until: Duration) {
+        self.nodes[node].down_until = until;
+        self.nodes[node].arrivals.clear();
+        self.nodes[node].server.forget_scripts();
+        self.cut_all(node);
     }
 
-    /// When the lease of a run ends, if the server knows it as a holder with these tokens.
+    pub(super) fn cut_all(&mut self, node: usize) {
+        let own = self.connections.iter().filter(|(_, connection)| connection.node == Some(node));
+        let ids: Vec<_> = own.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.cut(id));
+    }
+
+    /// When the lease of a run ends, if the primary knows it as a holder with these tokens.
     pub(super) fn lease_ends(&self, run: usize, tokens: &[u64]) -> Option<Duration> {
-        let session = self.server.session(self.checkers.runs[run].session)?;
+        let node = &self.nodes[self.primary];
+        let session = node.server.session(self.checkers.runs[run].session)?;
         let is_same = session.is_holder() && session.tokens() == tokens;
         let expiry = session.expiry.filter(|_| is_same)?;
-        Some(self.server_clock.when_store_time(self.stepped(expiry, -self.clock_step)))
+        Some(node.when_store_time(expiry))
     }
 }

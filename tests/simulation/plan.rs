@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cluster::{SLOTS, slot_of};
 use super::random::Random;
 use super::world::World;
 use crate::exit;
@@ -16,6 +17,8 @@ use crate::supervise::machine::Settings;
 pub(super) struct Plan {
     pub(super) request: Request,
     pub(super) settings: Settings,
+    /// How many replicas have to have the grant.
+    pub(super) replicas: u32,
     /// How long the command takes to start.
     pub(super) starts_after: Duration,
     /// Whether the command does not exist.
@@ -51,7 +54,7 @@ const NESTED_WAIT: u64 = 3000;
 impl Plan {
     pub(super) fn random(world: &mut World) -> Self {
         let resources = world.resources;
-        let claims = some_claims(&mut world.random, |random| claim(random, resources));
+        let claims = some_claims(world, |random| claim(random, resources));
         Self::with(world, claims, &[])
     }
 
@@ -59,6 +62,7 @@ impl Plan {
     fn with(world: &mut World, claims: Vec<Claim>, above: &[&Request]) -> Self {
         let session = world.next_session();
         let resources = world.resources;
+        let replicas = world.replicas() as u64;
         let random = &mut world.random;
         let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
         let request = Request {
@@ -90,6 +94,7 @@ impl Plan {
         let plan = Self {
             request,
             settings,
+            replicas: random.below(replicas + 1) as u32,
             starts_after: Duration::from_micros(random.below(if is_slow { 2_000_000 } else { 2_000 })),
             cannot_start: random.once_in(30),
             runs_for,
@@ -104,7 +109,7 @@ impl Plan {
         }
         let above: Vec<_> = std::iter::once(&plan.request).chain(above.iter().copied()).collect();
         let after = Duration::from_micros(world.random.below(runs_for.as_micros() as u64 + 1));
-        let claims = some_claims(&mut world.random, |random| match random.once_in(4) {
+        let claims = some_claims(world, |random| match random.once_in(4) {
             true => claim(random, resources),
             false => inside(random, &plan.request),
         });
@@ -120,14 +125,19 @@ fn is_inside(request: &Request, above: &Request) -> bool {
     request.claims.iter().all(is_inside)
 }
 
-/// One to four claims. A request names a resource twice for several intervals only.
-fn some_claims(random: &mut Random, mut claim: impl FnMut(&mut Random) -> Claim) -> Vec<Claim> {
-    let count = *random.pick(&[1, 1, 1, 1, 2, 2, 3, 4]);
+/// One to four claims. A request names a resource twice for several intervals only, and has its
+/// resources in one slot of a Cluster.
+pub(super) fn some_claims(world: &mut World, mut claim: impl FnMut(&mut Random) -> Claim) -> Vec<Claim> {
+    let is_cluster = world.cluster.is_some();
+    let count = *world.random.pick(&[1, 1, 1, 1, 2, 2, 3, 4]);
     let mut claims: Vec<Claim> = Vec::new();
     for _ in 0..count {
-        let next = claim(random);
+        let next = claim(&mut world.random);
         let is_part = |claim: &Claim| !claim.span.is_whole();
-        let fits = |other: &Claim| other.resource != next.resource || is_part(other) && is_part(&next);
+        let fits = |other: &Claim| {
+            let is_near = !is_cluster || slot_of(other.resource.as_str()) == slot_of(next.resource.as_str());
+            is_near && (other.resource != next.resource || is_part(other) && is_part(&next))
+        };
         if claims.iter().all(fits) {
             claims.push(next);
         }
@@ -135,7 +145,7 @@ fn some_claims(random: &mut Random, mut claim: impl FnMut(&mut Random) -> Claim)
     claims
 }
 
-fn claim(random: &mut Random, resources: u64) -> Claim {
+pub(super) fn claim(random: &mut Random, resources: u64) -> Claim {
     let number = random.below(resources);
     let mode = *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write, Mode::Slot]);
     let is_part = mode != Mode::Slot && random.once_in(3);
@@ -185,5 +195,5 @@ fn interval(random: &mut Random) -> Span {
 
 /// The resource of this number.
 pub(super) fn resource(number: u64) -> Resource {
-    Resource::new(&format!("{{t}}{number}")).expect("a valid name")
+    Resource::new(&format!("{{t{}}}{number}", number % SLOTS as u64)).expect("a valid name")
 }

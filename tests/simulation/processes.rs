@@ -8,21 +8,42 @@ use super::plan::Plan;
 use super::tree::{Part, Tree};
 use super::world::{Happening, Key, World};
 use crate::clock::Boottime;
+use crate::exit;
 use crate::lock::request::Request;
 use crate::supervise::event::{Ended, Signal};
 
-/// The command of a session.
+/// The command of a run, or the work that a client of a lock server does while it holds a lock.
 pub(super) struct Process {
-    pub(super) ignores_term: bool,
-    /// How long it takes to die.
-    pub(super) dies_after: Duration,
-    /// When it ends.
-    pub(super) end: Key,
-    /// Whether rlock has told it to end.
+    pub(super) task: usize,
+    ignores_term: bool,
+    /// How long the process takes to die.
+    dies_after: Duration,
+    /// How long the process lives after its rlock.
+    outlives: Duration,
+    /// When the process ends. `None` if that is not decided.
+    pub(super) end: Option<Key>,
+    /// Whether rlock has told the process to end.
     pub(super) is_told: bool,
-    /// How it ends when its inner rlock has ended, for which it waits.
+    /// How the process ends when its inner rlock has ended, for which it waits.
     pub(super) waits: Option<Ended>,
+    /// How long a process that this one leaves behind outlives it.
     pub(super) leaves_for: Option<Duration>,
+}
+
+impl Process {
+    /// A command, which the guardian of its rlock kills.
+    pub(super) fn command(task: usize, plan: &Plan) -> Self {
+        let Plan { ignores_term, dies_after, leaves_for, .. } = *plan;
+        let outlives = KILLED_AFTER.min(dies_after);
+        Self { ignores_term, outlives, leaves_for, ..Self::work(task, dies_after) }
+    }
+
+    /// The work of a client, which ends it when the connection ends.
+    pub(super) fn work(task: usize, dies_after: Duration) -> Self {
+        let (ignores_term, is_told) = (false, false);
+        let (end, waits, leaves_for) = (None, None, None);
+        Self { task, ignores_term, dies_after, outlives: dies_after, end, is_told, waits, leaves_for }
+    }
 }
 
 /// What a task waits for.
@@ -33,11 +54,11 @@ pub(super) struct Mailbox {
     pub(super) signals: VecDeque<Signal>,
     /// The end of the command that the task has not seen.
     pub(super) ended: Option<Ended>,
-    pub(super) process: Option<Process>,
     /// Whether the command runs an inner rlock.
     pub(super) has_inner: bool,
     pub(super) tree: Tree,
-    pub(super) run: Option<usize>,
+    /// The runs that the task has begun and not finished: one, or those of a lock server's clients.
+    pub(super) runs: Vec<usize>,
     pub(super) clock: Clock,
 }
 
@@ -68,33 +89,55 @@ impl World {
         !self.mailboxes[task].is_stopped
     }
 
-    /// Sends a signal to the command of a task.
-    pub(super) fn signal_process(&mut self, task: usize, signal: i32) {
-        let Some(process) = &self.mailboxes[task].process else { return };
+    pub(super) fn boottime(&self, task: usize) -> Boottime {
+        self.mailboxes[task].clock.boottime(self.now)
+    }
+
+    /// The process of the only run of a task.
+    pub(super) fn command(&mut self, task: usize) -> Option<(usize, &mut Process)> {
+        let run = *self.mailboxes[task].runs.first()?;
+        self.processes.get_mut(&run).map(|process| (run, process))
+    }
+
+    /// Sends a signal to the process of a run.
+    pub(super) fn signal_process(&mut self, run: usize, signal: i32) {
+        let Some(process) = self.processes.get(&run) else { return };
         let is_kill = signal == rustix::process::Signal::KILL.as_raw();
-        if process.ignores_term && !is_kill {
+        if is_kill {
+            self.end_process(run, process.outlives, Ended::Signal(signal));
+        } else if !process.ignores_term {
+            self.end_process(run, process.dies_after, Ended::Signal(signal));
+        }
+    }
+
+    /// Lets the process of a run end after a time, unless it ends earlier anyway.
+    pub(super) fn end_process(&mut self, run: usize, after: Duration, ended: Ended) {
+        let Some(process) = self.processes.get_mut(&run) else { return };
+        let at = self.now + after;
+        if process.end.is_some_and(|(earlier, _)| earlier <= at) {
             return;
         }
-        let dies_after = if is_kill { KILLED_AFTER.min(process.dies_after) } else { process.dies_after };
-        let (at, end) = (self.now + dies_after, process.end);
-        if at < end.0 || process.waits.is_some() {
-            self.queue.remove(&end);
-            let end = self.at(at, Happening::ProcessEnds(task, Part::Command, Ended::Signal(signal)));
-            let process = self.mailboxes[task].process.as_mut().expect("the process lives");
-            (process.end, process.waits) = (end, None);
-        }
+        process.waits = None;
+        let (task, end) = (process.task, process.end);
+        end.map(|end| self.queue.remove(&end));
+        let end = self.at(at, Happening::ProcessEnds(task, Part::Command(run), ended));
+        self.processes.get_mut(&run).expect("the process lives").end = Some(end);
+    }
+
+    /// A process begins in a task.
+    pub(super) fn enter(&mut self, task: usize) {
+        self.clear_tree(task);
+        let mailbox = &mut self.mailboxes[task];
+        mailbox.signals.clear();
+        mailbox.ended = None;
+        mailbox.has_inner = false;
     }
 
     /// A task begins a session; returns its run.
     pub(super) fn begin(&mut self, task: usize, request: &Request) -> usize {
         let run = self.checkers.ask(request, self.now);
         self.note(|| format!("task {task}: run {run} {request:?}"));
-        self.clear_tree(task);
-        let mailbox = &mut self.mailboxes[task];
-        mailbox.run = Some(run);
-        mailbox.signals.clear();
-        mailbox.ended = None;
-        mailbox.has_inner = false;
+        self.mailboxes[task].runs.push(run);
         run
     }
 
@@ -109,47 +152,71 @@ impl World {
         self.checkers.stop_asking(run, self.now);
     }
 
-    /// A session ends.
+    /// A session ends. There is no `code` if nobody learns what became of its lock.
+    pub(super) fn leave(&mut self, task: usize, run: usize, code: Option<u8>) {
+        self.note(|| format!("task {task}: run {run} exits with {code:?}"));
+        match code {
+            Some(code) => self.checkers.exit(run, code, self.now),
+            None => self.checkers.vanish(run, self.now),
+        }
+        self.mailboxes[task].runs.retain(|other| *other != run);
+    }
+
+    /// The rlock of a command ends.
     pub(super) fn finish(&mut self, task: usize, run: usize, code: u8) {
-        self.note(|| format!("task {task}: run {run} exits with {code}"));
-        self.checkers.exit(run, code, self.now);
-        if self.mailboxes[task].process.is_some() {
+        self.leave(task, run, Some(code));
+        if self.processes.contains_key(&run) {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
-        self.mailboxes[task].run = None;
+        if self.checkers.is_gentle && code == exit::LOST {
+            self.checkers.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing"));
+        }
+        let session = self.checkers.runs[run].session;
+        if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {
+            self.checkers.violations.push(format!("run {run} exited, and the server keeps its session"));
+        }
         self.close_all(task);
     }
 
     /// Stops the rlock of a task, but not its command.
     pub(super) fn stop(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = true;
-        if let Some(run) = self.mailboxes[task].run {
-            self.checkers.runs[run].was_stopped = true;
+        self.stop_covering(task);
+    }
+
+    /// The promise does not cover the present runs of a task any more.
+    pub(super) fn stop_covering(&mut self, task: usize) {
+        for run in &self.mailboxes[task].runs {
+            self.checkers.runs[*run].was_stopped = true;
         }
+    }
+
+    /// The rlock of a task ends without a word. The clients of a lock server see the end of their
+    /// connections.
+    pub(super) fn end(&mut self, task: usize) {
+        for run in std::mem::take(&mut self.mailboxes[task].runs) {
+            self.checkers.vanish(run, self.now);
+            self.signal_process(run, rustix::process::Signal::KILL.as_raw());
+        }
+        self.close_all(task);
     }
 
     /// Kills the rlock of a task. Its guardian kills the command with its tree.
     pub(super) fn kill(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = false;
+        self.has_abandoned = true;
         self.killed.push(task);
-        if let Some(run) = self.mailboxes[task].run {
-            self.checkers.vanish(run, self.now);
-        }
         self.kill_tree(task);
+        self.end(task);
         self.inner_over(task);
-        self.close_all(task);
         self.wake(task, self.now);
     }
 
     /// The command of a run starts.
-    pub(super) fn start(&mut self, task: usize, run: usize, plan: &mut Plan, tokens: &[u64]) {
+    pub(super) fn start(&mut self, run: usize, tokens: &[u64], process: Process) {
+        let task = process.task;
         self.note(|| format!("task {task}: the command of run {run} starts with {tokens:?}"));
         self.checkers.start(run, tokens, self.now);
-        let end = self.at(self.now + plan.runs_for, Happening::ProcessEnds(task, Part::Command, Ended::Code(0)));
-        let has_inner = plan.inner.take().is_some_and(|inner| self.start_inner(task, inner));
-        let Plan { ignores_term, dies_after, leaves_for, .. } = *plan;
-        let process = Process { ignores_term, dies_after, end, is_told: false, waits: None, leaves_for };
-        let mailbox = &mut self.mailboxes[task];
-        (mailbox.process, mailbox.has_inner) = (Some(process), has_inner);
+        self.processes.insert(run, process);
     }
 }

@@ -1,6 +1,6 @@
 //! Carries out the actions of a conversation on simulated connections, as `transport::route` does.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::network::{ToClient, ToServer};
@@ -12,21 +12,18 @@ use crate::store::redis::conversation::Exchange;
 use crate::store::redis::failure::{ErrorKind, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys::Keyspace;
-use crate::store::redis::target::Target;
+use crate::store::redis::target::{Kind, Target};
 
-const URL: &str = "redis://h:1";
+/// The server as messages name it.
+const SERVER: &str = "redis://h:1";
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The commands of a process at the server.
-pub(super) fn exchange() -> Exchange {
-    let setting = Setting { keyspace: Keyspace::new("ns"), wake: Wake::Publish, now: None };
-    Exchange::new(Arc::clone(&TARGET), setting)
+pub(super) fn exchange(target: &Arc<Target>) -> Exchange {
+    let wake = if target.kind == Kind::Cluster { Wake::ShardPublish } else { Wake::Publish };
+    let setting = Setting { keyspace: Keyspace::new(wire::NAMESPACE), wake, now: None };
+    Exchange::new(Arc::clone(target), setting)
 }
-
-static TARGET: LazyLock<Arc<Target>> = LazyLock::new(|| {
-    let target = Target::parse(URL).expect("a valid URL");
-    Arc::new(target.expect("the URL of a server"))
-});
 
 /// Carries out the actions of a conversation, as the route of the transport does.
 pub(super) struct Route<'s> {
@@ -64,17 +61,19 @@ impl<'s> Route<'s> {
 
     fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
         match action {
-            Action::Open(_) => {
-                self.connection = Some(self.site.world().connect(self.site.task));
-                let node = TARGET.nodes[0].clone();
-                conversation.on(Event::Connecting(node), now);
+            Action::Open(seek) => {
+                let (id, node) = self.site.world().connect(self.site.task, seek);
+                self.connection = Some(id);
+                if let Some(node) = node {
+                    conversation.on(Event::Connecting(node), now);
+                }
             }
             Action::Close => self.close(),
-            Action::Send(command) => self.send(ToServer::Call(Box::new(wire::read(&command)))),
+            Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
-            Action::Unsubscribe(_) => unreachable!("a client with one session never unsubscribes"),
+            Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
             Action::ReportTimeout => {
-                let failure = ErrorKind::TimedOut(Stage::Used).of(URL);
+                let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
                 conversation.on(Event::TimedOut(failure), now);
             }
             Action::SetAside => self.aside = self.connection.take(),
@@ -120,8 +119,10 @@ impl<'s> Route<'s> {
 
 fn event(frame: ToClient) -> Event {
     match frame {
+        ToClient::Located(node) => Event::Connecting(node),
         ToClient::Reply(reply) => Event::Reply(reply),
+        ToClient::SubscribeFailed(channel, error) => Event::SubscribeFailed(channel, error),
         ToClient::Message(channel) => Event::Message(channel),
-        ToClient::Failed(kind) => Event::Failed(kind.of(URL)),
+        ToClient::Failed(kind) => Event::Failed(kind.of(SERVER)),
     }
 }

@@ -1,47 +1,35 @@
 //! The server: the real lock table behind the replies of the scripts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::mem;
 
+use super::cluster::KINDS;
+use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
-use crate::lock::index::{Entry, Rank};
+use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{ClaimRecord, Records as _, Session};
+use crate::lock::records::{Records as _, Session};
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::table::LockTable;
 use crate::store::Obstruction;
 use crate::store::redis::codec::ScriptReply;
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
+const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
 /// The number of snapshots that a server may return to.
 const SNAPSHOTS: usize = 10;
 
-/// What a restart may lose.
-#[derive(Clone, Default)]
-struct Data {
-    table: LockTable,
-    channels: BTreeMap<SessionId, Channel>,
-    /// The last number of a queued request.
-    seq: u64,
-    /// The latest instant of a call. A script never uses an earlier one.
-    clock: StoreTime,
-}
-
-/// The channel of a session.
-#[derive(Clone)]
-struct Channel {
-    name: String,
-    /// Whether the session said that it is subscribed.
-    is_listening: bool,
-    /// The number of the request in the queue; 0 where it was granted at once.
-    seq: u64,
-}
-
 #[derive(Default)]
 pub(super) struct Server {
-    data: Data,
+    pub(super) data: Data,
+    /// Whether the server refuses changes.
+    pub(super) is_replica: bool,
+    /// The changes that the replicas do not have, if there are replicas.
+    pub(super) effects: Option<Vec<Effect>>,
     snapshots: VecDeque<Data>,
     scripts: BTreeSet<Script>,
     /// The connections that are subscribed to a channel.
@@ -56,12 +44,9 @@ pub(super) struct Server {
     pub(super) may_count: bool,
 }
 
-/// What a call leads to.
+/// What a call leads to besides its reply.
 #[derive(Default)]
-pub(super) struct Answer {
-    /// `None` if the server replies an error.
-    pub(super) reply: Option<ScriptReply>,
-    pub(super) error: &'static str,
+pub(super) struct Consequences {
     /// The messages, each with the connection that receives it and its channel.
     pub(super) messages: Vec<(usize, String)>,
     /// The sessions that the call grants their requests.
@@ -72,56 +57,50 @@ pub(super) struct Answer {
     pub(super) session: Option<SessionId>,
 }
 
-/// Unwraps a result of records in memory, which never fail.
-fn sure<T>(result: Result<T, std::convert::Infallible>) -> T {
-    let Ok(value) = result;
-    value
-}
+/// The reply of a script, or the text of an error.
+type Replied = Result<ScriptReply, &'static str>;
 
 impl Server {
-    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> Answer {
-        let mut answer = Answer::default();
+    pub(super) fn new(is_replica: bool) -> Self {
+        Self { is_replica, ..Self::default() }
+    }
+
+    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> (Replied, Consequences) {
+        let mut also = Consequences::default();
         if call.is_source {
             self.scripts.insert(call.script);
         }
         if !self.scripts.contains(&call.script) {
-            answer.error = "NOSCRIPT No matching script.";
-            return answer;
+            return (Err(NO_SCRIPT), also);
         }
         if self.is_full && call.script == Script::Acquire {
-            answer.error = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
-            return answer;
+            return (Err(OUT_OF_MEMORY), also);
         }
-        let now = self.time(now);
-        answer.reply = self.need(call, now);
-        if answer.reply.is_none() {
-            answer.session = call.operation.session();
-            answer.reply = Some(self.execute(call, now, &mut answer));
-            let granted = answer.granted.iter().filter_map(|id| self.session(*id));
-            let token = granted.flat_map(|session| session.tokens()).max().unwrap_or_default();
-            self.data.clock = self.data.clock.max(StoreTime::from_micros(token));
-        }
-        answer
-    }
-
-    /// The instant of a script: time never goes back. The table forgets the last token of a resource
-    /// that nobody uses, which the scripts keep. So the time exceeds every token.
-    fn time(&mut self, now: StoreTime) -> StoreTime {
-        self.data.clock = now.max(self.data.clock + Duration::from_micros(1));
-        self.data.clock
+        let now = self.data.time(now);
+        let reply = match self.need(call, now) {
+            Some(reply) => Ok(reply),
+            None => self.execute(call, now, &mut also),
+        };
+        (reply, also)
     }
 
     /// The resources that the call has to name too: those of the expired sessions that it removes,
     /// and those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
+        if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
+            return None;
+        }
         if self.crowd > 0 {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
         }
         let table = &self.data.table;
         let is_due = sure(table.records().due(now)).is_some();
-        let is_release = matches!(&call.operation, Operation::Release(session) if self.session(*session).is_some());
-        if matches!(call.operation, Operation::Inspect) || !is_due && !is_release {
+        let is_release = match &call.operation {
+            Operation::Release(session) | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            _ => false,
+        };
+        if !is_due && !is_release {
             return None;
         }
         let mut missing = BTreeSet::new();
@@ -137,25 +116,45 @@ impl Server {
         (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
-    fn execute(&mut self, call: &Call, now: StoreTime, answer: &mut Answer) -> ScriptReply {
+    fn execute(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Replied {
         let caller = call.operation.session();
         let reply = match &call.operation {
+            Operation::Inspect => {
+                return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
+            }
+            Operation::RenewAlone { session, ttl } => {
+                return Ok(self.data.renew_alone(*session, &call.resources[0], now, *ttl));
+            }
+            // Where there is nothing to renew or release, the script writes nothing.
+            Operation::Renew { session, .. } | Operation::Release(session)
+                if self.is_replica && self.session(*session).is_none() =>
+            {
+                return Ok(ScriptReply::Unknown);
+            }
+            _ if self.is_replica => return Err(READ_ONLY),
             Operation::Acquire { request, channel, place, listening } => {
+                also.session = caller;
                 let channel = Channel { name: channel.clone(), is_listening: *listening, seq: 0 };
-                self.acquire(request, channel, *place, now, answer)
+                self.acquire(request, channel, *place, now, also)
             }
             Operation::Renew { session, listening } => {
-                if let Some(channel) = self.data.channels.get_mut(session) {
-                    channel.is_listening = *listening;
+                also.session = caller;
+                if let Some(channel) = self.data.channels.get(session) {
+                    let channel = Channel { is_listening: *listening, ..channel.clone() };
+                    self.listen(*session, channel);
                 }
-                self.apply(Op::Renew(*session), caller, now, answer)
+                self.apply(Op::Renew(*session), caller, now, also)
             }
-            Operation::Release(session) => self.apply(Op::Release(*session), caller, now, answer),
-            Operation::Inspect => return ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() },
+            Operation::Release(session) => {
+                also.session = caller;
+                self.apply(Op::Release(*session), caller, now, also)
+            }
+            Operation::Downgrade { session, mode } => {
+                let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
+                self.apply(op, caller, now, also)
+            }
         };
-        let is_known = matches!(reply, Reply::Granted { .. } | Reply::Waiting);
-        caller.filter(|_| !is_known).into_iter().for_each(|caller| drop(self.data.channels.remove(&caller)));
-        match (reply, caller) {
+        Ok(match (reply, caller) {
             (Reply::Granted { lease, tokens }, _) => ScriptReply::Granted { lease, tokens },
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
             (Reply::Busy(_), _) => {
@@ -163,9 +162,10 @@ impl Server {
             }
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
+            (Reply::Done, _) => ScriptReply::Done,
             (Reply::Unknown, _) => ScriptReply::Unknown,
             (reply, _) => panic!("no client asks for {reply:?}"),
-        }
+        })
     }
 
     fn acquire(
@@ -174,28 +174,28 @@ impl Server {
         channel: Channel,
         place: u64,
         now: StoreTime,
-        answer: &mut Answer,
+        also: &mut Consequences,
     ) -> Reply {
         let id = request.session;
         let caller = Some(id);
-        self.apply(Op::Expire, caller, now, answer);
+        self.apply(Op::Expire, caller, now, also);
         let is_known = self.session(id).is_some();
-        self.data.channels.entry(id).or_insert(channel);
-        let reply = self.apply(Op::Acquire(request.clone()), caller, now, answer);
+        if !self.data.channels.contains_key(&id) {
+            self.listen(id, channel);
+        }
+        let reply = self.apply(Op::Acquire(request.clone()), caller, now, also);
         match &reply {
-            Reply::Granted { .. } if !is_known => answer.granted.push(id),
+            Reply::Granted { .. } if !is_known => also.granted.push(id),
             Reply::Waiting if !is_known => {
                 let is_taken = place > 0 && self.is_taken(place, &request.claims);
-                answer.displaced = caller.filter(|_| is_taken);
+                also.displaced = caller.filter(|_| is_taken);
                 let seq = if place > 0 && !is_taken { place } else { self.data.seq + 1 };
-                self.data.seq = self.data.seq.max(seq);
-                self.data.channels.entry(id).and_modify(|channel| channel.seq = seq);
-                let session = self.number(id, seq);
+                self.number(id, seq);
                 // Perhaps only requests with later numbers are in the way.
                 if sure(self.data.table.blockers(id)).is_empty() {
-                    self.look_again(id, &session, now, answer);
+                    self.look_again(id, now, also);
                 }
-                return self.apply(Op::Renew(id), caller, now, answer);
+                return self.apply(Op::Renew(id), caller, now, also);
             }
             _ => {}
         }
@@ -209,30 +209,12 @@ impl Server {
         claims.iter().any(|claim| has_it(&claim.resource))
     }
 
-    /// Gives a waiter this number in the queue.
-    fn number(&mut self, id: SessionId, seq: u64) -> Session {
-        let mut session = self.session(id).expect("a session that waits is in the table").clone();
-        let records = self.data.table.records_mut();
-        for (claim, record) in (0..).zip(&mut session.claims) {
-            let ClaimRecord { claim: Claim { resource: name, mode, span, .. }, shares, .. } = record.clone();
-            let mut state = sure(records.take_resource(&name)).expect("a resource with a waiter has a state");
-            let (lower, upper) = (span.lower().clone(), span.upper().clone());
-            let mut entry = Entry { lower, upper, mode, rank: record.rank, session: id, claim, shares };
-            sure(state.tree.remove(records, &name, &entry));
-            record.rank = Rank::waiting(seq, record.rank < Rank::FIRST_ORDINARY);
-            entry.rank = record.rank;
-            sure(state.tree.insert(records, &name, entry));
-            sure(records.put_resource(&name, state));
-        }
-        sure(records.put_session(id, session.clone()));
-        session
-    }
-
     /// Lets the table grant what it can where a session waits: another session asks to write there,
     /// and leaves.
-    fn look_again(&mut self, id: SessionId, session: &Session, now: StoreTime, answer: &mut Answer) {
+    fn look_again(&mut self, id: SessionId, now: StoreTime, also: &mut Consequences) {
         const OTHER: SessionId = SessionId([0xff; 16]);
         let caller = Some(id);
+        let session = self.session(id).expect("a session that waits is in the table");
         let claims =
             session.claims.iter().map(|record| Claim { mode: Mode::Write, slots: None, ..record.claim.clone() });
         let request = Request {
@@ -243,26 +225,51 @@ impl Server {
             terms: session.terms,
             process: Process::default(),
         };
-        self.apply(Op::Acquire(request), caller, now, answer);
-        self.apply(Op::Release(OTHER), caller, now, answer);
+        self.apply(Op::Acquire(request), caller, now, also);
+        self.apply(Op::Release(OTHER), caller, now, also);
     }
 
     /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
     /// would wake.
-    fn apply(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime, answer: &mut Answer) -> Reply {
-        let Outcome { reply, granted, expired } = sure(self.data.table.apply(now, op));
-        expired.iter().for_each(|id| drop(self.data.channels.remove(id)));
+    fn apply(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) -> Reply {
+        let Outcome { reply, granted, .. } = self.change(now, op);
         let mut granted = VecDeque::from(granted);
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
-            if listener.is_some_and(|channel| !self.publish(&channel.name, &mut answer.messages)) {
-                granted.extend(sure(self.data.table.apply(now, Op::Reap(id))).granted);
-                self.data.channels.remove(&id);
+            if listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages)) {
+                granted.extend(self.change(now, Op::Reap(id)).granted);
             } else {
-                answer.granted.push(id);
+                also.granted.push(id);
             }
         }
         reply
+    }
+
+    fn change(&mut self, now: StoreTime, op: Op) -> Outcome {
+        self.log(|| Effect::Apply { now, op: op.clone() });
+        self.data.apply(now, op)
+    }
+
+    fn listen(&mut self, session: SessionId, channel: Channel) {
+        self.log(|| Effect::Listen(session, channel.clone()));
+        self.data.channels.insert(session, channel);
+    }
+
+    fn number(&mut self, session: SessionId, seq: u64) {
+        self.log(|| Effect::Number(session, seq));
+        self.data.number(session, seq);
+    }
+
+    /// Keeps a change for the replicas.
+    fn log(&mut self, effect: impl FnOnce() -> Effect) {
+        if let Some(effects) = &mut self.effects {
+            effects.push(effect());
+        }
+    }
+
+    /// Takes the changes that the replicas do not have.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        self.effects.as_mut().map(mem::take).unwrap_or_default()
     }
 
     fn publish(&self, channel: &str, messages: &mut Vec<(usize, String)>) -> bool {
@@ -308,6 +315,38 @@ impl Server {
         self.subscribers.entry(channel).or_default().insert(connection);
     }
 
+    /// Takes over all data of a primary.
+    pub(super) fn receive(&mut self, data: Data) {
+        self.snapshots.clear();
+        self.data = data;
+    }
+
+    /// Ends the subscriptions to some channels.
+    pub(super) fn unsubscribe_all(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.subscribers.retain(|channel, _| !wanted(channel));
+    }
+
+    /// The resources that anybody has asked for.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Resource> {
+        self.data.used.iter()
+    }
+
+    /// Which keys of a resource exist: the hash, the expiries, the queue, and the two sets of ends.
+    pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
+        let sessions = sure(self.data.table.sessions_of(name, |_| true));
+        let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
+        let is_in_use = !sessions.is_empty();
+        [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
+    }
+
+    pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {
+        let Some(subscribers) = self.subscribers.get_mut(channel) else { return };
+        subscribers.remove(&connection);
+        if subscribers.is_empty() {
+            self.subscribers.remove(channel);
+        }
+    }
+
     /// The server has noticed the end of a connection.
     pub(super) fn disconnect(&mut self, connection: usize) {
         self.subscribers.retain(|_, subscribers| {
@@ -342,19 +381,18 @@ impl Server {
     /// Drops all sessions of a resource and tells them, as the scripts do when a key is lost.
     pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Vec<(usize, String)> {
         self.snapshots.clear();
-        let now = self.time(now);
-        let mut answer = Answer::default();
+        let now = self.data.time(now);
+        let mut also = Consequences::default();
         // The waiters leave first, so that the loss grants nothing to a session that it concerns.
         for is_held in [false, true] {
             for id in sure(self.data.table.sessions_of(name, |rank| rank.is_held() == is_held)) {
                 if let Some(channel) = self.data.channels.get(&id) {
-                    self.publish(&channel.name, &mut answer.messages);
+                    self.publish(&channel.name, &mut also.messages);
                 }
-                self.apply(Op::Reap(id), Some(id), now, &mut answer);
-                self.data.channels.remove(&id);
+                self.apply(Op::Reap(id), Some(id), now, &mut also);
             }
         }
-        answer.messages
+        also.messages
     }
 
     /// Whether no session is left.
@@ -364,14 +402,16 @@ impl Server {
 
     /// Drops the sessions whose leases are over.
     pub(super) fn expire(&mut self, now: StoreTime) {
-        let now = self.time(now);
-        let mut answer = Answer::default();
-        self.apply(Op::Expire, None, now, &mut answer);
+        let now = self.data.time(now);
+        let mut also = Consequences::default();
+        self.apply(Op::Expire, None, now, &mut also);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::lock::lease::Lease;
     use crate::lock::span::Span;
@@ -391,8 +431,8 @@ mod tests {
         };
         let resources = vec![Resource::new("k").unwrap()];
         let call = Call { script, is_source: true, resources, operation };
-        let answer = server.call(&call, StoreTime::from_micros(1));
-        (answer.reply.unwrap(), answer.granted)
+        let (reply, also) = server.call(&call, StoreTime::from_micros(1));
+        (reply.unwrap(), also.granted)
     }
 
     fn acquire(server: &mut Server, number: u8, interval: &str, place: u64) -> ScriptReply {

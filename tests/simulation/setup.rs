@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::faults::{self, Fault};
+use super::location::Servers;
 use super::random::Random;
 
 /// The numbers of sessions at a time.
@@ -15,6 +16,7 @@ pub(super) struct Setup {
     pub(super) seed: u64,
     /// The number of sessions at a time.
     pub(super) sessions: usize,
+    pub(super) servers: Servers,
     /// The faults that strike.
     pub(super) faults: Vec<Fault>,
     /// For how long sessions begin and faults strike, in seconds.
@@ -30,7 +32,9 @@ impl Setup {
         let mut random = Random::seeded(seed);
         let sessions = *random.pick(&SESSIONS);
         let seconds = 5 + random.below(60);
-        Self { seed, sessions, faults: faults::choose(&mut random), seconds, is_strict: false }
+        let servers = Servers::random(&mut random);
+        let faults = faults::choose(&mut random, servers);
+        Self { seed, sessions, servers, faults, seconds, is_strict: false }
     }
 
     /// Episodes that are somewhat smaller, beginning with those that are played fastest.
@@ -43,7 +47,8 @@ impl Setup {
         let faults: Vec<_> =
             [one.to_vec(), other.to_vec()].into_iter().chain((0..self.faults.len()).map(without)).collect();
         let faults = faults.into_iter().map(|faults| Self { faults, ..self.clone() });
-        let all: Vec<_> = sessions.into_iter().chain(faults).chain(seconds).collect();
+        let servers = Self { servers: Servers::One, ..self.clone() };
+        let all: Vec<_> = sessions.into_iter().chain([servers]).chain(faults).chain(seconds).collect();
         all.into_iter().filter(move |smaller| smaller != self && smaller.sessions > 0 && smaller.seconds > 0)
     }
 }
@@ -51,11 +56,11 @@ impl Setup {
 /// Writes the options that replay the episode.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, sessions, faults, seconds, is_strict } = self;
+        let Self { seed, sessions, servers, faults, seconds, is_strict } = self;
         let names: Vec<_> = faults.iter().map(|fault| format!("{fault:?}")).collect();
         let names = if names.is_empty() { NO_FAULT.to_owned() } else { names.join(",") };
         let strict = if *is_strict { " --strict" } else { "" };
-        write!(f, "--seed {seed} --sessions {sessions} --faults {names} --seconds {seconds}{strict}")
+        write!(f, "--seed {seed} --sessions {sessions} --servers {servers:?} --faults {names} --seconds {seconds}{strict}")
     }
 }
 
@@ -68,6 +73,7 @@ pub(super) struct Options {
     pub(super) minutes: Option<f64>,
     pub(super) seed: Option<u64>,
     sessions: Option<usize>,
+    servers: Option<Servers>,
     faults: Option<Vec<Fault>>,
     seconds: Option<u64>,
     is_strict: bool,
@@ -79,6 +85,7 @@ impl Options {
         let random = Setup::random(seed);
         Setup {
             sessions: self.sessions.unwrap_or(random.sessions),
+            servers: self.servers.unwrap_or(random.servers),
             faults: self.faults.clone().unwrap_or(random.faults),
             seconds: self.seconds.unwrap_or(random.seconds),
             is_strict: self.is_strict,
@@ -109,6 +116,7 @@ impl FromStr for Options {
                 "--seed" => options.seed = Some(parsed(option, value)?),
                 "--sessions" => options.sessions = Some(parsed(option, value)?),
                 "--seconds" => options.seconds = Some(parsed(option, value)?),
+                "--servers" => options.servers = Some(named(value, &Servers::ALL)?),
                 "--faults" if value == NO_FAULT => options.faults = Some(Vec::new()),
                 "--faults" => options.faults = Some(value.split(',').map(fault).collect::<Result<_, _>>()?),
                 _ => return Err(format!("'{option}' is no option")),
@@ -123,8 +131,12 @@ fn parsed<T: FromStr>(option: &str, value: &str) -> Result<T, String> {
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
-    let fault = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
-    fault.ok_or(format!("'{name}' is no fault; the faults are {:?}", Fault::ALL))
+    named(name, &Fault::ALL)
+}
+
+fn named<T: Copy + fmt::Debug>(name: &str, all: &[T]) -> Result<T, String> {
+    let meant = all.iter().find(|one| format!("{one:?}") == name);
+    meant.copied().ok_or(format!("'{name}' is none of {all:?}"))
 }
 
 #[test]
@@ -139,7 +151,7 @@ fn written_episode_is_read_back() {
 
 #[test]
 fn unknown_option_or_value_is_refused() {
-    for text in ["--sessions", "--seed x", "--faults Rain", "--bogus 1"] {
+    for text in ["--sessions", "--seed x", "--faults Rain", "--servers Two", "--bogus 1"] {
         assert!(text.parse::<Options>().is_err(), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! A task of an episode: one process after another, each with its own session.
+//! A task of an episode: one process after another, each with its own sessions.
 
 use std::cell::RefMut;
 use std::future::poll_fn;
@@ -7,27 +7,37 @@ use std::time::Duration;
 
 use super::client::Supervision;
 use super::plan::Plan;
+use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
 use crate::clock::Boottime;
 
+/// Only these first tasks run lock servers, because a lock server has many sessions.
+const SERVING: usize = 3;
+
 /// Runs one process after another until the world closes.
 pub(super) async fn run(world: Shared, task: usize) {
-    let site = Site { world, task };
+    let site = Site { shared: world, task };
     loop {
         let pause = site.world().random_pause();
         site.sleep(pause).await;
         if site.world().is_closed() {
             return site.world().lane_over(task);
         }
-        let plan = Plan::random(&mut site.world());
-        Supervision::new(&site, plan).run().await;
+        // In a Cluster, a lock server has a connection for each session, as a command has.
+        let may_serve = task < SERVING && site.world().cluster.is_none();
+        if may_serve && site.world().random.once_in(4) {
+            serve::run(&site).await;
+        } else {
+            let plan = Plan::random(&mut site.world());
+            Supervision::new(&site, plan).run().await;
+        }
     }
 }
 
 /// Runs the inner rlocks that the commands of another task start.
 pub(super) async fn run_inner(world: Shared, task: usize) {
-    let site = Site { world, task };
+    let site = Site { shared: world, task };
     loop {
         let job = site.world().next_job(task);
         match job {
@@ -43,18 +53,17 @@ pub(super) async fn run_inner(world: Shared, task: usize) {
 
 /// Where a process runs.
 pub(super) struct Site {
-    world: Shared,
+    pub(super) shared: Shared,
     pub(super) task: usize,
 }
 
 impl Site {
     pub(super) fn world(&self) -> RefMut<'_, World> {
-        self.world.borrow_mut()
+        self.shared.borrow_mut()
     }
 
     pub(super) fn now(&self) -> Boottime {
-        let world = self.world();
-        world.mailboxes[self.task].clock.boottime(world.now)
+        self.world().boottime(self.task)
     }
 
     /// Waits until something arrives, or until an instant; it may return early.

@@ -13,8 +13,8 @@ use crate::supervise::event::{Ended, Signal};
 /// The processes around the command of a task.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// When the processes that the command left behind end.
-    rest: Option<Key>,
+    /// The run whose command left processes behind, and when they end.
+    rest: Option<(usize, Key)>,
     /// Whether rlock waits for their end.
     awaits_rest: bool,
     /// When the spare work ends.
@@ -32,8 +32,10 @@ pub(super) struct Tree {
 /// What ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
-    Command,
-    Rest,
+    /// The command of a run.
+    Command(usize),
+    /// What the command of a run has left behind.
+    Rest(usize),
     Spare,
 }
 
@@ -103,10 +105,8 @@ impl World {
         let tree = &mut self.mailboxes[inner].tree;
         (tree.is_busy, tree.job) = (false, None);
         let Some(task) = inner.checked_sub(self.clients()) else { return };
-        let waits = self.mailboxes[task].process.as_mut().and_then(|process| process.waits.take());
-        if let Some(ended) = waits {
-            let end = self.at(self.now, Happening::ProcessEnds(task, Part::Command, ended));
-            self.mailboxes[task].process.as_mut().expect("the process waits").end = end;
+        if let Some((run, ended)) = self.command(task).and_then(|(run, process)| Some((run, process.waits?))) {
+            self.end_process(run, Duration::ZERO, ended);
         }
         self.wake(task, self.now);
     }
@@ -123,10 +123,10 @@ impl World {
     pub(super) fn part_ends(&mut self, task: usize, part: Part, ended: Ended) {
         self.note(|| format!("task {task}: {part:?} ends: {ended:?}"));
         match part {
-            Part::Command => self.command_ends(task, ended),
-            Part::Rest => {
+            Part::Command(run) => self.command_ends(task, run, ended),
+            Part::Rest(run) => {
                 self.mailboxes[task].tree.rest = None;
-                self.end_run(task);
+                self.checkers.end(run);
             }
             Part::Spare => {
                 let tree = &mut self.mailboxes[task].tree;
@@ -136,41 +136,39 @@ impl World {
         self.wake(task, self.now);
     }
 
-    fn command_ends(&mut self, task: usize, ended: Ended) {
-        let inner = self.inner_alive(task);
-        let Some(process) = &mut self.mailboxes[task].process else { return };
+    fn command_ends(&mut self, task: usize, run: usize, ended: Ended) {
+        let inner = self.inner_alive(task).filter(|_| self.mailboxes[task].runs.contains(&run));
+        let Some(process) = self.processes.get_mut(&run) else { return };
         if let (Some(_), Ended::Code(_)) = (inner, ended) {
-            process.waits = Some(ended);
+            (process.waits, process.end) = (Some(ended), None);
             return;
         }
         let (leaves_for, is_told) = (process.leaves_for, process.is_told);
+        self.processes.remove(&run);
         if let Some(inner) = inner {
             // A shell that dies starts nothing more.
             self.mailboxes[inner].tree.job = None;
         }
         // What a command leaves behind counts only if rlock ends the command.
-        let leaves_for = leaves_for.filter(|_| is_told);
-        let rest = leaves_for.map(|time| self.at(self.now + time, Happening::ProcessEnds(task, Part::Rest, ended)));
-        let mailbox = &mut self.mailboxes[task];
-        (mailbox.process, mailbox.ended) = (None, Some(ended));
-        mailbox.tree.rest = rest;
-        if mailbox.tree.rest.is_none() {
-            self.end_run(task);
+        match leaves_for.filter(|_| is_told) {
+            Some(time) => {
+                let key = self.at(self.now + time, Happening::ProcessEnds(task, Part::Rest(run), ended));
+                self.mailboxes[task].tree.rest = Some((run, key));
+            }
+            None => self.checkers.end(run),
         }
-    }
-
-    fn end_run(&mut self, task: usize) {
-        if let Some(run) = self.mailboxes[task].run {
-            self.checkers.end(run);
+        let mailbox = &mut self.mailboxes[task];
+        if mailbox.runs.contains(&run) {
+            mailbox.ended = Some(ended);
         }
     }
 
     /// rlock sends TERM to the whole tree.
     pub(super) fn terminate_tree(&mut self, task: usize) {
-        if let Some(process) = &mut self.mailboxes[task].process {
+        if let Some((run, process)) = self.command(task) {
             process.is_told = true;
+            self.signal_process(run, rustix::process::Signal::TERM.as_raw());
         }
-        self.signal_process(task, rustix::process::Signal::TERM.as_raw());
         if let Some(inner) = self.inner_alive(task) {
             self.signal_rlock(inner, Signal::Term);
             self.terminate_tree(inner);
@@ -179,16 +177,16 @@ impl World {
 
     /// rlock sends KILL to the whole tree, until nothing is left.
     pub(super) fn kill_tree(&mut self, task: usize) {
-        if let Some(process) = &mut self.mailboxes[task].process {
+        if let Some((run, process)) = self.command(task) {
             process.leaves_for = None;
+            self.signal_process(run, rustix::process::Signal::KILL.as_raw());
         }
-        self.signal_process(task, rustix::process::Signal::KILL.as_raw());
         if let Some(inner) = self.inner_alive(task) {
             self.kill(inner);
         }
-        if let Some(rest) = self.mailboxes[task].tree.rest.take() {
+        if let Some((run, rest)) = self.mailboxes[task].tree.rest.take() {
             self.queue.remove(&rest);
-            self.end_run(task);
+            self.checkers.end(run);
         }
     }
 
@@ -241,7 +239,7 @@ impl World {
         let tree = &mut self.mailboxes[task].tree;
         tree.awaits_rest = false;
         tree.spare_ended = None;
-        let keys = [tree.rest.take(), tree.spare.take()];
+        let keys = [tree.rest.take().map(|(_, key)| key), tree.spare.take()];
         keys.into_iter().flatten().for_each(|key| drop(self.queue.remove(&key)));
     }
 }

@@ -13,7 +13,10 @@ use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
+
+pub(super) const NAMESPACE: &str = "ns";
 
 /// A script that clients call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,10 +24,23 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Downgrade,
     Inspect,
+    RenewAlone,
 }
 
-/// A call as it arrives at the server.
+/// A command as it arrives at the server.
+#[derive(Debug)]
+pub(super) enum Command {
+    Call(Box<Call>),
+    /// Wait until so many replicas have all changes of the connection.
+    Wait {
+        replicas: usize,
+        timeout: Duration,
+    },
+}
+
+/// A call of a script.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) script: Script,
@@ -39,7 +55,9 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Downgrade { session: SessionId, mode: Mode },
     Inspect,
+    RenewAlone { session: SessionId, ttl: Duration },
 }
 
 impl Operation {
@@ -47,7 +65,10 @@ impl Operation {
     pub(super) fn session(&self) -> Option<SessionId> {
         match self {
             Self::Acquire { request, .. } => Some(request.session),
-            Self::Renew { session, .. } | Self::Release(session) => Some(*session),
+            Self::Renew { session, .. }
+            | Self::Release(session)
+            | Self::Downgrade { session, .. }
+            | Self::RenewAlone { session, .. } => Some(*session),
             Self::Inspect => None,
         }
     }
@@ -59,7 +80,9 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
+        (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
         [text.sha1().as_bytes().to_vec(), text.source().into_bytes()].map(|name| (name, script))
@@ -76,9 +99,23 @@ fn words(command: &Cmd) -> Vec<&[u8]> {
 }
 
 /// Reads a command.
-pub(super) fn read(command: &Cmd) -> Call {
+pub(super) fn read(command: &Cmd) -> Command {
     let words = words(command);
+    match words[0] {
+        b"WAIT" => {
+            Command::Wait { replicas: number(words[1]) as usize, timeout: Duration::from_millis(number(words[2])) }
+        }
+        _ => Command::Call(Box::new(call(&words))),
+    }
+}
+
+fn call(words: &[&[u8]]) -> Call {
     let script = SCRIPTS[words[1]];
+    let is_source = words[0] == b"EVAL";
+    if script == Script::RenewAlone {
+        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]) };
+        return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
+    }
     // The clock and the way to wake waiters come before the resources.
     let arguments = &words[3 + number(words[2]) as usize + 2..];
     let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
@@ -93,9 +130,17 @@ pub(super) fn read(command: &Cmd) -> Call {
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
+        Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
-    Call { script, is_source: words[0] == b"EVAL", resources, operation }
+    Call { script, is_source, resources, operation }
+}
+
+/// The resource of a key.
+fn resource_of(key: &str) -> Resource {
+    let (prefix, _) = key.rsplit_once(':').expect("a key has a kind");
+    Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
 }
 
 fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
@@ -156,20 +201,7 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         }
         ScriptReply::Refused(refusal) => {
             words.push(word("refused"));
-            let span = |span: &Span| if span.is_whole() { word("") } else { word(&span.to_string()) };
-            words.extend(match refusal {
-                Refusal::CannotGrow { resource, held, asked } => {
-                    vec![word("grow"), word(resource.as_str()), word(&held.as_str()[..1]), word(&asked.as_str()[..1])]
-                }
-                Refusal::ReachesPast { resource, held, asked } => {
-                    vec![word("past"), word(resource.as_str()), span(held), span(asked)]
-                }
-                Refusal::SlotsDiffer { resource, in_force, asked } => {
-                    let [in_force, asked] = [in_force, asked].map(|slots| number((*slots).into()));
-                    vec![word("slots"), word(resource.as_str()), in_force, asked]
-                }
-                refusal => panic!("the server never refuses by {refusal:?}"),
-            });
+            words.extend(refused(refusal));
         }
         ScriptReply::Need(names) => {
             words.push(word("need"));
@@ -179,11 +211,37 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.push(word("released"));
             words.extend(tokens.iter().copied().map(number));
         }
+        ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
+        ScriptReply::Done => words.push(word("done")),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),
     }
     Value::Array(words)
+}
+
+fn refused(refusal: &Refusal) -> Vec<Value> {
+    let word = |text: &str| Value::BulkString(text.into());
+    let letter = |mode: &Mode| word(&mode.as_str()[..1]);
+    let span = |span: &Span| if span.is_whole() { word("") } else { word(&span.to_string()) };
+    match refusal {
+        Refusal::CannotGrow { resource, held, asked } => {
+            vec![word("grow"), word(resource.as_str()), letter(held), letter(asked)]
+        }
+        Refusal::ReachesPast { resource, held, asked } => {
+            vec![word("past"), word(resource.as_str()), span(held), span(asked)]
+        }
+        Refusal::SlotsDiffer { resource, in_force, asked } => {
+            let [in_force, asked] = [in_force, asked].map(|slots| Value::Int((*slots).into()));
+            vec![word("slots"), word(resource.as_str()), in_force, asked]
+        }
+        Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
+        Refusal::NotBelow { resource, held, asked } => {
+            vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
+        }
+        Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
+        refusal => panic!("no client asks for what leads to '{refusal}'"),
+    }
 }
 
 /// The error reply of this text.

@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use super::checkers::Checkers;
 use super::clocks::Clock;
+use super::cluster::Cluster;
 use super::coverage::Coverage;
 use super::faults::{Fault, Weather};
+use super::location::{Location, Servers};
 use super::network::{Connection, ToClient, ToServer};
+use super::nodes::Node;
 use super::plan::DEPTH;
-use super::processes::Mailbox;
+use super::processes::{Mailbox, Process};
 use super::random::Random;
-use super::server::Server;
+use super::replication::{self, Replication};
 use super::tree::Part;
 use crate::lock::request::SessionId;
+use crate::store::redis::interface::Seek;
 use crate::supervise::event::Ended;
 
 /// The world, which all tasks share.
@@ -25,13 +29,23 @@ pub(super) type Shared = Rc<RefCell<World>>;
 pub(super) enum Happening {
     /// A task goes on.
     Wake(usize),
-    /// Something arrives at the server over a connection.
-    AtServer(usize, ToServer),
-    /// The server takes the next thing that has arrived.
-    ServerTurn,
+    /// Something arrives at a node over a connection.
+    AtNode(usize, usize, ToServer),
+    /// A node takes the next thing that has arrived.
+    Turn(usize),
+    /// The lookup of the node of a connection ends.
+    Lookup(usize, Seek),
+    /// A Sentinel notices the new primary.
+    Noticed {
+        sentinel: usize,
+        node: usize,
+    },
+    Replication(replication::Event),
+    /// The next key of a slot migrates.
+    Migrates(usize),
     /// Something arrives at a client.
     AtClient(usize, ToClient),
-    /// The command of a task ends, or a process around it.
+    /// The process of a run in a task ends, or one around it.
     ProcessEnds(usize, Part, Ended),
     /// The rlock of a task, which was stopped, is continued.
     Continue(usize),
@@ -53,21 +67,22 @@ pub(super) struct World {
     /// The number of events since time went on.
     at_this_instant: u32,
     pub(super) random: Random,
-    pub(super) server: Server,
-    pub(super) server_clock: Clock,
-    /// How far the clock of the server has stepped, in microseconds.
-    pub(super) clock_step: i64,
-    /// What has arrived at the server, and waits for its turn.
-    pub(super) arrivals: VecDeque<(usize, ToServer)>,
-    pub(super) has_turn: bool,
-    pub(super) stalled_until: Duration,
-    pub(super) is_down: bool,
+    pub(super) nodes: Vec<Node>,
+    /// The node that has the data.
+    pub(super) primary: usize,
+    pub(super) replication: Replication,
+    pub(super) location: Location,
+    pub(super) cluster: Option<Cluster>,
     pub(super) weather: Weather,
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
     /// The tasks whose rlocks were killed, and which begin anew.
     pub(super) killed: Vec<usize>,
+    /// The processes that run, by their runs.
+    pub(super) processes: BTreeMap<usize, Process>,
+    /// Whether a lock server ended before it released all of its sessions.
+    pub(super) has_abandoned: bool,
     pub(super) checkers: Checkers,
     pub(super) coverage: Coverage,
     pub(super) calls: u64,
@@ -93,25 +108,30 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(5
 const TIMELINE: usize = 200;
 
 impl World {
-    pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
+    pub(super) fn new(mut random: Random, tasks: usize, servers: Servers, closes: Duration) -> Self {
         let clocks: Vec<_> = (0..tasks).map(|_| Clock::random(&mut random)).collect();
         // The rlocks inside each other run on one machine.
-        let mailboxes = (0..DEPTH).flat_map(|_| clocks.iter().copied().map(Mailbox::new));
-        Self {
-            mailboxes: mailboxes.collect(),
+        let mailboxes = (0..DEPTH).flat_map(|_| clocks.iter().copied().map(Mailbox::new)).collect();
+        let nodes = servers.count();
+        let cluster = (servers == Servers::Cluster).then(|| Cluster::new(nodes, random.once_in(2)));
+        let clock = Clock::random(&mut random);
+        let clock_of = |random: &mut Random| if cluster.is_some() { clock } else { Clock::random(random) };
+        let is_replica = |node| node > 0 && cluster.is_none();
+        let mut world = Self {
+            mailboxes,
             killed: Vec::new(),
-            server_clock: Clock::random(&mut random),
-            clock_step: 0,
+            processes: BTreeMap::new(),
+            has_abandoned: false,
+            nodes: (0..nodes).map(|node| Node::new(clock_of(&mut random), is_replica(node))).collect(),
+            primary: 0,
+            replication: Replication::default(),
+            location: Location::new(servers),
+            cluster,
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             events: 0,
             at_this_instant: 0,
             random,
-            server: Server::default(),
-            arrivals: VecDeque::new(),
-            has_turn: false,
-            stalled_until: Duration::ZERO,
-            is_down: false,
             weather: Weather::default(),
             connections: BTreeMap::new(),
             opened: 0,
@@ -122,7 +142,12 @@ impl World {
             closes,
             sessions: 0,
             resources: 1,
+        };
+        world.replication.lag = replication::LAG;
+        if world.has_replicas() {
+            (1..nodes).for_each(|node| world.attach(node));
         }
+        world
     }
 
     pub(super) fn note(&mut self, text: impl FnOnce() -> String) {
@@ -156,11 +181,12 @@ impl World {
 
     pub(super) fn handle(&mut self, happening: Happening) {
         match happening {
-            Happening::AtServer(connection, frame) => {
-                self.arrivals.push_back((connection, frame));
-                self.schedule_turn(self.now);
-            }
-            Happening::ServerTurn => self.server_turn(),
+            Happening::AtNode(node, connection, frame) => self.at_node(node, connection, frame),
+            Happening::Turn(node) => self.turn(node),
+            Happening::Lookup(connection, seek) => self.look_up(connection, &seek),
+            Happening::Noticed { sentinel, node } => self.notice(sentinel, node),
+            Happening::Migrates(slot) => self.move_key(slot),
+            Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
             Happening::ProcessEnds(task, part, ended) => self.part_ends(task, part, ended),
             Happening::Continue(task) => {
@@ -168,7 +194,7 @@ impl World {
                 self.wake(task, self.now);
             }
             Happening::Snapshot if self.now < self.closes => {
-                self.server.take_snapshot();
+                self.primary().server.take_snapshot();
                 self.at(self.now + SNAPSHOT_EVERY, Happening::Snapshot);
             }
             Happening::Snapshot => {}

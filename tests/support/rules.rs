@@ -88,6 +88,11 @@ impl<S: Copy> Tokens<S> {
         }
     }
 
+    /// Forgets the tokens above this one.
+    pub(crate) fn forget_above(&mut self, latest: u64) {
+        self.highest.retain(|_, (highest, _)| *highest <= latest);
+    }
+
     /// The earlier sessions above which a token of these claims should be. `comparable` tells
     /// whether the token of a claim (the first argument) has to be below that of an own claim.
     pub(crate) fn not_below(

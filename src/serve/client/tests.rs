@@ -265,7 +265,28 @@ fn lease_that_is_not_renewed_is_lost_a_grace_before_its_deadline() {
     assert!(lab.granted(1, 7).is_empty());
     assert!(lab.after(24 * SECOND).is_empty());
     let text = "say lost the lease on 'k' was not renewed in time";
-    assert_eq!(lab.after(SECOND), [text, "release 1", "close"]);
+    assert_eq!(lab.after(SECOND), [text, "close"]);
+}
+
+/// The design says: "a client has the same time to stop" as a command of `rlock exec`.
+#[test]
+fn lock_of_an_overdue_lease_is_released_at_its_deadline() {
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    lab.granted(2, 9);
+    lab.line("UNLOCK");
+    lab.released(2, Released::Done);
+    lab.line("UPGRADE");
+    let text = "say lost the lease on 'k' was not renewed in time";
+    assert_eq!(lab.after(25 * SECOND), [text, "release 3", "close"]);
+    // A renewal that comes after all does not revive the lock.
+    assert!(lab.granted(1, 7).is_empty() && lab.on(Event::Stop).is_empty());
+    assert!(lab.after(4 * SECOND).is_empty() && !lab.client.is_over());
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + SECOND));
+    assert_eq!(lab.after(SECOND), ["release 1"]);
+    lab.released(1, Released::Done);
+    lab.released(3, Released::Done);
+    assert!(lab.client.is_over());
 }
 
 #[test]
@@ -479,7 +500,7 @@ proptest! {
         let mut answers = 0_u32;
         let mut is_closed = false;
         let pick = |from: &BTreeSet<u8>, at: usize| from.iter().nth(at % from.len().max(1)).copied();
-        for chance in chances.into_iter().chain([Chance::End]) {
+        for chance in chances.into_iter().chain([Chance::End, Chance::Pass(u8::MAX)]) {
             let actions = match chance {
                 Chance::Line(line) if lab.client.takes_lines() => lab.line(line),
                 Chance::Line(_) => continue,

@@ -1,0 +1,252 @@
+//! The clients of a simulated lock server: the real machine of each client, driven as in `server`
+//! but without descriptors and threads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::client::Client;
+use super::event::{Action, Answer, Event, Question};
+use super::line::Line;
+use super::rules::Rules;
+use crate::clock::Boottime;
+use crate::lock::lease::Lease;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Process, Request, SessionId};
+use crate::store::redis::codec::{Call, ScriptReply};
+use crate::store::sessions::Event as Report;
+use crate::store::{Changed, Error, Standing};
+
+/// How many holders and waiters are listed for a client whose wait is over.
+const LISTED: u32 = 256;
+
+/// A line of a client.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Lock { claims: Vec<Claim>, wait: Option<Duration> },
+    Upgrade,
+    Downgrade(Mode),
+    Unlock,
+}
+
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    /// It closes its end, and its lines before that count.
+    Closed,
+    /// The connection breaks.
+    Reset,
+}
+
+/// What the lock server has to do.
+#[derive(Debug)]
+pub(crate) enum Deed {
+    /// Send a line to a client.
+    Say(u64, String),
+    /// Make a request for a client.
+    Acquire(u64, Request),
+    Release(SessionId),
+    /// Ask the store a question for a client. [`Desk::answer`] follows.
+    Ask(u64, Call),
+    /// Close the connection of a client.
+    Close(u64),
+}
+
+pub(crate) struct Desk {
+    rules: Rules,
+    ttl: Duration,
+    /// How many requests may wait.
+    waiting_max: usize,
+    clients: BTreeMap<u64, Entry>,
+    /// The client of each session.
+    owners: BTreeMap<SessionId, u64>,
+    deeds: VecDeque<Deed>,
+    new_id: Box<dyn FnMut() -> SessionId>,
+}
+
+/// A client with its lines that were not taken in yet.
+struct Entry {
+    client: Client,
+    is_open: bool,
+    lines: VecDeque<Line>,
+    /// Whether the client has closed its end.
+    has_ended: bool,
+}
+
+impl Entry {
+    /// Whether the client ends because it neither waits nor holds for one who has closed its end.
+    fn must_end(&self) -> bool {
+        self.has_ended && self.client.is_queued()
+    }
+
+    /// Whether there is something to take in.
+    fn is_ready(&self) -> bool {
+        let has_more = self.has_ended || !self.lines.is_empty();
+        self.is_open && (self.must_end() || (self.client.takes_lines() && has_more))
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(
+        ttl: Duration,
+        grace: Duration,
+        waiting_max: usize,
+        new_id: impl FnMut() -> SessionId + 'static,
+    ) -> Self {
+        Self {
+            rules: Rules { token: None, only: Vec::new(), has_leases: true, grace },
+            ttl,
+            waiting_max,
+            clients: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            deeds: VecDeque::new(),
+            new_id: Box::new(new_id),
+        }
+    }
+
+    pub(crate) fn accept(&mut self, id: u64, now: Boottime) {
+        let client = Client::new(&self.rules, now, false);
+        let entry = Entry { client, is_open: true, lines: VecDeque::new(), has_ended: false };
+        self.clients.insert(id, entry);
+    }
+
+    /// A line of a client has arrived.
+    pub(crate) fn receive(&mut self, id: u64, ask: Ask, now: Boottime) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        entry.lines.push_back(match ask {
+            Ask::Lock { claims, wait } => Line::Lock { claims, wait, plain: false },
+            Ask::Upgrade => Line::Upgrade(None),
+            Ask::Downgrade(mode) => Line::Downgrade(mode, None),
+            Ask::Unlock => Line::Unlock,
+        });
+        self.pump(id, now);
+    }
+
+    /// The connection of a client has ended.
+    pub(crate) fn end(&mut self, id: u64, end: End, now: Boottime) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        match end {
+            End::Closed => {
+                entry.has_ended = true;
+                self.pump(id, now);
+            }
+            End::Reset => self.feed(id, Event::End, now),
+        }
+    }
+
+    pub(crate) fn report(&mut self, session: SessionId, report: Report, now: Boottime) {
+        let is_over = match &report {
+            Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
+            Report::Standing(_) | Report::Released(_) => true,
+        };
+        let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
+        if let Some(id) = owner {
+            self.feed(id, Event::Report(session, report), now);
+        }
+    }
+
+    pub(crate) fn answer(&mut self, id: u64, answer: Result<ScriptReply, Error>, now: Boottime) {
+        let answer = match answer {
+            Ok(ScriptReply::Listing { resources, .. }) => Answer::Obstructions(resources),
+            Ok(ScriptReply::Done) => Answer::Changed(Changed::Done),
+            Ok(ScriptReply::Refused(refusal)) => Answer::Changed(Changed::Refused(refusal)),
+            Ok(_) => Answer::Changed(Changed::Lost),
+            Err(error) => Answer::Failed(error),
+        };
+        self.feed(id, Event::Answer(answer), now);
+    }
+
+    /// Takes in the lines for which the clients are ready by now, and that time has passed.
+    pub(crate) fn tick(&mut self, now: Boottime) {
+        let ready = self.clients.iter().filter(|(_, entry)| entry.is_ready());
+        let ready: Vec<_> = ready.map(|(id, _)| *id).collect();
+        ready.into_iter().for_each(|id| self.pump(id, now));
+        let due = |entry: &Entry| entry.client.timeout(&self.rules).is_some_and(|at| at <= now);
+        let due: Vec<_> = self.clients.iter().filter(|(_, entry)| due(entry)).map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|id| self.feed(id, Event::Tick, now));
+    }
+
+    /// Ends the clients that hold nothing.
+    pub(crate) fn drain(&mut self, now: Boottime) {
+        self.each_client(|| Event::Drain, now);
+    }
+
+    /// Ends all clients.
+    pub(crate) fn stop(&mut self, now: Boottime) {
+        self.each_client(|| Event::Stop, now);
+    }
+
+    fn each_client(&mut self, event: impl Fn() -> Event, now: Boottime) {
+        let ids: Vec<_> = self.clients.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.feed(id, event(), now));
+    }
+
+    pub(crate) fn next_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    /// The instant at which [`tick`](Self::tick) is due.
+    pub(crate) fn timeout(&self) -> Option<Boottime> {
+        if self.clients.values().any(Entry::is_ready) {
+            return Some(Boottime::default());
+        }
+        self.clients.values().filter_map(|entry| entry.client.timeout(&self.rules)).min()
+    }
+
+    /// Whether there is no client and nothing to give back.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Takes in the lines of a client, as far as it is ready for them.
+    fn pump(&mut self, id: u64, now: Boottime) {
+        while let Some(entry) = self.clients.get_mut(&id).filter(|entry| entry.is_ready()) {
+            let line = if entry.must_end() { None } else { entry.lines.pop_front() };
+            self.feed(id, line.map_or(Event::End, Event::Line), now);
+        }
+    }
+
+    fn feed(&mut self, id: u64, event: Event, now: Boottime) {
+        let waiting = self.clients.values().filter(|entry| entry.client.waits()).count();
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        let may_wait = waiting < self.waiting_max;
+        let actions = entry.client.on(event, now, &self.rules, may_wait, &mut self.new_id);
+        for action in actions {
+            self.perform(id, action);
+        }
+        if self.clients.get(&id).is_some_and(|entry| !entry.is_open && entry.client.is_over()) {
+            self.clients.remove(&id);
+        }
+    }
+
+    fn perform(&mut self, id: u64, action: Action) {
+        let deed = match action {
+            Action::Say(line) => Deed::Say(id, line),
+            Action::Acquire { session, parent, claims, wait } => {
+                self.owners.insert(session, id);
+                let terms = Some(Lease::new(self.ttl).terms());
+                let (ancestors, process) = (parent.into_iter().collect(), Process::default());
+                Deed::Acquire(id, Request { session, ancestors, claims, wait, terms, process })
+            }
+            Action::Release(session) => {
+                self.owners.insert(session, id);
+                Deed::Release(session)
+            }
+            Action::Ask(question) => Deed::Ask(id, call(question)),
+            Action::Close => {
+                self.clients.get_mut(&id).expect("a client that acts is known").is_open = false;
+                Deed::Close(id)
+            }
+            Action::Log(_) => return,
+        };
+        self.deeds.push_back(deed);
+    }
+}
+
+fn call(question: Question) -> Call {
+    match question {
+        Question::Inspect(resource) => Call::inspect(resource.into_iter().collect(), LISTED),
+        Question::Obstructions(resources) => Call::inspect(resources, LISTED),
+        Question::Shrink(session, resource, span) => Call::shrink(session, vec![resource], &span),
+        Question::Downgrade(session, resource, mode) => Call::downgrade(session, vec![resource], mode),
+    }
+}

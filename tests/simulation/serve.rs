@@ -1,0 +1,321 @@
+//! A lock server: the real machines of its clients and the real conversation of their sessions,
+//! driven as by `serve::run` and `store::redis::sessions`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
+
+use super::coverage::Counted;
+use super::customer::{Customer, FromDesk, ToDesk};
+use super::random::Random;
+use super::route::{self, CONNECT_TIMEOUT, Route};
+use super::task::Site;
+use super::world::Shared;
+use crate::clock::Boottime;
+use crate::lock::request::SessionId;
+use crate::serve::desk::{Deed, Desk};
+use crate::store::redis::codec::{Call, ScriptReply};
+use crate::store::redis::conversation::{Answer, Question, Retry, SharedConversation};
+use crate::store::redis::interface::Conversation as _;
+use crate::store::sessions::Event as Report;
+use crate::store::{Error, Grant, Standing};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// The largest number of clients at once.
+const CLIENTS: [u64; 4] = [1, 3, 10, 50];
+
+pub(super) struct Plan {
+    ttl: Duration,
+    /// How long clients have after `lost`, and to the end after TERM.
+    grace: Duration,
+    clients_max: usize,
+    waiting_max: usize,
+    /// The longest pause between two clients.
+    pause: Duration,
+}
+
+impl Plan {
+    pub(super) fn random(random: &mut Random) -> Self {
+        let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
+        Self {
+            ttl,
+            grace: ttl / 6,
+            clients_max: *random.pick(&CLIENTS) as usize,
+            waiting_max: *random.pick(&[2, 1000, 1000]),
+            pause: MS(*random.pick(&[10, 100, 1000])),
+        }
+    }
+}
+
+/// A session that the lock server keeps at the store.
+struct Session {
+    run: usize,
+    client: u64,
+    /// When the lease ends unless it is renewed.
+    deadline: Boottime,
+    /// The connection on which the release began.
+    released_on: Option<Option<usize>>,
+}
+
+pub(super) struct Serve<'s> {
+    site: &'s Site,
+    plan: Plan,
+    desk: Desk,
+    conversation: SharedConversation,
+    route: Route<'s>,
+    worker: &'s Worker,
+    sessions: BTreeMap<SessionId, Session>,
+    customers: BTreeMap<u64, Customer>,
+    accepted: u64,
+    /// When the next client connects.
+    connects_at: Boottime,
+    is_draining: bool,
+    /// When the clients that hold locks have to end.
+    stops_at: Option<Boottime>,
+    is_over: bool,
+}
+
+/// Runs a lock server until it has ended.
+pub(super) async fn run(site: &Site) {
+    let worker = Worker::default();
+    let mut answering = pin!(worker.run(site));
+    let mut serving = pin!(Serve::new(site, &worker).run());
+    poll_fn(|context| {
+        // Nothing but the end of the lock server ends the worker.
+        let _ = answering.as_mut().poll(context);
+        serving.as_mut().poll(context)
+    })
+    .await;
+}
+
+impl<'s> Serve<'s> {
+    fn new(site: &'s Site, worker: &'s Worker) -> Self {
+        let plan = Plan::random(&mut site.world().random);
+        site.world().enter(site.task);
+        let world = Shared::clone(&site.shared);
+        let exchange = route::exchange(&site.world().location.target);
+        let new_id = move || world.borrow_mut().next_session();
+        Self {
+            desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
+            conversation: SharedConversation::new(exchange, CONNECT_TIMEOUT),
+            route: Route::new(site),
+            worker,
+            sessions: BTreeMap::new(),
+            customers: BTreeMap::new(),
+            accepted: 0,
+            connects_at: site.now(),
+            is_draining: false,
+            stops_at: None,
+            is_over: false,
+            site,
+            plan,
+        }
+    }
+
+    async fn run(mut self) {
+        while !self.is_over {
+            self.turn().await;
+        }
+        self.site.world().end(self.site.task);
+    }
+
+    async fn turn(&mut self) {
+        self.settle();
+        let is_closed = self.site.world().is_closed() && self.customers.is_empty();
+        if (self.is_draining || is_closed) && self.desk.is_empty() {
+            self.is_over = true;
+            return;
+        }
+        self.wait().await;
+        self.take_signals();
+        self.receive();
+        self.settle();
+        self.desk.tick(self.site.now());
+        let now = self.site.now();
+        if self.stops_at.take_if(|at| *at <= now).is_some() {
+            // The locks are free before the clients know, which the promise does not cover.
+            self.site.world().stop_covering(self.site.task);
+            self.desk.stop(now);
+        }
+    }
+
+    async fn wait(&self) {
+        let has_signal = !self.site.world().mailboxes[self.site.task].signals.is_empty();
+        if has_signal || self.route.has_arrived() {
+            return;
+        }
+        let of_clients = self.customers.values().filter_map(Customer::timeout);
+        let connects = Some(self.connects_at).filter(|_| self.may_connect());
+        let others = [self.desk.timeout(), self.conversation.timeout(), self.stops_at, connects];
+        self.site.wait(others.into_iter().flatten().chain(of_clients).min()).await;
+    }
+
+    fn may_connect(&self) -> bool {
+        let is_open = !self.is_draining && !self.site.world().is_closed();
+        is_open && self.customers.len() < self.plan.clients_max
+    }
+
+    /// The first signal drains the lock server, and the second one ends it.
+    fn take_signals(&mut self) {
+        let signals = self.site.world().mailboxes[self.site.task].signals.drain(..).count();
+        if signals == 0 {
+            return;
+        }
+        let now = self.site.now();
+        if self.is_draining || signals > 1 {
+            self.site.world().has_abandoned = true;
+            self.is_over = true;
+        } else {
+            self.is_draining = true;
+            self.stops_at = Some(now + self.plan.grace);
+            self.desk.drain(now);
+        }
+    }
+
+    /// Takes in what the clients have sent.
+    fn receive(&mut self) {
+        let now = self.site.now();
+        if self.may_connect() && self.connects_at <= now {
+            self.accepted += 1;
+            let world = &mut self.site.world();
+            let customer = Customer::new(self.accepted, self.site.task, self.plan.grace, world);
+            self.customers.insert(self.accepted, customer);
+            self.connects_at = now + world.between(Duration::ZERO, self.plan.pause);
+            self.desk.accept(self.accepted, now);
+        }
+        for (id, customer) in &mut self.customers {
+            customer.go_on(&mut self.site.world());
+            while let Some(sent) = customer.next_sent(now) {
+                match sent {
+                    ToDesk::Line(ask) => self.desk.receive(*id, ask, now),
+                    ToDesk::End(end) => self.desk.end(*id, end, now),
+                }
+            }
+        }
+        self.customers.retain(|_, customer| !customer.is_over());
+        self.perform();
+    }
+
+    /// Takes in what the store and the worker report, until nothing is left.
+    fn settle(&mut self) {
+        let now = self.site.now();
+        loop {
+            self.perform();
+            self.route.drive(&mut Counted(&mut self.conversation, self.site));
+            if let Some((session, report)) = self.conversation.next_report() {
+                self.see(session, &report);
+                self.desk.report(session, report, now);
+            } else if let Some((client, answer)) = self.worker.answers.borrow_mut().pop_front() {
+                self.desk.answer(client, answer, now);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Tells the checkers what the store reports.
+    fn see(&mut self, id: SessionId, report: &Report) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let (run, task) = (session.run, self.site.task);
+        let world = &mut *self.site.world();
+        world.note(|| format!("task {task}: run {run}: {report:?}"));
+        match report {
+            Report::Standing(Ok(Standing::Waiting)) => {
+                let now = world.now;
+                world.checkers.queue(run, now);
+            }
+            Report::Standing(Ok(Standing::Granted(Grant { tokens, deadline }))) => {
+                session.deadline = deadline.expect("a grant of a server is a lease");
+                world.granted(task, run, tokens, session.deadline);
+                if let Some(customer) = self.customers.get_mut(&session.client) {
+                    customer.grant(run, tokens);
+                }
+            }
+            Report::Standing(_) => {
+                world.stop_asking(run);
+                self.sessions.remove(&id);
+            }
+            Report::Released(result) => {
+                let is_same = session.released_on == Some(self.route.connection);
+                let is_certain = result.is_ok() && is_same && world.boottime(task) < session.deadline;
+                world.checkers.runs[run].release_failed = !is_certain;
+                self.sessions.remove(&id);
+            }
+        }
+    }
+
+    /// Carries out what the clients' machines decide.
+    fn perform(&mut self) {
+        while let Some(deed) = self.desk.next_deed() {
+            let (world, task) = (&mut *self.site.world(), self.site.task);
+            let now = world.boottime(task);
+            match deed {
+                Deed::Say(id, line) => {
+                    if let Some(customer) = self.customers.get_mut(&id) {
+                        customer.hear(FromDesk::Line(line), world);
+                    }
+                }
+                Deed::Close(id) => {
+                    if let Some(customer) = self.customers.get_mut(&id) {
+                        customer.hear(FromDesk::Closed, world);
+                    }
+                    self.worker.questions.borrow_mut().retain(|(client, _)| *client != id);
+                }
+                Deed::Acquire(client, request) => {
+                    let run = world.begin(task, &request);
+                    let session = Session { run, client, deadline: Boottime::default(), released_on: None };
+                    self.sessions.insert(request.session, session);
+                    match self.customers.get_mut(&client) {
+                        Some(customer) => customer.request(run, world),
+                        None => world.leave(task, run, None),
+                    }
+                    self.conversation.acquire(request, now);
+                }
+                Deed::Release(id) => {
+                    if let Some(session) = self.sessions.get_mut(&id) {
+                        world.stop_asking(session.run);
+                        session.released_on = Some(self.route.connection);
+                    }
+                    self.conversation.release(id, now);
+                }
+                Deed::Ask(client, call) => {
+                    self.worker.questions.borrow_mut().push_back((client, call));
+                    let now = world.now;
+                    world.wake(task, now);
+                }
+            }
+        }
+    }
+}
+
+/// Asks the store the questions of clients, one after another.
+#[derive(Default)]
+struct Worker {
+    questions: RefCell<VecDeque<(u64, Call)>>,
+    answers: RefCell<VecDeque<(u64, Result<ScriptReply, Error>)>>,
+}
+
+impl Worker {
+    async fn run(&self, site: &Site) {
+        loop {
+            let question = self.questions.borrow_mut().pop_front();
+            let Some((client, call)) = question else {
+                site.wait(None).await;
+                continue;
+            };
+            let mut exchange = route::exchange(&site.world().location.target);
+            let mut question = Question::call(&mut exchange, call, Retry::WhileDown, site.now() + CONNECT_TIMEOUT);
+            let mut route = Route::new(site);
+            route.run(&mut Counted(&mut question, site)).await;
+            route.close();
+            let answer = question.into_result().map(|(_, answer)| match answer {
+                Answer::Reply(reply) => reply,
+                Answer::Value(value) => unreachable!("a script replied {value:?}"),
+            });
+            self.answers.borrow_mut().push_back((client, answer.map_err(Error::from)));
+        }
+    }
+}
