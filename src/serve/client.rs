@@ -66,8 +66,8 @@ enum State {
     Refusing {
         until: Boottime,
     },
-    /// The connection is closed because a lease was not renewed. The client stops its work until its
-    /// locks are released at `until`.
+    /// The connection is closed because a lock is lost. The client stops its work until the rest is
+    /// released at `until`.
     Lingering {
         until: Boottime,
     },
@@ -154,8 +154,17 @@ impl Client {
             State::Lingering { until } => return Some(*until),
             _ => None,
         };
-        let of_holds = self.holds.iter().filter_map(|hold| rules.overdue_at(hold.deadline));
+        let of_holds = self.needed().iter().filter_map(|hold| rules.overdue_at(hold.deadline));
         of_holds.chain(of_state).chain(self.greeting_until).min()
+    }
+
+    /// The holds that the work of the client needs. The work below a hold that the client gives back
+    /// is over.
+    fn needed(&self) -> &[Hold] {
+        match (&self.state, self.holds.as_slice()) {
+            (State::Unlocking, [rest @ .., _]) => rest,
+            (_, holds) => holds,
+        }
     }
 
     /// Takes in an event that happened at `now`. `new_id` makes the id of a new session, and
@@ -313,6 +322,8 @@ impl Turn<'_> {
 
     fn unlock(&mut self) {
         match self.client.holds.last() {
+            // Nobody can tell which came first, the end of the work or that of the lease.
+            Some(hold) if hold.deadline.is_some_and(|deadline| deadline <= self.now) => self.end_if_overdue(),
             Some(hold) => {
                 self.actions.push(Action::Release(hold.session));
                 self.client.state = State::Unlocking;
@@ -379,11 +390,8 @@ impl Turn<'_> {
                 self.say(format!("busy {}{limit}", messages.in_the_way(&obstructions, None)));
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
-            // The place in the queue was taken away.
-            Ok(Standing::Lost) => {
-                self.report_lost(&messages.taken_away());
-                self.close();
-            }
+            // The place in the queue was taken away. What the client holds besides is not lost.
+            Ok(Standing::Lost) => self.say(format!("unavailable {}", messages.taken_away())),
             Err(store::Error::Unavailable(reason)) => {
                 self.say_failure(store::Error::Unavailable(messages.cannot_lock(&reason)))
             }
@@ -394,6 +402,13 @@ impl Turn<'_> {
 
     fn on_grant(&mut self, pending: Pending, grant: &Grant, messages: &Messages) {
         let Pending { session, claims, plain, .. } = pending;
+        // The work of the client would begin with less than a grace to stop. The client does not
+        // know of the grant, so a release now ends nobody's work.
+        if self.is_overdue(grant.deadline) || self.client.holds.iter().any(|hold| self.is_overdue(hold.deadline)) {
+            self.client.leaving.push(session);
+            self.actions.push(Action::Release(session));
+            return self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
+        }
         let token = grant.tokens.iter().max().copied().unwrap_or_default();
         self.log(format!("locked {}, token {token}", messages.names()));
         self.say(if plain { "ok".to_owned() } else { format!("ok {token}") });
@@ -401,25 +416,22 @@ impl Turn<'_> {
     }
 
     fn on_hold(&mut self, session: SessionId, standing: Result<Standing, store::Error>) {
-        if matches!(self.client.state, State::Lingering { .. }) {
+        let Some(at) = self.client.holds.iter().position(|hold| hold.session == session) else { return };
+        if let Ok(Standing::Granted(grant)) = standing {
+            self.client.holds[at].deadline = grant.deadline;
             return;
         }
-        let Some(hold) = self.client.holds.iter_mut().find(|hold| hold.session == session) else { return };
-        match standing {
-            Ok(Standing::Granted(grant)) => hold.deadline = grant.deadline,
-            Err(error) => {
-                let claims = hold.claims.clone();
-                let text = self.messages(&claims, session).not_renewed(Some(&error.to_string()));
-                self.report_lost(&text);
-                self.close();
-            }
-            Ok(_) => {
-                let claims = hold.claims.clone();
-                let text = self.messages(&claims, session).taken_away();
-                self.report_lost(&text);
-                self.close();
-            }
+        let hold = self.client.holds.remove(at);
+        if !matches!(self.client.state, State::Lingering { .. }) {
+            let messages = self.messages(&hold.claims, session);
+            self.report_lost(&match standing {
+                Err(error) => messages.not_renewed(Some(&error.to_string())),
+                Ok(_) => messages.taken_away(),
+            });
+            self.linger();
         }
+        self.release(hold);
+        self.end_if_released();
     }
 
     fn on_unlocked(&mut self, released: &Result<Released, store::Error>) {
@@ -452,7 +464,7 @@ impl Turn<'_> {
         } else {
             self.client.leaving.push(pending.session);
             let messages = self.messages(&pending.claims, pending.session);
-            self.say(format!("unavailable {}", messages.cannot_lock(&"the store did not answer in time")));
+            self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
         }
     }
 
@@ -502,24 +514,14 @@ impl Turn<'_> {
             State::Closed => return,
             State::Lingering { until } => {
                 if until <= self.now {
-                    self.client.state = State::Closed;
                     self.release_holds();
+                    self.end_if_released();
                 }
                 return;
             }
             _ => {}
         }
-        let overdue = |hold: &&Hold| self.rules.overdue_at(hold.deadline).is_some_and(|at| at <= self.now);
-        if let Some(hold) = self.client.holds.iter().find(overdue) {
-            let text = self.messages(&hold.claims, hold.session).not_renewed(None);
-            let until = hold.deadline.unwrap_or_default();
-            self.report_lost(&text);
-            // A release now could let the next holder in before the client has stopped its work.
-            self.leave_request();
-            self.client.state = State::Lingering { until };
-            self.actions.push(Action::Close);
-            return;
-        }
+        self.end_if_overdue();
         if self.client.greeting_until.is_some_and(|until| until <= self.now) {
             return self.close();
         }
@@ -535,6 +537,29 @@ impl Turn<'_> {
             }
             state => self.client.state = state,
         }
+    }
+
+    /// Whether a hold with this deadline counts as lost.
+    fn is_overdue(&self, deadline: Option<Boottime>) -> bool {
+        self.rules.overdue_at(deadline).is_some_and(|at| at <= self.now)
+    }
+
+    fn end_if_overdue(&mut self) {
+        let mut needed = self.client.needed().iter();
+        if let Some(hold) = needed.find(|hold| self.is_overdue(hold.deadline)) {
+            let text = self.messages(&hold.claims, hold.session).not_renewed(None);
+            self.report_lost(&text);
+            self.linger();
+        }
+    }
+
+    /// Closes the connection, and keeps what the client holds for a grace. A release now, or at a
+    /// deadline that a renewal may still move, could let the next holder in before the client has
+    /// stopped its work.
+    fn linger(&mut self) {
+        self.leave_request();
+        self.client.state = State::Lingering { until: self.now + self.rules.grace };
+        self.actions.push(Action::Close);
     }
 
     fn report_lost(&mut self, text: &str) {
@@ -576,10 +601,21 @@ impl Turn<'_> {
 
     fn release_holds(&mut self) {
         while let Some(hold) = self.client.holds.pop() {
-            let what = if self.client.has_lost { "lost" } else { "unlocked" };
-            self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
-            self.client.leaving.push(hold.session);
-            self.actions.push(Action::Release(hold.session));
+            self.release(hold);
+        }
+    }
+
+    fn release(&mut self, hold: Hold) {
+        let what = if self.client.has_lost { "lost" } else { "unlocked" };
+        self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
+        self.client.leaving.push(hold.session);
+        self.actions.push(Action::Release(hold.session));
+    }
+
+    /// A client that holds nothing has nothing to stop.
+    fn end_if_released(&mut self) {
+        if self.client.holds.is_empty() {
+            self.client.state = State::Closed;
         }
     }
 
@@ -607,6 +643,7 @@ impl Turn<'_> {
     }
 }
 
+const LATE: &str = "the store did not answer in time";
 const NO_PREWRITE: &str = "error there is nothing to upgrade: hold a prewrite lock first";
 const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
 

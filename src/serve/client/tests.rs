@@ -58,8 +58,11 @@ impl Lab {
     }
 
     fn granted(&mut self, session: u8, token: u64) -> Vec<String> {
-        let deadline = Some(self.now + 30 * SECOND);
-        self.stands(session, Standing::Granted(Grant { tokens: vec![1, token], deadline }))
+        self.granted_until(session, token, self.now + 30 * SECOND)
+    }
+
+    fn granted_until(&mut self, session: u8, token: u64, deadline: Boottime) -> Vec<String> {
+        self.stands(session, Standing::Granted(Grant { tokens: vec![1, token], deadline: Some(deadline) }))
     }
 
     fn released(&mut self, session: u8, released: Released) -> Vec<String> {
@@ -249,7 +252,7 @@ fn release_that_fails_is_not_answered_ok() {
 fn lock_that_is_taken_away_is_reported_once_and_the_connection_closes() {
     let mut lab = Lab::holding("LOCK k");
     let text = "say lost 'k' was taken away, by 'rlock cleanup --break' or with the server's data";
-    assert_eq!(lab.stands(1, Standing::Lost), [text, "release 1", "close"]);
+    assert_eq!(lab.stands(1, Standing::Lost), [text, "close", "release 1"]);
     assert!(lab.client.has_lost());
     assert!(lab.stands(1, Standing::Lost).is_empty() && lab.on(Event::End).is_empty());
     lab.released(1, Released::Done);
@@ -287,6 +290,162 @@ fn lock_of_an_overdue_lease_is_released_at_its_deadline() {
     lab.released(1, Released::Done);
     lab.released(3, Released::Done);
     assert!(lab.client.is_over());
+}
+
+/// The answer to a renewal may arrive after the server stood still past the deadline.
+#[test]
+fn grant_with_no_more_than_a_grace_left_is_given_back_unannounced() {
+    let text = "say unavailable cannot lock 'k': the store did not answer in time";
+    let grace = rules().grace;
+    for line in ["LOCK k", "TRY k", "LOCK --write k"] {
+        for deadline in [Duration::ZERO, 99 * SECOND, 100 * SECOND, 100 * SECOND + grace] {
+            let mut lab = Lab::new(rules());
+            lab.line(line);
+            let deadline = Boottime::since_boot(deadline);
+            assert_eq!(lab.granted_until(1, 7, deadline), ["release 1", text], "{line} {deadline:?}");
+            assert!(!lab.client.holds() && !lab.client.has_lost());
+            // What the store still reports about the session does not matter.
+            assert!(lab.granted(1, 7).is_empty() && lab.after(SECOND).is_empty());
+            assert!(lab.released(1, Released::Lost).is_empty());
+            assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
+            let late = lab.now + grace + Duration::from_nanos(1);
+            assert_eq!(lab.granted_until(2, 8, late), ["say ok"]);
+        }
+    }
+}
+
+#[test]
+fn late_grant_of_an_upgrade_leaves_the_prewrite_lock() {
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    let text = "say unavailable cannot lock 'k': the store did not answer in time";
+    assert_eq!(lab.granted_until(2, 9, lab.now + SECOND), ["release 2", text]);
+    lab.released(2, Released::Done);
+    assert_eq!(lab.line("UPGRADE"), ["acquire 3 below 1: write k whole"]);
+    assert_eq!(lab.granted(3, 10), ["say ok 10"]);
+}
+
+#[test]
+fn upgrade_below_an_overdue_prewrite_lock_is_not_announced() {
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    lab.now = lab.now + 25 * SECOND;
+    let text = "say unavailable cannot lock 'k': the store did not answer in time";
+    assert_eq!(lab.granted(2, 9), ["release 2", text]);
+    // The renewal of the prewrite lock came in the same turn.
+    lab.granted(1, 7);
+    assert!(lab.after(Duration::ZERO).is_empty());
+}
+
+#[test]
+fn grant_while_draining_is_announced_to_holders_only() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK --prewrite k");
+    lab.granted(1, 7);
+    lab.line("UPGRADE");
+    assert!(lab.on(Event::Drain).is_empty());
+    assert_eq!(lab.granted(2, 9), ["say ok 9"], "a holder may go on");
+    let mut waiter = Lab::new(rules());
+    waiter.line("LOCK k");
+    assert_eq!(waiter.on(Event::Drain), ["release 1", "close"]);
+    assert!(waiter.granted(1, 7).is_empty(), "the grant is on its way back");
+}
+
+#[test]
+fn grant_after_the_end_of_the_connection_is_given_back_in_silence() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK k");
+    assert_eq!(lab.on(Event::End), ["release 1", "close"]);
+    assert!(lab.granted(1, 7).is_empty() && lab.stands(1, Standing::Lost).is_empty());
+    assert_eq!(lab.client.timeout(&lab.rules), None);
+    assert!(!lab.client.is_over() && !lab.client.holds());
+    lab.released(1, Released::Done);
+    assert!(lab.client.is_over());
+}
+
+/// A renewal that comes late moves the deadline at the store, so the client gets its whole grace.
+#[test]
+fn client_has_a_grace_to_stop_even_if_the_server_ran_late() {
+    for late in [26 * SECOND, 30 * SECOND, 40 * SECOND] {
+        let mut lab = Lab::holding("LOCK k");
+        assert_eq!(lab.after(late), ["say lost the lease on 'k' was not renewed in time", "close"]);
+        assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + lab.rules.grace));
+        assert!(lab.granted(1, 7).is_empty());
+        assert!(lab.after(4 * SECOND).is_empty());
+        assert_eq!(lab.after(SECOND), ["release 1"]);
+    }
+}
+
+#[test]
+fn loss_between_the_overdue_lease_and_the_release_is_not_reported_again() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.after(25 * SECOND);
+    assert_eq!(lab.stands(1, Standing::Lost), ["release 1"]);
+    assert!(lab.after(5 * SECOND).is_empty());
+    lab.released(1, Released::Lost);
+    assert!(lab.client.is_over());
+}
+
+/// The work of the client needs both locks, and nobody stops this work.
+#[test]
+fn lock_beside_a_lost_one_is_kept_for_a_grace() {
+    for (lost, other) in [(1, 2), (2, 1)] {
+        let mut lab = Lab::holding("LOCK --prewrite k");
+        lab.line("UPGRADE");
+        lab.granted(2, 9);
+        let text = "say lost 'k' was taken away, by 'rlock cleanup --break' or with the server's data";
+        let lost_is_released = format!("release {lost}");
+        assert_eq!(lab.stands(lost, Standing::Lost), [text, "close", lost_is_released.as_str()]);
+        assert!(lab.after(4 * SECOND).is_empty() && lab.on(Event::End).is_empty());
+        assert_eq!(lab.after(SECOND), [format!("release {other}")]);
+    }
+}
+
+#[test]
+fn client_that_lost_all_of_its_locks_keeps_none_for_a_grace() {
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    lab.granted(2, 9);
+    lab.stands(1, Standing::Lost);
+    assert_eq!(lab.stands(2, Standing::Lost), ["release 2"]);
+    lab.released(1, Released::Done);
+    lab.released(2, Released::Done);
+    assert!(lab.client.is_over());
+}
+
+#[test]
+fn upgrade_whose_place_is_taken_away_leaves_the_prewrite_lock() {
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    let text = "say unavailable 'k' was taken away, by 'rlock cleanup --break' or with the server's data";
+    assert_eq!(lab.stands(2, Standing::Lost), [text]);
+    assert!(lab.client.holds() && !lab.client.has_lost());
+    assert_eq!(lab.line("UNLOCK"), ["release 1"]);
+}
+
+#[test]
+fn unlock_in_time_is_not_lost_while_the_store_is_slow() {
+    let mut lab = Lab::holding("LOCK k");
+    assert!(lab.after(24 * SECOND).is_empty());
+    lab.line("UNLOCK");
+    assert_eq!(lab.client.timeout(&lab.rules), None);
+    assert!(lab.after(10 * SECOND).is_empty());
+    assert_eq!(lab.released(1, Released::Done), ["say ok"]);
+    // The lock below the one that is given back still has to be renewed.
+    let mut lab = Lab::holding("LOCK --prewrite k");
+    lab.line("UPGRADE");
+    lab.granted(2, 9);
+    lab.line("UNLOCK");
+    let text = "say lost the lease on 'k' was not renewed in time";
+    assert_eq!(lab.after(25 * SECOND), [text, "close"]);
+}
+
+#[test]
+fn unlock_after_the_deadline_is_lost() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.now = lab.now + 30 * SECOND;
+    assert_eq!(lab.line("UNLOCK"), ["say lost the lease on 'k' was not renewed in time", "close"]);
+    assert!(lab.client.has_lost());
 }
 
 #[test]
@@ -449,7 +608,8 @@ fn line_that_is_too_long_closes() {
 #[derive(Clone, Debug)]
 enum Chance {
     Line(&'static str),
-    Granted(usize),
+    /// A grant, or its renewal, whose deadline is so many seconds away.
+    Granted(usize, u8),
     Stands(usize, u8),
     Released(usize),
     Answer(u8),
@@ -478,7 +638,7 @@ fn chance() -> impl Strategy<Value = Chance> {
     ]);
     prop_oneof![
         8 => lines.prop_map(Chance::Line),
-        6 => (0..4_usize).prop_map(Chance::Granted),
+        6 => (0..4_usize, 0..40_u8).prop_map(|(session, left)| Chance::Granted(session, left)),
         3 => (0..4_usize, 0..5_u8).prop_map(|(session, standing)| Chance::Stands(session, standing)),
         6 => (0..4_usize).prop_map(Chance::Released),
         3 => (0..4_u8).prop_map(Chance::Answer),
@@ -491,7 +651,9 @@ fn chance() -> impl Strategy<Value = Chance> {
 
 proptest! {
     /// Whatever happens: a session that was asked for is released, reported as over, or still
-    /// known to the client; nothing is released twice; and nothing is said after the close.
+    /// known to the client; nothing is released twice; and nothing is said after the close. No
+    /// grant is announced that leaves less than a grace, and none is released within a grace after
+    /// a loss of another one.
     #[test]
     fn every_session_is_given_back_exactly_once(chances in prop::collection::vec(chance(), 0..60)) {
         let mut lab = Lab::new(rules());
@@ -499,14 +661,21 @@ proptest! {
         let (mut open, mut releasing) = (BTreeSet::new(), BTreeSet::new());
         let mut answers = 0_u32;
         let mut is_closed = false;
+        // The sessions whose grants were announced, and when the client was told of a loss.
+        let mut announced = BTreeSet::new();
+        let mut lost_at = None;
         let pick = |from: &BTreeSet<u8>, at: usize| from.iter().nth(at % from.len().max(1)).copied();
         for chance in chances.into_iter().chain([Chance::End, Chance::Pass(u8::MAX)]) {
+            let is_stop = matches!(chance, Chance::Stop);
+            let (mut granted, mut lost) = (None, None);
             let actions = match chance {
                 Chance::Line(line) if lab.client.takes_lines() => lab.line(line),
                 Chance::Line(_) => continue,
-                Chance::Granted(at) => {
+                Chance::Granted(at, left) => {
                     let Some(session) = pick(&open, at) else { continue };
-                    lab.granted(session, 7)
+                    let left = Duration::from_secs(left.into());
+                    granted = Some((session, left));
+                    lab.granted_until(session, 7, lab.now + left)
                 }
                 Chance::Stands(at, standing) => {
                     let Some(session) = pick(&open, at) else { continue };
@@ -520,6 +689,7 @@ proptest! {
                     if !matches!(standing, Ok(Standing::Waiting | Standing::Asking)) {
                         open.remove(&session);
                     }
+                    lost = Some(session);
                     lab.on(Event::Report(id(session), Report::Standing(standing)))
                 }
                 Chance::Released(at) => {
@@ -542,14 +712,25 @@ proptest! {
                 Chance::Stop => lab.on(Event::Stop),
                 Chance::End => lab.on(Event::End),
             };
+            announced.retain(|session| Some(*session) != lost);
             for action in actions {
                 prop_assert!(!is_closed || action.starts_with("release"), "{action} after the close");
+                if let (Some((session, left)), true) = (granted, action.starts_with("say ok")) {
+                    prop_assert!(left > lab.rules.grace, "{action} with {left:?} left");
+                    announced.insert(session);
+                }
+                if action.starts_with("say lost ") && !is_stop {
+                    lost_at = Some(lab.now);
+                }
                 let number = action.split([' ', ':']).nth(1).and_then(|word| word.parse::<u8>().ok());
                 match action.split(' ').next() {
                     Some("acquire") => prop_assert!(open.insert(number.unwrap())),
                     Some("release") => {
                         // A session that was lost is released too; the store knows nothing of it.
                         open.remove(&number.unwrap());
+                        if let Some(lost_at) = lost_at.filter(|_| announced.contains(&number.unwrap())) {
+                            prop_assert!(lost_at + lab.rules.grace <= lab.now, "{action} too early");
+                        }
                         prop_assert!(releasing.insert(number.unwrap()), "{action} twice");
                     }
                     Some("inspect" | "ask" | "shrink" | "downgrade") => answers += 1,
