@@ -156,6 +156,9 @@ pub struct Query<'a> {
 }
 
 impl Query<'_> {
+    /// The search that finds every entry.
+    pub const ALL: Self = Self { span: &Span::Whole, held: Modes::ALL, waiting: Modes::ALL, before: Rank::LAST };
+
     fn overlaps(&self, lower: &Cut, upper: &Cut) -> bool {
         lower < self.span.upper() && self.span.lower() < upper
     }
@@ -367,8 +370,7 @@ impl Tree {
     /// Returns an error of the records.
     pub fn entries<R: Records>(&self, records: &R, resource: &Resource) -> Result<Vec<Entry>, R::Error> {
         let mut entries = Vec::new();
-        let all = Query { span: &Span::Whole, held: Modes::ALL, waiting: Modes::ALL, before: Rank::LAST };
-        self.visit(records, resource, all, |entry| {
+        self.visit(records, resource, Query::ALL, |entry| {
             entries.push(entry.clone());
             ControlFlow::Continue(())
         })?;

@@ -144,6 +144,16 @@ impl Memory {
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
     }
+
+    /// The session, if it is a holder or a waiter.
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    /// The sessions with a lease, in the order in which their leases end.
+    pub fn by_expiry(&self) -> impl Iterator<Item = (StoreTime, &Session)> {
+        self.expiries.iter().filter_map(|(expiry, id)| Some((*expiry, self.get(*id)?)))
+    }
 }
 
 /// The table puts a node into the records before it stores the node's number in the tree.

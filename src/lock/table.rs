@@ -5,7 +5,8 @@
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::behind;
@@ -110,9 +111,13 @@ impl<R: Records> LockTable<R> {
     /// Returns an error of the records.
     pub fn sessions_of(&self, resource: &Resource, wanted: impl Fn(Rank) -> bool) -> Result<Vec<SessionId>, R::Error> {
         let Some(state) = self.records.resource(resource)? else { return Ok(Vec::new()) };
-        let entries = state.tree.entries(&self.records, resource)?;
-        let sessions: BTreeSet<_> =
-            entries.iter().filter(|entry| wanted(entry.rank)).map(|entry| entry.session).collect();
+        let mut sessions = Vec::new();
+        state.tree.visit(&self.records, resource, Query::ALL, |entry| {
+            sessions.extend(wanted(entry.rank).then_some(entry.session));
+            ControlFlow::Continue(())
+        })?;
+        sessions.sort_unstable();
+        sessions.dedup();
         Ok(sessions.into_iter().collect())
     }
 

@@ -1,7 +1,5 @@
 //! Percent-encodes and decodes text for URLs and for the keys on servers.
 
-use std::fmt::Write;
-
 /// Resolves percent escapes. Returns `None` if an escape is malformed.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -19,16 +17,17 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+const HEX: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A", "B", "C", "D", "E", "F"];
+
 /// Escapes all bytes except letters, digits and the bytes in `plain`. [`decode`] restores the
 /// original bytes.
 pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
-    let mut text = String::new();
+    let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || plain.contains(byte) {
             text.push(char::from(*byte));
         } else {
-            // A write to a String cannot fail.
-            let _ = write!(text, "%{byte:02X}");
+            text.extend(["%", HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
     }
     text

@@ -171,6 +171,24 @@ impl Machine {
         Self { spare: Spare::new(&settings), settings, state: State::Requesting }
     }
 
+    /// The name of the state, for tests that count what they reach.
+    #[cfg(test)]
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Requesting => "requesting",
+            State::Waiting(_) => "waiting",
+            State::GivingUp => "giving up",
+            State::Starting(_) => "starting",
+            State::Running(_) => "running",
+            State::Stopping(_) => "stopping",
+            State::Clearing(_) => "clearing",
+            State::Killed => "killed",
+            State::Leaving(_) => "leaving",
+            State::Sparing(_) => "sparing",
+            State::Done => "done",
+        }
+    }
+
     /// Takes in what happened at `now` and returns the actions that follow, in order.
     pub(crate) fn on(&mut self, event: Event, now: Boottime) -> Vec<Action> {
         let mut actions = self.spare.before(event, &self.state, now, &self.settings);

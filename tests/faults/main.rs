@@ -12,11 +12,14 @@
 //! but not its timing. RLOCK_SECONDS sets the length of a scenario, and RLOCK_LOGS names a folder
 //! for the logs.
 
+#[path = "../support/claims.rs"]
+mod claims;
+#[path = "../support/rules.rs"]
+mod rules;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod checkers;
-mod claims;
 mod client;
 mod command;
 mod embedded;

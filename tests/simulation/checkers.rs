@@ -1,28 +1,62 @@
-//! The checkers: they see every run of a command while it happens.
+//! The checkers: they see every session and every command while it happens.
+//!
+//! [`rules`] decides what conflicts, which overlap is allowed and which token fits. The fault suite
+//! judges its logs by the same rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::claims::{Claim, Mode};
+use super::rules::{self, Exclusion, Tokens};
 use crate::exit;
-use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Request, SessionId};
-use crate::lock::resource::Resource;
+use crate::lock::lease::{CLAIM, HEARTBEAT};
+use crate::lock::mode;
+use crate::lock::request::{self, Request, SessionId};
 
-/// How long a live waiter may wait while no command runs and no fault is at work: the heartbeat of
-/// a dead waiter, a lease, and some grants that nobody claims.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long a live waiter may wait after every session ahead of it has left, where faults struck
+/// before.
+///
+/// A dead holder keeps its lease, and a dead waiter its place, for a heartbeat at most; no ttl here
+/// is longer. Just before its end the dead waiter may get a grant, which lasts for the claim lease.
+/// The live waiter looks a third of a heartbeat later at the latest, delayed by its place in the
+/// queue, and its connection has been replaced by then.
+const IDLE_MAX: Duration = Duration::from_secs(
+    HEARTBEAT.as_secs() + CLAIM.as_secs() + HEARTBEAT.as_secs() / 3 + STAGGER_MAX.as_secs() + ROUND_TRIPS.as_secs(),
+);
+
+/// The longest delay of a look by the place in the queue.
+const STAGGER_MAX: Duration = Duration::from_secs(1);
+
+/// How long connecting and some commands take.
+const ROUND_TRIPS: Duration = Duration::from_secs(1);
+
+/// The same limit where no fault strikes: the release wakes the waiter.
+const IDLE_MAX_CALM: Duration = Duration::from_millis(100);
+
+/// How often the checkers look for a waiter that nobody serves.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The number of commands of a session without a fault, apart from renewals: the request, the
+/// renewal after the subscription, the claim, the release, and one to spare.
+const CALLS: u32 = 5;
+
+/// The least time between two renewals: a third of the shortest ttl, less what clocks and networks
+/// take.
+const RENEWAL: Duration = Duration::from_millis(150);
 
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
-    /// The session below which this one is nested.
-    parent: Option<SessionId>,
-    pub(super) claims: Vec<Claim>,
+    claims: Vec<Claim>,
+    /// The run with its ancestors, the outermost first.
+    lineage: Vec<usize>,
     asked: Duration,
     /// When the session learned that it is in the queue.
     queued: Option<Duration>,
-    /// Whether the session waits for its grant.
-    is_asking: bool,
+    /// Since when no session has left for which this one may have waited.
+    free_since: Duration,
+    /// The number of commands that the server carried out for the session.
+    calls: u32,
     /// The tokens of the grant.
     tokens: Option<Vec<u64>>,
     /// Whether rlock was stopped, which the promise does not cover.
@@ -42,42 +76,80 @@ impl Run {
     fn is_told(&self) -> bool {
         self.release_failed || self.is_misled || self.exit.is_none_or(|code| code == exit::LOST)
     }
+
+    fn is_nested(&self) -> bool {
+        self.lineage.len() > 1
+    }
+}
+
+/// A claim of a command that runs.
+#[derive(Clone, Copy)]
+struct Hold<'a> {
+    run: usize,
+    lineage: &'a [usize],
+    claim: &'a Claim,
+}
+
+impl rules::Hold for Hold<'_> {
+    fn claim(&self) -> &Claim {
+        self.claim
+    }
+
+    fn is_related_to(&self, other: &Self) -> bool {
+        self.lineage.contains(&other.run) || other.lineage.contains(&self.run)
+    }
+
+    fn shares_slot_with(&self, other: &Self) -> bool {
+        self.lineage[0] == other.lineage[0]
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Checkers {
     pub(super) runs: Vec<Run>,
+    by_session: BTreeMap<SessionId, usize>,
     /// The runs whose commands run.
     running: Vec<usize>,
-    /// The number of live runs that wait for their grants.
-    asking: usize,
-    /// Since when no command has run, no fault has been at work, and somebody waits.
-    idle_since: Duration,
-    /// When the server last lost data.
+    /// The live runs that wait for their grants.
+    asking: BTreeSet<usize>,
+    /// The live runs that have their grants.
+    holding: BTreeSet<usize>,
+    /// When the last fault began or ended.
+    disturbed: Duration,
+    looked: Duration,
+    /// When the server last lost data, or ended leases early.
     lost_data: Option<Duration>,
-    /// The last token of each resource: of any command, and of the last writer.
-    tokens: BTreeMap<Resource, (u64, u64)>,
-    /// The pairs of runs that overlapped where the promise does not hold.
-    uncovered: Vec<(usize, usize)>,
-    /// Whether no fault strikes, so that the queue is first come, first served.
+    /// When the server last lost places in the queue: with its data, or in a failover.
+    lost_places: Option<Duration>,
+    /// Whether the clock of the server went back.
+    went_back: bool,
+    tokens: Tokens<usize>,
+    /// The sets of runs that overlapped where the promise does not hold.
+    uncovered: Vec<Vec<usize>>,
+    /// Whether no fault strikes.
     pub(super) is_calm: bool,
     /// Whether no fault breaks connections or ends processes, so that every session is released.
     pub(super) is_mild: bool,
     /// Whether no fault keeps a holder from renewing its lease in time.
     pub(super) is_gentle: bool,
+    /// Whether the checkers make no exception where the promise does not hold.
+    pub(super) is_strict: bool,
     pub(super) longest_wait: Duration,
     pub(super) violations: Vec<String>,
 }
 
 impl Checkers {
     pub(super) fn ask(&mut self, request: &Request, now: Duration) -> usize {
+        let run = self.runs.len();
+        let ancestors = request.ancestors.iter().rev().filter_map(|session| self.by_session.get(session).copied());
         self.runs.push(Run {
             session: request.session,
-            parent: request.ancestors.last().copied(),
-            claims: request.claims.clone(),
+            claims: request.claims.iter().map(claim).collect(),
+            lineage: ancestors.chain([run]).collect(),
             asked: now,
             queued: None,
-            is_asking: true,
+            free_since: now,
+            calls: 0,
             tokens: None,
             was_stopped: false,
             release_failed: false,
@@ -85,127 +157,229 @@ impl Checkers {
             is_misled: false,
             exit: None,
         });
-        self.asking += 1;
-        if self.asking == 1 {
-            self.idle_since = self.idle_since.max(now);
-        }
-        self.runs.len() - 1
+        self.by_session.insert(request.session, run);
+        self.asking.insert(run);
+        run
     }
 
     pub(super) fn queue(&mut self, run: usize, now: Duration) {
         self.runs[run].queued.get_or_insert(now);
     }
 
-    pub(super) fn start(&mut self, run: usize, tokens: &[u64], now: Duration) {
-        self.stop_asking(run);
-        if self.running.is_empty() {
-            self.longest_wait = self.longest_wait.max(now.saturating_sub(self.idle_since));
-        }
-        for other in self.running.clone() {
-            if self.conflict(run, other) {
-                self.overlap(other, run, now);
-            }
-        }
-        self.check_order(run);
-        self.check_tokens(run, tokens);
-        self.running.push(run);
-    }
-
-    fn overlap(&mut self, one: usize, other: usize, now: Duration) {
-        if self.is_uncovered(one) || self.is_uncovered(other) {
-            self.uncovered.push((one, other));
-        } else {
-            self.violations.push(format!("{now:?}: run {other} started while run {one} ran"));
+    /// The server has carried out a command of a session.
+    pub(super) fn count_call(&mut self, session: SessionId) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.runs[*run].calls += 1;
         }
     }
 
-    /// Whether something happened to a run that the promise does not cover.
-    fn is_uncovered(&self, run: usize) -> bool {
-        let Run { asked, was_stopped, is_lost, .. } = self.runs[run];
-        was_stopped || is_lost || self.lost_data.is_some_and(|at| at >= asked)
+    /// A waiter cannot get its place back, because the server gave its number to another one. This
+    /// happens only if the server has lost data.
+    pub(super) fn displace(&mut self, session: SessionId) {
+        let Some(run) = self.by_session.get(&session) else { return };
+        self.runs[*run].queued = None;
+        if self.lost_places.is_none() {
+            self.violations.push(format!("run {run} lost its place to another one"));
+        }
     }
 
-    /// A waiter that knew its place before another run asked is served first.
-    fn check_order(&mut self, run: usize) {
-        // A nested request passes the waiters that wait for its parent.
-        if !self.is_calm || self.runs[run].parent.is_some() {
+    /// The server grants a request. `waits` tells which other sessions are in its queue.
+    ///
+    /// A waiter that knew its place before the other one asked is served first, unless it has left
+    /// the queue. The server drops a waiter that nobody would wake, or that shows no sign of life.
+    /// Once such a waiter is back in its place, it is ahead of the others again.
+    pub(super) fn check_order(&mut self, session: SessionId, waits: impl Fn(SessionId) -> bool) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
+        let later = &self.runs[run];
+        if later.is_nested() || self.has_lost_place(run) {
             return;
         }
-        let asked = self.runs[run].asked;
-        let is_ahead = |other: &Run| other.is_asking && other.queued.is_some_and(|at| at < asked);
-        let overtaken = (0..self.runs.len()).find(|other| is_ahead(&self.runs[*other]) && self.conflict(run, *other));
-        if let Some(other) = overtaken {
+        let is_overtaken = |other: &usize| {
+            let waiter = &self.runs[*other];
+            let is_ahead = waiter.queued.is_some_and(|at| at < later.asked) && !waiter.is_nested();
+            is_ahead
+                && rules::must_go_first(&waiter.claims, &later.claims)
+                && !self.has_lost_place(*other)
+                && waits(waiter.session)
+        };
+        if let Some(other) = self.asking.iter().find(|other| is_overtaken(other)) {
             self.violations.push(format!("run {run} overtook run {other}"));
         }
     }
 
+    pub(super) fn start(&mut self, run: usize, tokens: &[u64], now: Duration) {
+        self.stop_asking(run, now);
+        for runs in self.exclusions(run) {
+            if runs.iter().any(|run| self.is_uncovered(*run)) {
+                self.uncovered.push(runs);
+            } else {
+                self.violations.push(format!("{now:?}: run {run} started, and {runs:?} exclude each other"));
+            }
+        }
+        self.check_tokens(run, tokens);
+        self.running.push(run);
+    }
+
+    /// The sets of runs that must not run beside a run, each with this run.
+    fn exclusions(&self, run: usize) -> Vec<Vec<usize>> {
+        let holds = |run: usize| {
+            let Run { lineage, claims, .. } = &self.runs[run];
+            claims.iter().map(move |claim| Hold { run, lineage, claim })
+        };
+        let current: Vec<_> = self.running.iter().flat_map(|run| holds(*run)).collect();
+        let exclusions = holds(run).flat_map(|hold| rules::exclusions(&current, hold).collect::<Vec<_>>());
+        let others = exclusions.map(|exclusion| match exclusion {
+            Exclusion::Conflict(other) => vec![other],
+            Exclusion::TooManySlots { holders, .. } => holders,
+        });
+        others.map(|others| others.into_iter().map(|hold| hold.run).chain([run]).collect()).collect()
+    }
+
+    /// Whether something happened to a run that the promise does not cover.
+    fn is_uncovered(&self, run: usize) -> bool {
+        let Run { was_stopped, is_lost, .. } = self.runs[run];
+        !self.is_strict && (was_stopped || is_lost || self.has_lost_data(run))
+    }
+
+    /// Whether the server may have forgotten a run.
+    fn has_lost_data(&self, run: usize) -> bool {
+        self.lost_data.is_some_and(|at| at >= self.runs[run].asked)
+    }
+
+    /// Whether the server may have forgotten the place of a run in the queue.
+    fn has_lost_place(&self, run: usize) -> bool {
+        let Run { asked, is_lost, .. } = self.runs[run];
+        is_lost || self.lost_places.is_some_and(|at| at >= asked)
+    }
+
     fn check_tokens(&mut self, run: usize, tokens: &[u64]) {
+        let Run { claims, lineage, .. } = &self.runs[run];
         // Another run may have been granted the same between the grant and the start.
-        let is_uncovered = self.is_uncovered(run);
-        for (claim, token) in self.runs[run].claims.iter().zip(tokens) {
-            let (last, of_writer) = self.tokens.entry(claim.resource.clone()).or_default();
-            let earlier = if claim.mode == Mode::Write { *last } else { *of_writer };
-            if *token <= earlier && !is_uncovered {
-                self.violations.push(format!("run {run} has token {token} of {} after {earlier}", claim.resource));
+        let is_uncovered = lineage.iter().any(|run| self.is_uncovered(*run));
+        for (claim, token) in claims.iter().zip(tokens).filter(|_| !is_uncovered) {
+            let around = self.hold_around(run, claim);
+            if let Some(around) = around.filter(|around| !rules::nested_token_fits(*around, (claim.mode, *token))) {
+                self.violations.push(format!("run {run} has token {token} of {claim} inside {around:?}"));
             }
-            // A token that a failover lost may be given again.
-            if self.runs[run].is_lost {
-                continue;
+            let own = std::slice::from_ref(claim);
+            let is_wrong = |other: &usize| !lineage.contains(other);
+            let mut earlier = self.tokens.not_below(own, *token, Claim::conflicts_with).filter(is_wrong);
+            if let Some(other) = earlier.next().filter(|_| around.is_none_or(|(_, around)| around != *token)) {
+                self.violations.push(format!("run {run} has token {token} of {claim} after that of run {other}"));
             }
-            *last = (*last).max(*token);
-            if claim.mode == Mode::Write {
-                *of_writer = (*of_writer).max(*token);
-            }
+        }
+        // A token that a failover lost may be given again.
+        for (claim, token) in claims.iter().zip(tokens).filter(|_| !self.runs[run].is_lost) {
+            self.tokens.add(claim, *token, run);
         }
     }
 
-    fn conflict(&self, one: usize, other: usize) -> bool {
-        let clash = |one: &Claim, other: &Claim| {
-            let is_same = one.resource == other.resource;
-            let modes = (one.mode, other.mode);
-            let shares = one.mode == Mode::Read && other.mode != Mode::Write || modes == (Mode::Prewrite, Mode::Read);
-            is_same && !shares
+    /// The mode and the token of an ancestor's claim that includes a claim, or else of one that may
+    /// become the claim.
+    fn hold_around(&self, run: usize, claim: &Claim) -> Option<(Mode, u64)> {
+        let ancestors = self.runs[run].lineage.iter().rev().skip(1).map(|run| &self.runs[*run]);
+        let held = ancestors.flat_map(|run| run.claims.iter().zip(run.tokens.iter().flatten()));
+        let around = held.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
+        let around: Vec<_> = around.map(|(held, token)| (held.mode, *token)).collect();
+        let is_included = |mode| match claim.mode {
+            Mode::Read => true,
+            Mode::Prewrite => matches!(mode, Mode::Prewrite | Mode::Write),
+            Mode::Write => mode == Mode::Write,
+            Mode::Slot => matches!(mode, Mode::Slot | Mode::Write),
         };
-        let (one, other) = (&self.runs[one], &self.runs[other]);
-        if one.parent == Some(other.session) || other.parent == Some(one.session) {
-            return false;
-        }
-        let (one, other) = (&one.claims, &other.claims);
-        one.iter().any(|one| other.iter().any(|other| clash(one, other)))
+        let grows = |mode| mode == Mode::Prewrite && claim.mode == Mode::Write;
+        let included = around.iter().find(|(mode, _)| is_included(*mode));
+        included.or_else(|| around.iter().find(|(mode, _)| grows(*mode))).copied()
     }
 
     /// The command of a run has ended.
-    pub(super) fn end(&mut self, run: usize, now: Duration) {
+    pub(super) fn end(&mut self, run: usize) {
         self.running.retain(|other| *other != run);
-        self.idle_since = now;
     }
 
     /// The session waits no longer.
-    pub(super) fn stop_asking(&mut self, run: usize) {
-        if std::mem::take(&mut self.runs[run].is_asking) {
-            self.asking -= 1;
+    pub(super) fn stop_asking(&mut self, run: usize, now: Duration) {
+        if self.asking.remove(&run) {
+            self.make_way(run, now);
         }
     }
 
-    pub(super) fn exit(&mut self, run: usize, code: u8) {
-        self.stop_asking(run);
+    pub(super) fn exit(&mut self, run: usize, code: u8, now: Duration) {
+        self.vanish(run, now);
         self.runs[run].exit = Some(code);
-        for (one, other) in &self.uncovered {
-            let pair = [&self.runs[*one], &self.runs[*other]];
-            if (*one == run || *other == run) && !pair.iter().any(|run| run.is_told()) {
-                let codes = pair.map(|run| run.exit);
-                self.violations.push(format!("runs {one} and {other} overlapped, and exited with {codes:?}"));
+        for runs in self.uncovered.iter().filter(|runs| runs.contains(&run)) {
+            if !rules::may_overlap(false, runs.iter().any(|run| self.runs[*run].is_told())) {
+                let codes: Vec<_> = runs.iter().map(|run| self.runs[*run].exit).collect();
+                self.violations.push(format!("runs {runs:?} overlapped, and exited with {codes:?}"));
             }
         }
+        let Run { asked, calls, .. } = self.runs[run];
+        let renewals = (now.saturating_sub(asked).as_micros() / RENEWAL.as_micros()) as u32;
+        if self.is_calm && calls > CALLS + renewals {
+            self.violations.push(format!("run {run} took {calls} commands, and up to {renewals} renewals"));
+        }
+    }
+
+    /// The rlock of a run has exited, or was killed.
+    pub(super) fn vanish(&mut self, run: usize, now: Duration) {
+        self.stop_asking(run, now);
+        if self.holding.remove(&run) {
+            self.make_way(run, now);
+        }
+    }
+
+    /// A run lowers the mode of its first claim.
+    pub(super) fn lower(&mut self, run: usize, mode: mode::Mode, now: Duration) {
+        self.make_way(run, now);
+        self.runs[run].claims[0].mode = named(mode);
+    }
+
+    /// A session has left, for which others may have waited.
+    fn make_way(&mut self, run: usize, now: Duration) {
+        let waiting: Vec<_> = self.asking.iter().copied().filter(|other| self.may_block(run, *other)).collect();
+        waiting.into_iter().for_each(|other| self.runs[other].free_since = now);
+    }
+
+    /// Whether a run may wait for another one.
+    fn may_block(&self, one: usize, waiter: usize) -> bool {
+        if self.runs[waiter].lineage.contains(&one) {
+            return false;
+        }
+        let (one, waiter) = (&self.runs[one].claims, &self.runs[waiter].claims);
+        let is_slot = |claim: &Claim| claim.mode == Mode::Slot;
+        one.iter().any(|one| {
+            let needs_its_slot = |other: &Claim| is_slot(one) && is_slot(other) && one.resource == other.resource;
+            waiter.iter().any(|other| one.conflicts_with(other) || needs_its_slot(other))
+        })
     }
 
     /// A fault began or ended.
     pub(super) fn disturb(&mut self, now: Duration) {
-        self.idle_since = self.idle_since.max(now);
+        self.disturbed = self.disturbed.max(now);
     }
 
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
+        self.lose_places(now);
+        self.forget_tokens();
+    }
+
+    pub(super) fn lose_places(&mut self, now: Duration) {
+        self.lost_places = Some(now);
+    }
+
+    /// The clock of the server has gone back by so much. Time then stands still for the leases.
+    pub(super) fn go_back(&mut self, by: Duration, now: Duration) {
+        self.went_back = true;
+        self.forget_tokens();
+        self.disturb(now + by);
+    }
+
+    /// Tokens may fall where the server has lost them and its clock went back.
+    fn forget_tokens(&mut self) {
+        if self.went_back && self.lost_data.is_some() {
+            self.tokens = Tokens::default();
+        }
     }
 
     /// The runs that have not ended.
@@ -220,19 +394,32 @@ impl Checkers {
 
     /// A primary that was replaced has served a session.
     pub(super) fn mislead(&mut self, session: SessionId) {
-        if let Some(run) = self.runs.iter_mut().rev().find(|run| run.session == session) {
+        if let Some(run) = self.by_session.get(&session) {
+            let run = &mut self.runs[*run];
             (run.is_lost, run.is_misled) = (true, true);
         }
     }
 
     /// Forgets the tokens above this one.
     pub(super) fn forget_tokens_after(&mut self, latest: u64) {
-        self.tokens.retain(|_, (last, _)| *last <= latest);
+        self.tokens.forget_above(latest);
     }
 
     /// A session takes in a grant. It must not count on more than the server gives: `ends` is the
     /// end of the lease at the server, if the server knows the session.
-    pub(super) fn believe(&mut self, run: usize, tokens: &[u64], deadline: Duration, ends: Option<Duration>) {
+    pub(super) fn believe(
+        &mut self,
+        run: usize,
+        tokens: &[u64],
+        deadline: Duration,
+        ends: Option<Duration>,
+        now: Duration,
+    ) {
+        if self.asking.remove(&run) {
+            let since = self.runs[run].free_since.max(self.disturbed);
+            self.longest_wait = self.longest_wait.max(now.saturating_sub(since));
+            self.holding.insert(run);
+        }
         // Another session may have held the lock between two grants.
         if self.runs[run].tokens.get_or_insert_with(|| tokens.to_vec()) != tokens {
             self.violations.push(format!("run {run} goes on with another grant"));
@@ -242,11 +429,152 @@ impl Checkers {
         }
     }
 
-    /// Reports a waiter that nobody serves.
-    pub(super) fn check_waiters(&mut self, now: Duration) {
-        if self.asking > 0 && self.running.is_empty() && now > self.idle_since + IDLE_MAX {
-            let waiter = self.runs.iter().position(|run| run.is_asking);
-            self.violations.push(format!("{now:?}: run {waiter:?} waits though no command runs"));
+    /// Looks for a waiter that nobody serves, although no live session is in its way.
+    /// `place` is the number of a session in the queue of the server.
+    pub(super) fn check_waiters(&mut self, now: Duration, place: impl Fn(SessionId) -> Option<u64>) {
+        if now < self.looked + LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        let limit = if self.is_calm { IDLE_MAX_CALM } else { IDLE_MAX };
+        let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
+        let place = |run: usize| place(self.runs[run].session);
+        let is_blocked = |run: usize| {
+            let is_ahead = |other: &&usize| match (place(**other), place(run)) {
+                // A nested waiter comes before all others.
+                _ if self.runs[**other].is_nested() => true,
+                (Some(other), Some(own)) => other < own,
+                _ => **other < run,
+            };
+            // Most waiters have a holder in their way.
+            let mut ahead = self.holding.iter().chain(self.asking.iter().filter(is_ahead));
+            ahead.any(|other| self.may_block(*other, run))
+        };
+        if let Some(waiter) = self.asking.iter().copied().filter(is_late).find(|run| !is_blocked(*run)) {
+            self.violations.push(format!("{now:?}: run {waiter} waits though no live session is in its way"));
+        }
+    }
+}
+
+/// The claim in the terms of the rules.
+fn claim(claim: &request::Claim) -> Claim {
+    let mode = named(claim.mode);
+    let resource = claim.resource.as_str();
+    match (claim.slots, claim.span.is_whole()) {
+        (Some(slots), _) => Claim::slot(resource, slots),
+        (None, true) => Claim::whole(resource, mode),
+        (None, false) => Claim::part(resource, mode, &claim.span.to_string()),
+    }
+}
+
+/// The mode in the terms of the rules.
+fn named(mode: mode::Mode) -> Mode {
+    Mode::ALL.into_iter().find(|known| known.name() == mode.as_str()).expect("the modes are the same")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::resource::Resource;
+    use crate::lock::span::Span;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// Checkers that see some writers ask for one resource, one millisecond after another.
+    fn writers(count: u8) -> Checkers {
+        let mut checkers = Checkers { is_calm: true, ..Checkers::default() };
+        for number in 0..count {
+            let claim = request::Claim {
+                resource: Resource::new("k").unwrap(),
+                mode: mode::Mode::Write,
+                span: Span::Whole,
+                slots: None,
+            };
+            let request = Request {
+                session: session(number),
+                ancestors: Vec::new(),
+                claims: vec![claim],
+                wait: true,
+                terms: None,
+                process: request::Process::default(),
+            };
+            checkers.ask(&request, MS(number.into()));
+        }
+        checkers
+    }
+
+    fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    #[test]
+    fn overlap_is_a_violation_unless_a_loss_was_reported() {
+        for (is_covered, codes, expected) in [(true, [0, 76], 1), (false, [0, 0], 1), (false, [0, 76], 0)] {
+            let mut checkers = writers(2);
+            if !is_covered {
+                checkers.lose_data(MS(9));
+            }
+            checkers.start(0, &[1], MS(10));
+            checkers.start(1, &[2], MS(11));
+            (0..2).for_each(|run| checkers.exit(run, codes[run], MS(12)));
+            assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
+        }
+    }
+
+    #[test]
+    fn token_that_does_not_rise_is_a_violation() {
+        let mut checkers = writers(2);
+        checkers.start(0, &[2], MS(10));
+        checkers.end(0);
+        checkers.start(1, &[2], MS(11));
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn grant_past_a_waiter_in_the_queue_is_a_violation() {
+        let mut checkers = writers(3);
+        checkers.queue(0, MS(1));
+        checkers.check_order(session(1), |_| true);
+        assert!(checkers.violations.is_empty(), "the second one asked before the first knew its place");
+        checkers.check_order(session(2), |_| false);
+        assert!(checkers.violations.is_empty(), "the first one was passed over");
+        checkers.check_order(session(2), |_| true);
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn waiter_that_nobody_serves_is_a_violation() {
+        let (late, ends) = (MS(1000), Some(MS(10_000)));
+        let mut checkers = writers(2);
+        checkers.believe(0, &[1], MS(9000), ends, MS(5));
+        checkers.check_waiters(late, |_| None);
+        assert!(checkers.violations.is_empty(), "a live session is in the way");
+        checkers.vanish(0, late);
+        checkers.looked = Duration::ZERO;
+        checkers.check_waiters(late + IDLE_MAX_CALM, |_| None);
+        assert!(checkers.violations.is_empty(), "the way has been free for a short time");
+        checkers.looked = Duration::ZERO;
+        checkers.check_waiters(late + 2 * IDLE_MAX_CALM, |_| None);
+        assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn belief_in_a_longer_lease_or_another_grant_is_a_violation() {
+        let mut checkers = writers(1);
+        checkers.believe(0, &[1], MS(9000), Some(MS(9001)), MS(5));
+        assert!(checkers.violations.is_empty());
+        checkers.believe(0, &[1], MS(9000), Some(MS(8999)), MS(6));
+        checkers.believe(0, &[2], MS(9000), None, MS(7));
+        assert_eq!(checkers.violations.len(), 2);
+    }
+
+    #[test]
+    fn session_with_too_many_commands_is_a_violation() {
+        for (calls, lasts, expected) in [(CALLS, MS(1), 0), (CALLS + 1, MS(1), 1), (CALLS + 1, RENEWAL, 0)] {
+            let mut checkers = writers(1);
+            (0..calls).for_each(|_| checkers.count_call(session(0)));
+            checkers.exit(0, 0, lasts);
+            assert_eq!(checkers.violations.len(), expected, "{calls}");
         }
     }
 }

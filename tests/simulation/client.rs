@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal as Kernel;
 
+use super::coverage::Counted;
 use super::plan::Plan;
 use super::processes::Process;
 use super::route::{self, CONNECT_TIMEOUT, Route};
@@ -78,6 +79,14 @@ impl<'s> Supervision<'s> {
         if store_is_ready && self.asks {
             self.ask().await;
         }
+        let spare_ended = self.site.world().mailboxes[self.site.task].tree.spare_ended.take();
+        if let Some(ended) = spare_ended {
+            self.on(Event::SpareEnded(ended)).await;
+        }
+        let is_rest_over = self.site.world().take_rest_over(self.site.task);
+        if is_rest_over {
+            self.on(Event::RestEnded).await;
+        }
         if child_changed {
             let ended = self.site.world().mailboxes[self.site.task].ended.take();
             if let Some(ended) = ended {
@@ -94,7 +103,8 @@ impl<'s> Supervision<'s> {
         let is_ready = {
             let world = self.site.world();
             let mailbox = &world.mailboxes[self.site.task];
-            mailbox.ended.is_some() || !mailbox.signals.is_empty()
+            let has_ended = mailbox.ended.is_some() || mailbox.tree.spare_ended.is_some();
+            has_ended || !mailbox.signals.is_empty() || world.is_rest_over(self.site.task)
         };
         if !is_ready && !has_arrived() {
             let timer = self.machine.next_timeout().into_iter().chain(asking).min();
@@ -112,9 +122,12 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask(&mut self) {
-        self.route.drive(&mut self.conversation);
+        self.route.drive(&mut Counted(&mut self.conversation, self.site));
         let standing = self.conversation.standing();
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
+        if !self.asks {
+            self.site.world().stop_asking(self.run);
+        }
         let event = match standing {
             Ok(Standing::Asking) => return,
             Ok(Standing::Waiting) => {
@@ -147,6 +160,7 @@ impl<'s> Supervision<'s> {
             // What a step leads to comes before the steps that are left.
             match step {
                 Step::Report(event) => {
+                    self.site.world().coverage.count_supervised(&self.machine, event);
                     let actions = self.machine.on(event, self.site.now());
                     steps.extend(actions.into_iter().rev().map(Step::Perform));
                 }
@@ -169,10 +183,19 @@ impl<'s> Supervision<'s> {
         match action {
             Action::Release => return Some(self.release().await),
             Action::AskBlockers => return Some(self.ask_blockers().await),
-            Action::AwaitRest => return Some(Event::RestEnded),
+            Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
-            Action::Terminate => signal_process(Kernel::TERM),
-            Action::Kill => signal_process(Kernel::KILL),
+            Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
+            Action::Terminate => self.site.world().terminate_tree(task),
+            Action::Kill => self.site.world().kill_tree(task),
+            Action::StartSpare => match self.plan.spare_for {
+                Some(time) => self.site.world().start_spare(task, time),
+                None => return Some(Event::SpareFailed),
+            },
+            Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
+            Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
+            Action::ShowWaiting => drop(self.inspect().await),
+            Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
             _ => {}
@@ -189,20 +212,26 @@ impl<'s> Supervision<'s> {
         if self.plan.starts_after > limit {
             return Some(Event::StartFailed(START_FAILED));
         }
-        let process = Process::command(self.site.task, &self.plan);
-        let mut world = self.site.world();
-        world.start(self.run, &self.tokens, process);
-        world.end_process(self.run, self.plan.runs_for, Ended::Code(0));
+        if self.plan.cannot_start {
+            return Some(Event::StartFailed(exit::NOT_FOUND));
+        }
+        let Self { site, run, plan, .. } = self;
+        let (task, world) = (site.task, &mut *site.world());
+        world.start(*run, &self.tokens, Process::command(task, plan));
+        world.end_process(*run, plan.runs_for, Ended::Code(0));
+        let inner = plan.inner.take();
+        world.mailboxes[task].has_inner = inner.is_some_and(|inner| world.start_inner(task, inner));
         Some(Event::Started)
     }
 
     async fn release(&mut self) -> Event {
-        self.site.world().checkers.stop_asking(self.run);
+        self.asks = false;
+        self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
-                self.route.run(&mut release.question).await;
+                self.route.run(&mut Counted(&mut release.question, self.site)).await;
                 let now = self.site.now();
                 let result = release.result(now);
                 let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
@@ -216,15 +245,20 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask_blockers(&mut self) -> Event {
+        if self.inspect().await { Event::Busy } else { Event::StoreFailed }
+    }
+
+    /// Asks the store for the holders; returns whether it answers.
+    async fn inspect(&mut self) -> bool {
         let mut exchange = self.conversation.exchange.another();
         let call = Call::inspect(self.conversation.resources.clone(), 0);
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
-        route.run(&mut question).await;
-        let event = if question.into_result().is_ok() { Event::Busy } else { Event::StoreFailed };
+        route.run(&mut Counted(&mut question, self.site)).await;
+        let has_answer = question.into_result().is_ok();
         route.close();
-        event
+        has_answer
     }
 }
 

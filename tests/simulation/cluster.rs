@@ -43,7 +43,7 @@ struct Migration {
 }
 
 /// The slot of a key, a channel or a resource with the tag of its slot.
-fn slot_of(text: &str) -> usize {
+pub(super) fn slot_of(text: &str) -> usize {
     let (_, tag) = text.split_once("{t").expect("each name has a tag");
     tag.split('}').next().and_then(|number| number.parse().ok()).expect("a tag has a number")
 }

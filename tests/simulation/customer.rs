@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::plan;
+use super::plan::{claim, some_claims};
 use super::processes::Process;
 use super::random::Random;
 use super::world::World;
@@ -12,7 +12,6 @@ use crate::clock::Boottime;
 use crate::exit;
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
-use crate::lock::span::Span;
 use crate::serve::desk::{Ask, End};
 use crate::supervise::event::Ended;
 
@@ -207,7 +206,8 @@ impl Customer {
                 // The work keeps to the lower mode before the lock does.
                 claims[0].mode = *world.random.pick(&[Mode::Read, Mode::Prewrite]);
                 let mode = claims[0].mode;
-                world.checkers.runs[*run].claims[0].mode = mode;
+                let now = world.now;
+                world.checkers.lower(*run, mode, now);
                 self.send(Ask::Downgrade(mode), Awaited::Change, world);
             }
             [.., Held { run, .. }] => {
@@ -220,16 +220,8 @@ impl Customer {
     fn lock(&mut self, world: &mut World) {
         self.requests_left -= 1;
         let resources = world.resources;
+        self.claims = some_claims(world, |random| claim(random, resources));
         let random = &mut world.random;
-        let mut names: Vec<u64> = (0..1 + random.below(2)).map(|_| random.below(resources)).collect();
-        names.dedup();
-        let claims = names.into_iter().map(|name| Claim {
-            resource: plan::resource(name),
-            mode: *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write]),
-            span: Span::Whole,
-            slots: None,
-        });
-        self.claims = claims.collect();
         let wait = match random.below(10) {
             0 => Some(Duration::ZERO),
             1..4 => Some(micros(random, MS(20_000))),

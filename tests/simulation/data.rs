@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::clock::StoreTime;
+use crate::lock::index::{Entry, Rank};
 use crate::lock::op::{Op, Outcome, Reply};
-use crate::lock::records::Records as _;
-use crate::lock::request::SessionId;
+use crate::lock::records::{ClaimRecord, Records as _};
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::redis::codec::ScriptReply;
@@ -15,11 +16,13 @@ use crate::store::redis::codec::ScriptReply;
 pub(super) struct Data {
     pub(super) table: LockTable,
     pub(super) channels: BTreeMap<SessionId, Channel>,
+    /// The last number of a queued request.
+    pub(super) seq: u64,
     /// The resources that anybody has asked for.
     pub(super) used: BTreeSet<Resource>,
     /// The leases of sessions that were renewed resource by resource.
     parts: BTreeMap<SessionId, BTreeMap<Resource, StoreTime>>,
-    /// The instant of the last change. Time never goes back, whatever the clock says.
+    /// The latest instant of a change, or the highest token.
     clock: StoreTime,
 }
 
@@ -29,13 +32,20 @@ pub(super) struct Channel {
     pub(super) name: String,
     /// Whether the session said that it is subscribed.
     pub(super) is_listening: bool,
+    /// The number of the request in the queue; 0 where it was granted at once.
+    pub(super) seq: u64,
 }
 
 /// A change, which a replica makes too.
 #[derive(Clone)]
 pub(super) enum Effect {
-    Apply { now: StoreTime, op: Op, caller: Option<SessionId> },
+    Apply {
+        now: StoreTime,
+        op: Op,
+    },
     Listen(SessionId, Channel),
+    /// A waiter gets this number in the queue.
+    Number(SessionId, u64),
 }
 
 /// Unwraps a result of records in memory, which never fail.
@@ -45,22 +55,58 @@ pub(super) fn sure<T>(result: Result<T, std::convert::Infallible>) -> T {
 }
 
 impl Data {
-    /// The instant, which is never before the last change.
+    /// The instant of a script: time never goes back, whatever the clock says. The table forgets the
+    /// last token of a resource that nobody uses, which the scripts keep. So the time exceeds every
+    /// token.
     pub(super) fn time(&self, now: StoreTime) -> StoreTime {
-        now.max(self.clock)
+        now.max(self.clock + Duration::from_micros(1))
     }
 
     /// Applies an operation and forgets the channels of the sessions that have left.
-    pub(super) fn apply(&mut self, now: StoreTime, op: Op, caller: Option<SessionId>) -> Outcome {
-        self.clock = self.time(now);
+    pub(super) fn apply(&mut self, now: StoreTime, op: Op) -> Outcome {
+        let subject = match &op {
+            Op::Acquire(request) => Some(request.session),
+            Op::Renew(id) | Op::Release(id) | Op::Reap(id) => Some(*id),
+            _ => None,
+        };
         if let Op::Acquire(request) = &op {
-            self.used.extend(request.claims.iter().map(|claim| claim.resource.clone()));
+            let new = request.claims.iter().map(|claim| &claim.resource).filter(|name| !self.used.contains(*name));
+            let new: Vec<_> = new.cloned().collect();
+            self.used.extend(new);
         }
-        let outcome = sure(self.table.apply(self.clock, op));
-        let stays = matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting);
-        self.parts.retain(|id, _| !outcome.expired.contains(id) && Some(*id) != caller);
-        self.channels.retain(|id, _| !outcome.expired.contains(id) && (stays || Some(*id) != caller));
+        let outcome = sure(self.table.apply(now, op));
+        let records = self.table.records();
+        let has_left = |id: &&SessionId| records.get(**id).is_none();
+        for id in outcome.expired.iter().chain(subject.as_ref().filter(has_left)) {
+            self.channels.remove(id);
+            self.parts.remove(id);
+        }
+        subject.map(|id| self.parts.remove(&id));
+        let granted = outcome.granted.iter().filter_map(|id| records.get(*id));
+        let own = if let Reply::Granted { tokens, .. } = &outcome.reply { tokens.as_slice() } else { &[] };
+        let token = granted.flat_map(|session| session.tokens()).chain(own.iter().copied()).max();
+        self.clock = self.clock.max(now).max(StoreTime::from_micros(token.unwrap_or_default()));
         outcome
+    }
+
+    /// Gives a waiter this number in the queue.
+    pub(super) fn number(&mut self, id: SessionId, seq: u64) {
+        self.seq = self.seq.max(seq);
+        self.channels.entry(id).and_modify(|channel| channel.seq = seq);
+        let Some(mut session) = self.table.records().get(id).cloned() else { return };
+        let records = self.table.records_mut();
+        for (claim, record) in (0..).zip(&mut session.claims) {
+            let ClaimRecord { claim: Claim { resource: name, mode, span, .. }, shares, .. } = record.clone();
+            let mut state = sure(records.take_resource(&name)).expect("a resource with a waiter has a state");
+            let (lower, upper) = (span.lower().clone(), span.upper().clone());
+            let mut entry = Entry { lower, upper, mode, rank: record.rank, session: id, claim, shares };
+            sure(state.tree.remove(records, &name, &entry));
+            record.rank = Rank::waiting(seq, record.rank < Rank::FIRST_ORDINARY);
+            entry.rank = record.rank;
+            sure(state.tree.insert(records, &name, entry));
+            sure(records.put_resource(&name, state));
+        }
+        sure(records.put_session(id, session));
     }
 
     /// Renews the lease of a session on one resource. The session is lost as soon as one of its
@@ -89,8 +135,9 @@ impl Data {
     /// Repeats a change that the primary has made.
     pub(super) fn repeat(&mut self, effect: Effect) {
         match effect {
-            Effect::Apply { now, op, caller } => drop(self.apply(now, op, caller)),
+            Effect::Apply { now, op } => drop(self.apply(now, op)),
             Effect::Listen(session, channel) => drop(self.channels.insert(session, channel)),
+            Effect::Number(session, seq) => self.number(session, seq),
         }
     }
 }

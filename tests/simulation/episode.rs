@@ -1,7 +1,7 @@
 //! An episode: some clients work under some faults, until the last one has exited.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use super::faults::{self, Fault, Nemesis};
 use super::random::Random;
+use super::report::Report;
+use super::setup::Setup;
 use super::task;
 use super::world::{Happening, Shared, World};
 
@@ -17,47 +19,36 @@ const END_LIMIT: Duration = Duration::from_secs(3600);
 /// When every lease that was granted or prolonged in an episode is over.
 const ALL_LEASES: Duration = Duration::from_secs(60);
 
-/// What came of an episode.
-#[derive(Default)]
-pub(super) struct Report {
-    pub(super) calls: u64,
-    pub(super) sessions: u64,
-    pub(super) time: Duration,
-    pub(super) longest_wait: Duration,
-    pub(super) faults: BTreeMap<Fault, u64>,
-    pub(super) violations: Vec<String>,
-    /// The last events, the latest first.
-    pub(super) timeline: VecDeque<String>,
-}
-
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Plays the episode of a seed.
-pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
-    let mut random = Random::seeded(seed);
-    let clients = *random.pick(&[1, 2, 3, 5, 10, 20, 50]);
-    let closes = Duration::from_secs(5 + random.below(60));
-    let mut nemesis = Nemesis::new(&mut random);
-    let mut world = World::new(random, clients, closes);
-    world.resources = 1 + world.random.below(clients as u64 / 4 + 2);
-    nemesis.adapt(&mut world);
+/// Plays an episode.
+pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
+    let mut random = Random::seeded(setup.seed).branch();
+    let mut nemesis = Nemesis::new(setup.faults.clone(), setup.servers, &mut random);
+    let mut world = World::new(random, setup.sessions, setup.servers, Duration::from_secs(setup.seconds));
+    world.resources = 1 + world.random.below(setup.sessions as u64 / 4 + 2);
     world.checkers.is_calm = nemesis.is_calm();
     world.checkers.is_mild = nemesis.is_mild();
     world.checkers.is_gentle = nemesis.is_gentle();
+    world.checkers.is_strict = setup.is_strict;
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);
-    world.at(Duration::ZERO, Happening::Snapshot);
+    if setup.faults.contains(&Fault::ServerRestartedWithOldData) {
+        world.at(Duration::ZERO, Happening::Snapshot);
+    }
     let world = Rc::new(RefCell::new(world));
-    run(&world, &mut nemesis, clients);
+    run(&world, &mut nemesis, setup.sessions);
     let mut world = world.borrow_mut();
     finish(&mut world);
     let checkers = std::mem::take(&mut world.checkers);
     Report {
+        events: world.events,
         calls: world.calls,
         sessions: checkers.runs.len() as u64,
         time: world.now,
         longest_wait: checkers.longest_wait,
         faults: nemesis.struck,
+        coverage: std::mem::take(&mut world.coverage),
         violations: checkers.violations,
         timeline: world.timeline.take().unwrap_or_default(),
     }
@@ -67,14 +58,23 @@ pub(super) fn play(seed: u64, has_timeline: bool) -> Report {
 fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
     let start = |task| -> Option<Task> {
         world.borrow_mut().wake(task, Duration::ZERO);
-        Some(Box::pin(task::run(Rc::clone(world), task)))
+        let world = Rc::clone(world);
+        if task < clients {
+            Some(Box::pin(task::run(world, task)))
+        } else {
+            Some(Box::pin(task::run_inner(world, task)))
+        }
     };
-    let mut tasks: Vec<_> = (0..clients).map(start).collect();
+    let all = 0..world.borrow().mailboxes.len();
+    let mut tasks: Vec<_> = all.map(start).collect();
     while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {
+        let killed = std::mem::take(&mut world.borrow_mut().killed);
+        killed.into_iter().for_each(|task| tasks[task] = start(task));
         let mut here = world.borrow_mut();
         let happening = here.next();
         let (now, closes) = (here.now, here.closes);
-        here.checkers.check_waiters(now);
+        let World { checkers, nodes, primary, .. } = &mut *here;
+        checkers.check_waiters(now, |session| nodes[*primary].server.place_of(session));
         match happening {
             Some(Happening::Wake(task)) => {
                 let goes_on = here.awake(task);
@@ -87,8 +87,6 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
             Some(Happening::Strike) => {
                 let Some(task) = nemesis.strike(&mut here) else { continue };
                 here.kill(task);
-                drop(here);
-                tasks[task] = start(task);
             }
             Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
             Some(happening) if now < closes + END_LIMIT => here.handle(happening),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::location;
+use super::location::{self, Servers};
 use super::plan;
 use super::random::Random;
 use super::replication;
@@ -23,6 +23,8 @@ pub(super) struct Weather {
     pub(super) swallows: u64,
     /// Whether new connections are refused.
     pub(super) refuses: bool,
+    /// Whether the server has as many clients as it takes.
+    pub(super) is_crowded: bool,
 }
 
 impl Weather {
@@ -46,11 +48,16 @@ pub(super) enum Fault {
     NewConnectionsSwallow,
     RepliesLost,
     ConnectionsRefused,
+    ClientsRefused,
     ServerStalled,
+    ServerOutOfMemory,
     ServerRestarted,
     ServerRestartedWithOldData,
     ServerRestartedEmpty,
+    ClockSteppedForward,
+    ClockSteppedBack,
     ScriptsFlushed,
+    MonitorSubscribed,
     KeyLost,
     CrowdExpired,
     RlockTerminated,
@@ -65,7 +72,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -73,11 +80,16 @@ impl Fault {
         Self::NewConnectionsSwallow,
         Self::RepliesLost,
         Self::ConnectionsRefused,
+        Self::ClientsRefused,
         Self::ServerStalled,
+        Self::ServerOutOfMemory,
         Self::ServerRestarted,
         Self::ServerRestartedWithOldData,
         Self::ServerRestartedEmpty,
+        Self::ClockSteppedForward,
+        Self::ClockSteppedBack,
         Self::ScriptsFlushed,
+        Self::MonitorSubscribed,
         Self::KeyLost,
         Self::CrowdExpired,
         Self::RlockTerminated,
@@ -91,9 +103,16 @@ impl Fault {
         Self::ClusterDown,
     ];
 
-    /// Whether the fault is one of replicas.
-    fn needs_replicas(self) -> bool {
-        matches!(self, Self::ReplicasLag | Self::ReplicaCutOff | Self::Failover | Self::StaleSentinels)
+    /// Whether the fault can strike these servers.
+    fn can_strike(self, servers: Servers) -> bool {
+        match self {
+            Self::ReplicasLag | Self::ReplicaCutOff | Self::Failover => servers.has_replicas(),
+            Self::StaleSentinels => servers == Servers::Sentinels,
+            Self::SlotMigrates | Self::ClusterDown => servers == Servers::Cluster,
+            // Nobody can subscribe to all shard channels.
+            Self::MonitorSubscribed => servers != Servers::Cluster,
+            _ => true,
+        }
     }
 
     /// Whether the promise covers the fault.
@@ -101,16 +120,12 @@ impl Fault {
         !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
     }
 
-    /// Whether the fault is one of a Cluster.
-    fn needs_cluster(self) -> bool {
-        matches!(self, Self::SlotMigrates | Self::ClusterDown)
-    }
-
     /// Whether all connections and processes live on, so that every session is released.
     fn is_mild(self) -> bool {
         matches!(
             self,
             Self::ScriptsFlushed
+                | Self::MonitorSubscribed
                 | Self::CrowdExpired
                 | Self::RlockTerminated
                 | Self::ReplicasLag
@@ -125,9 +140,35 @@ impl Fault {
         self.is_mild() || self == Self::SlotMigrates
     }
 
+    /// Whether sessions may lose what the server has of them. A clock that steps forward ends their
+    /// leases.
     fn loses_data(self) -> bool {
-        matches!(self, Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost)
+        matches!(
+            self,
+            Self::ServerRestartedWithOldData | Self::ServerRestartedEmpty | Self::KeyLost | Self::ClockSteppedForward
+        )
     }
+}
+
+/// Chooses the faults of an episode: none in one of four episodes, and only covered ones in half of
+/// the others. Sometimes no fault breaks connections, while replicas or slots cause trouble.
+pub(super) fn choose(random: &mut Random, servers: Servers) -> Vec<Fault> {
+    let is_calm = random.once_in(4);
+    let is_covered = random.once_in(2);
+    let is_gentle = random.once_in(4);
+    let rare = 1 + random.below(4);
+    let mut faults = Fault::ALL.to_vec();
+    let common = match servers {
+        Servers::One => None,
+        Servers::Replicated | Servers::Sentinels => Some(Fault::ReplicaCutOff),
+        Servers::Cluster => Some(Fault::SlotMigrates),
+    };
+    let is_common = |fault| is_gentle && common == Some(fault);
+    let may_strike = |fault: Fault| !is_covered || fault.is_covered();
+    let is_harmless = |fault: Fault| !is_gentle || common.is_none() || fault.is_gentle();
+    faults.retain(|fault| !is_calm && fault.can_strike(servers) && may_strike(*fault) && is_harmless(*fault));
+    faults.retain(|fault| random.once_in(rare) || is_common(*fault));
+    faults
 }
 
 /// The faults of an episode, and how often each struck.
@@ -135,35 +176,22 @@ impl Fault {
 pub(super) struct Nemesis {
     faults: Vec<Fault>,
     pause: Duration,
+    /// The number of faults that follow at once.
+    burst: u64,
     pub(super) struck: BTreeMap<Fault, u64>,
 }
+
+/// The mean pause between the faults of a burst.
+const BURST_PAUSE: Duration = Duration::from_millis(10);
+/// The mean length of a calm phase, in which every lease of a dead session may end.
+const CALM_PAUSE: Duration = Duration::from_secs(15);
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Nemesis {
-    /// Chooses the faults: none in one of four episodes, and only covered ones in half of the
-    /// others.
-    pub(super) fn new(random: &mut Random) -> Self {
-        let is_calm = random.once_in(4);
-        let is_covered = random.once_in(2);
-        let rare = 1 + random.below(4);
-        let mut faults = Fault::ALL.to_vec();
-        faults.retain(|fault| !is_calm && (!is_covered || fault.is_covered()) && random.once_in(rare));
-        Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), struck: BTreeMap::new() }
-    }
-
-    /// Leaves out the faults that can't strike in this world. Sometimes no fault breaks connections,
-    /// while replicas or slots cause trouble.
-    pub(super) fn adapt(&mut self, world: &mut World) {
-        let has_replicas = world.has_replicas();
-        self.faults.retain(|fault| has_replicas || !fault.needs_replicas());
-        self.faults.retain(|fault| world.cluster.is_some() || !fault.needs_cluster());
-        let common = if has_replicas { Fault::ReplicaCutOff } else { Fault::SlotMigrates };
-        let has_common = has_replicas || world.cluster.is_some();
-        if has_common && !self.is_calm() && world.random.once_in(4) {
-            self.faults.retain(|fault| fault.is_gentle() && *fault != common);
-            self.faults.push(common);
-        }
+    pub(super) fn new(mut faults: Vec<Fault>, servers: Servers, random: &mut Random) -> Self {
+        faults.retain(|fault| fault.can_strike(servers));
+        Self { faults, pause: MS(*random.pick(&[50, 300, 1000, 4000])), burst: 0, struck: BTreeMap::new() }
     }
 
     /// Whether every holder can renew its lease in time.
@@ -180,9 +208,21 @@ impl Nemesis {
         self.faults.is_empty()
     }
 
-    /// When the next fault strikes.
-    pub(super) fn schedule(&self, world: &mut World) {
-        let at = world.now + world.between(Duration::ZERO, 2 * self.pause);
+    /// When the next fault strikes. Some come in bursts, and some phases are calm.
+    pub(super) fn schedule(&mut self, world: &mut World) {
+        let pause = match (&mut self.burst, world.random.below(20)) {
+            (burst @ 1.., _) => {
+                *burst -= 1;
+                BURST_PAUSE
+            }
+            (burst, 0 | 1) => {
+                *burst = 1 + world.random.below(6);
+                self.pause
+            }
+            (_, 2) => CALM_PAUSE,
+            _ => self.pause,
+        };
+        let at = world.now + world.between(Duration::ZERO, 2 * pause);
         if at < world.closes && !self.is_calm() {
             world.at(at, Happening::Strike);
         }
@@ -198,7 +238,9 @@ impl Nemesis {
         if fault.loses_data() {
             world.checkers.lose_data(world.now);
         }
-        let task = world.random.below(world.mailboxes.len() as u64) as usize;
+        // Few inner rlocks run at a time.
+        let tasks = if world.random.once_in(4) { world.mailboxes.len() } else { world.clients() };
+        let task = world.random.below(tasks as u64) as usize;
         let lasts = match fault {
             Fault::SlowNetwork => {
                 world.weather.slow = MS(*world.random.pick(&[20, 200, 1000, 4000]));
@@ -216,7 +258,11 @@ impl Nemesis {
             Fault::HalfOpenConnections => {
                 let one_in = 1 + world.random.below(4);
                 let World { connections, random, .. } = world;
-                connections.values_mut().for_each(|connection| connection.swallows |= random.once_in(one_in));
+                for connection in connections.values_mut() {
+                    if random.once_in(one_in) {
+                        connection.fall_silent(random);
+                    }
+                }
                 Duration::ZERO
             }
             Fault::NewConnectionsSwallow => {
@@ -230,6 +276,33 @@ impl Nemesis {
             Fault::ConnectionsRefused => {
                 world.weather.refuses = true;
                 MS(2000)
+            }
+            Fault::ClientsRefused => {
+                world.weather.is_crowded = true;
+                MS(2000)
+            }
+            Fault::ServerOutOfMemory => {
+                let victim = world.victim();
+                world.nodes[victim].server.is_full = true;
+                MS(2000)
+            }
+            Fault::ClockSteppedForward => {
+                let step = world.random.below(8_000_000);
+                world.step_clock(step as i64);
+                Duration::ZERO
+            }
+            Fault::ClockSteppedBack => {
+                let step = world.random.below(5_000_000);
+                world.step_clock(-(step as i64));
+                world.checkers.go_back(Duration::from_micros(step), world.now);
+                Duration::ZERO
+            }
+            Fault::MonitorSubscribed => {
+                let may_count = world.random.once_in(2);
+                for node in &mut world.nodes {
+                    (node.server.has_monitor, node.server.may_count) = (true, may_count);
+                }
+                MS(8000)
             }
             Fault::ServerStalled => {
                 let victim = world.victim();
@@ -270,8 +343,7 @@ impl Nemesis {
                 Duration::ZERO
             }
             Fault::RlockTerminated => {
-                world.mailboxes[task].signals.push_back(Signal::Term);
-                world.wake(task, world.now);
+                world.signal_rlock(task, Signal::Term);
                 Duration::ZERO
             }
             Fault::RlockKilled => return Some(task),
@@ -319,6 +391,9 @@ pub(super) fn mend(fault: Fault, world: &mut World) {
         Fault::NewConnectionsSwallow => world.weather.swallows = 0,
         Fault::RepliesLost => world.weather.loses_replies = 0,
         Fault::ConnectionsRefused => world.weather.refuses = false,
+        Fault::ClientsRefused => world.weather.is_crowded = false,
+        Fault::ServerOutOfMemory => world.nodes.iter_mut().for_each(|node| node.server.is_full = false),
+        Fault::MonitorSubscribed => world.nodes.iter_mut().for_each(|node| node.server.has_monitor = false),
         Fault::ReplicasLag => world.replication.lag = replication::LAG,
         Fault::ReplicaCutOff => world.connect_replicas(),
         Fault::ClusterDown => world.set_cluster_down(false),

@@ -23,27 +23,54 @@ pub(super) struct Location {
 /// How long Sentinels take to notice a failover.
 pub(super) const NOTICE_WITHIN: Duration = Duration::from_millis(500);
 
-impl Location {
-    /// A kind of target and its number of nodes: one server in half of the cases.
-    pub(super) fn random(random: &mut Random) -> (Self, usize) {
-        let (url, nodes) = *random.pick(&[
-            ("redis://h:1", 1),
-            ("redis://h:1", 1),
-            ("redis://h:1", 1),
-            ("redis://h:1", 2),
-            ("redis+sentinel://s1,s2,s3/m", 3),
-            ("redis+cluster://n0:1,n1:1,n2:1", 3),
-        ]);
-        let target = Target::parse(url).expect("a valid URL").expect("the URL of a server");
-        let known = match target.kind {
-            Kind::Cluster => (0..nodes).collect(),
-            Kind::Single | Kind::Sentinel { .. } => vec![0; target.nodes.len()],
-        };
-        (Self { known, target: Arc::new(target), notice_within: NOTICE_WITHIN }, nodes)
+/// The servers of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Servers {
+    One,
+    /// A primary and a replica, which the name of the server finds.
+    Replicated,
+    Sentinels,
+    Cluster,
+}
+
+impl Servers {
+    pub(super) const ALL: [Self; 4] = [Self::One, Self::Replicated, Self::Sentinels, Self::Cluster];
+
+    /// One server in half of the cases.
+    pub(super) fn random(random: &mut Random) -> Self {
+        *random.pick(&[Self::One, Self::One, Self::One, Self::Replicated, Self::Sentinels, Self::Cluster])
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        self.target.kind == Kind::Cluster
+    pub(super) fn has_replicas(self) -> bool {
+        matches!(self, Self::Replicated | Self::Sentinels)
+    }
+
+    /// The number of nodes that hold data.
+    pub(super) fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Replicated => 2,
+            Self::Sentinels | Self::Cluster => 3,
+        }
+    }
+
+    fn url(self) -> &'static str {
+        match self {
+            Self::One | Self::Replicated => "redis://h:1",
+            Self::Sentinels => "redis+sentinel://s1,s2,s3/m",
+            Self::Cluster => "redis+cluster://n0:1,n1:1,n2:1",
+        }
+    }
+}
+
+impl Location {
+    pub(super) fn new(servers: Servers) -> Self {
+        let target = Target::parse(servers.url()).expect("a valid URL").expect("the URL of a server");
+        let known = match target.kind {
+            Kind::Cluster => (0..servers.count()).collect(),
+            Kind::Single | Kind::Sentinel { .. } => vec![0; target.nodes.len()],
+        };
+        Self { known, target: Arc::new(target), notice_within: NOTICE_WITHIN }
     }
 
     pub(super) fn has_sentinels(&self) -> bool {

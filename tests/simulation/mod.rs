@@ -6,7 +6,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `episode` | plays one episode and reports what came of it |
+//! | `setup` | what an episode is made of, and the options that describe it |
+//! | `episode` | plays one episode |
+//! | `shrink` | makes an episode with a violation smaller |
+//! | `report` | what came of an episode |
 //! | `world` | time and the queue of events |
 //! | `clocks` | the rates of clocks |
 //! | `network` | connections between the clients and the nodes |
@@ -15,6 +18,7 @@
 //! | `cluster` | slots, and their migration key by key |
 //! | `replication` | replicas that lag, WAIT, and failovers |
 //! | `processes` | the rlock of each task, and the processes that work under its locks |
+//! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
 //! | `serve` | a lock server, with the real conversation of its many sessions |
@@ -26,12 +30,17 @@
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
-//! | `checkers` | exclusion, tokens, order, leases, waits |
+//! | `coverage` | counts which event came in which state |
+//! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
+//! | `claims`, `rules` | what the checkers share with the fault suite |
 
 mod checkers;
+#[path = "../support/claims.rs"]
+mod claims;
 mod client;
 mod clocks;
 mod cluster;
+mod coverage;
 mod customer;
 mod data;
 mod episode;
@@ -44,100 +53,75 @@ mod processes;
 #[path = "../support/random.rs"]
 mod random;
 mod replication;
+mod report;
 mod route;
+#[path = "../support/rules.rs"]
+mod rules;
 mod serve;
 mod server;
+mod setup;
+mod shrink;
 mod task;
+mod tree;
 mod wire;
 mod world;
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use episode::Report;
 use random::Random;
+use report::Report;
+use setup::{Options, Setup};
 
 /// How long the test plays in an ordinary run of the tests.
-const ORDINARY: Duration = Duration::from_secs(5);
-
-/// A violation with the seed of its episode.
-type Found = Vec<(u64, String)>;
+const ORDINARY: Duration = Duration::from_secs(30);
 
 #[test]
 fn random_episodes_keep_the_promise() {
-    play(ORDINARY);
+    play(&Options::default(), ORDINARY);
 }
 
-/// `tests/simulate` runs this.
+/// `tests/simulate` runs this with its options.
 #[test]
 #[ignore = "plays for minutes"]
 fn random_episodes_keep_the_promise_for_minutes() {
-    let minutes = std::env::var("RLOCK_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
-    play(Duration::from_secs_f64(60.0 * minutes.unwrap_or(1.0)));
+    let set = |name| std::env::var(name).unwrap_or_default();
+    let options: Options = set("RLOCK_SIMULATE").parse().unwrap_or_else(|reason| panic!("RLOCK_SIMULATE: {reason}"));
+    let minutes = options.minutes.or(set("RLOCK_MINUTES").parse().ok()).unwrap_or(10.0);
+    play(&options, Duration::from_secs_f64(60.0 * minutes));
 }
 
-/// The same seed leads to the same episode.
 #[test]
-fn episode_is_the_same_for_the_same_seed() {
-    let [one, other] = [(); 2].map(|()| episode::play(11, true));
-    assert_eq!((one.calls, one.time), (other.calls, other.time));
+fn episode_is_the_same_for_the_same_setup() {
+    let [one, other] = [(); 2].map(|()| episode::play(&Setup::random(11), true));
+    assert_eq!((one.events, one.time), (other.events, other.time));
     assert_eq!(one.timeline, other.timeline);
 }
 
-/// Plays episodes for a time, the first with the seed itself, and prints a summary.
-fn play(length: Duration) {
-    let first = Random::seed();
+/// `tests/simulate` then exits with 1.
+#[test]
+#[should_panic(expected = "run ")]
+fn violation_fails_the_run() {
+    play(&"--strict --seed 3".parse().unwrap(), ORDINARY);
+}
+
+/// Plays episodes until one has a violation or the time is over, the first with the seed itself. A
+/// replay is one episode.
+fn play(options: &Options, length: Duration) {
+    let first = options.seed.unwrap_or_else(Random::seed);
     eprintln!("RLOCK_SEED={first}");
     let began = Instant::now();
     let mut sum = Report::default();
-    let mut found = Found::new();
     for seed in (0..).map(|number| first.wrapping_add(number)) {
-        if began.elapsed() >= length && seed != first {
+        let setup = options.setup(seed);
+        sum.add(episode::play(&setup, false));
+        if !sum.violations.is_empty() {
+            let shrunk = if options.is_replay() { setup } else { shrink::shrink(setup) };
+            eprintln!("{}replay: tests/simulate {shrunk}", episode::play(&shrunk, true).story());
+        }
+        if !sum.violations.is_empty() || options.is_replay() || began.elapsed() >= length {
             break;
         }
-        let report = episode::play(seed, false);
-        if !report.violations.is_empty() && found.is_empty() {
-            eprintln!("{}", replayed(seed));
-        }
-        found.extend(report.violations.iter().map(|violation| (seed, violation.clone())));
-        sum.add(report);
     }
-    eprintln!("{}{} violations", sum.summary(began.elapsed()), found.len());
-    assert!(found.is_empty(), "{found:#?}");
-}
-
-/// The timeline of an episode with a violation, and the command that replays it.
-fn replayed(seed: u64) -> String {
-    let Report { timeline, violations, .. } = episode::play(seed, true);
-    let mut text = String::new();
-    for line in timeline.iter().rev().chain(&violations) {
-        let _ = writeln!(text, "{line}");
-    }
-    text + &format!("replay: RLOCK_SEED={seed} cargo test --lib random_episodes_keep_the_promise")
-}
-
-impl Report {
-    fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.sessions += other.sessions;
-        self.time += other.time;
-        self.longest_wait = self.longest_wait.max(other.longest_wait);
-        for (fault, times) in other.faults {
-            *self.faults.entry(fault).or_default() += times;
-        }
-    }
-
-    fn summary(&self, took: Duration) -> String {
-        let mut text = String::new();
-        for (fault, times) in &self.faults {
-            let _ = writeln!(text, "{times:>10} {fault:?}");
-        }
-        let Self { calls, sessions, time, longest_wait, .. } = self;
-        let rate = *calls as f64 / took.as_secs_f64();
-        text + &format!(
-            "{sessions} sessions, {calls} commands ({rate:.0} a second), {} h of virtual time, longest wait {:.1} s, ",
-            time.as_secs() / 3600,
-            longest_wait.as_secs_f64(),
-        )
-    }
+    eprintln!("{}{}", sum.coverage.shown(), sum.summary(began.elapsed()));
+    assert!(sum.violations.is_empty(), "{:#?}", sum.violations);
 }

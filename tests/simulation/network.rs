@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
+use super::random::Random;
 use super::wire::Command;
 use super::world::{Happening, World};
 use crate::store::redis::failure::{ErrorKind, Stage};
@@ -18,6 +19,8 @@ pub(super) enum ToServer {
     Subscribe(String),
     Unsubscribe(String),
     Close,
+    /// The server notices that the connection has failed.
+    Reset,
 }
 
 #[derive(Debug)]
@@ -47,12 +50,25 @@ pub(super) struct Connection {
     pub(super) is_accepted: bool,
     /// Whether it was cut, so that nothing more arrives but the failure.
     pub(super) is_cut: bool,
-    /// Whether it swallows everything without a word.
-    pub(super) swallows: bool,
+    /// Whether it swallows what the client sends, without a word.
+    is_mute: bool,
+    /// Whether it swallows what the server sends.
+    is_deaf: bool,
+    /// Whether the client hears of its failure next.
+    is_broken: bool,
     last_at_server: Duration,
     last_at_client: Duration,
     /// What has arrived at the client.
     inbox: VecDeque<ToClient>,
+}
+
+impl Connection {
+    /// Swallows everything from now on, in one direction or in both.
+    pub(super) fn fall_silent(&mut self, random: &mut Random) {
+        let direction = random.below(3);
+        self.is_mute |= direction != 0;
+        self.is_deaf |= direction != 1;
+    }
 }
 
 impl World {
@@ -60,7 +76,7 @@ impl World {
     pub(super) fn connect(&mut self, task: usize, seek: Seek) -> (usize, Option<Node>) {
         self.opened += 1;
         let id = self.opened;
-        let connection = Connection {
+        let mut connection = Connection {
             task,
             node: None,
             outbox: Vec::new(),
@@ -69,11 +85,16 @@ impl World {
             asks: matches!(&seek, Seek::Redirect(redirect) if redirect.asking),
             is_accepted: false,
             is_cut: false,
-            swallows: self.weather.strikes(self.weather.swallows, &mut self.random),
+            is_mute: false,
+            is_deaf: false,
+            is_broken: false,
             last_at_server: self.now,
             last_at_client: self.now,
             inbox: VecDeque::new(),
         };
+        if self.weather.strikes(self.weather.swallows, &mut self.random) {
+            connection.fall_silent(&mut self.random);
+        }
         self.connections.insert(id, connection);
         let node = self.node_at_once(&seek);
         match node {
@@ -105,21 +126,23 @@ impl World {
     }
 
     pub(super) fn send_to_server(&mut self, id: usize, frame: ToServer) {
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_mute) else { return };
         let Some(node) = connection.node else { return connection.outbox.push(frame) };
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
         let at = connection.last_at_server.max(self.now + delay);
         connection.last_at_server = at;
         self.at(at, Happening::AtNode(node, id, frame));
-        if is_cut {
+        if is_cut && self.random.once_in(2) {
             self.cut(id);
+        } else if is_cut {
+            self.break_off(id);
         }
     }
 
     pub(super) fn send_to_client(&mut self, id: usize, frame: ToClient) {
         let delay = self.weather.delay(&mut self.random);
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.swallows) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_deaf) else { return };
         let at = connection.last_at_client.max(self.now + delay);
         connection.last_at_client = at;
         self.at(at, Happening::AtClient(id, frame));
@@ -127,7 +150,8 @@ impl World {
 
     pub(super) fn at_client(&mut self, id: usize, frame: ToClient) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.swallows || connection.is_cut && !matches!(frame, ToClient::Failed(_)) {
+        let is_failure = matches!(frame, ToClient::Failed(_));
+        if !is_failure && (connection.is_deaf || connection.is_cut || connection.is_broken) {
             return;
         }
         connection.inbox.push_back(frame);
@@ -141,6 +165,20 @@ impl World {
         self.fail(id, ErrorKind::Closed(Stage::Used));
     }
 
+    /// Breaks a connection for what is sent from now on. The server still carries out what is on the
+    /// way to it, and its replies are lost.
+    fn break_off(&mut self, id: usize) {
+        self.note(|| format!("network: connection {id} breaks off"));
+        let delay = self.weather.delay(&mut self.random);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(node) = connection.node else { return };
+        (connection.is_mute, connection.is_broken) = (true, true);
+        let [at_server, at_client] =
+            [connection.last_at_server, connection.last_at_client].map(|at| at.max(self.now + delay));
+        self.at(at_server, Happening::AtNode(node, id, ToServer::Reset));
+        self.at(at_client, Happening::AtClient(id, ToClient::Failed(ErrorKind::Closed(Stage::Used))));
+    }
+
     pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {
         self.disconnect(id);
         self.send_to_client(id, ToClient::Failed(kind));
@@ -150,7 +188,7 @@ impl World {
     }
 
     /// The server notices the end of a connection.
-    fn disconnect(&mut self, id: usize) {
+    pub(super) fn disconnect(&mut self, id: usize) {
         self.forget_wait(id);
         if let Some(node) = self.connections.get(&id).and_then(|connection| connection.node) {
             self.nodes[node].server.disconnect(id);

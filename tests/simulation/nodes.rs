@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use super::clocks::Clock;
 use super::network::{ToClient, ToServer};
-use super::server::Server;
+use super::server::{Consequences, Server};
 use super::wire::{self, Call, Command, Operation};
 use super::world::{Happening, World};
 use crate::clock::StoreTime;
-use crate::store::redis::failure::ErrorKind;
+use crate::store::redis::failure::{ErrorKind, Stage};
 
 /// How long a node takes for a call.
 const SERVICE: Duration = Duration::from_micros(8);
 
 pub(super) struct Node {
     pub(super) server: Server,
-    pub(super) clock: Clock,
+    clock: Clock,
+    /// How far the clock has stepped, in microseconds.
+    pub(super) step: i64,
     /// What has arrived and waits for its turn, each with its connection.
     arrivals: VecDeque<(usize, ToServer)>,
     has_turn: bool,
@@ -28,8 +30,21 @@ impl Node {
     pub(super) fn new(clock: Clock, is_replica: bool) -> Self {
         let server = Server::new(is_replica);
         let (stalled_until, down_until) = (Duration::ZERO, Duration::ZERO);
-        Self { server, clock, arrivals: VecDeque::new(), has_turn: false, stalled_until, down_until }
+        Self { server, clock, step: 0, arrivals: VecDeque::new(), has_turn: false, stalled_until, down_until }
     }
+
+    pub(super) fn store_time(&self, at: Duration) -> StoreTime {
+        stepped(self.clock.store_time(at), self.step)
+    }
+
+    pub(super) fn when_store_time(&self, at: StoreTime) -> Duration {
+        self.clock.when_store_time(stepped(at, -self.step))
+    }
+}
+
+/// The time on a clock that has stepped by so many microseconds.
+fn stepped(time: StoreTime, step: i64) -> StoreTime {
+    StoreTime::from_micros(time.as_micros().saturating_add_signed(step))
 }
 
 impl World {
@@ -44,7 +59,15 @@ impl World {
     }
 
     pub(super) fn server_time(&self) -> StoreTime {
-        self.nodes[self.primary].clock.store_time(self.now)
+        self.nodes[self.primary].store_time(self.now)
+    }
+
+    /// Lets the clock of the primary step by so many microseconds. All nodes of a Cluster have one
+    /// clock.
+    pub(super) fn step_clock(&mut self, by: i64) {
+        let (primary, is_cluster) = (self.primary, self.cluster.is_some());
+        let nodes = self.nodes.iter_mut().enumerate().filter(|(node, _)| is_cluster || *node == primary);
+        nodes.for_each(|(_, node)| node.step += by);
     }
 
     pub(super) fn at_node(&mut self, node: usize, connection: usize, frame: ToServer) {
@@ -71,9 +94,14 @@ impl World {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match (frame, &mut connection.held_back) {
             (ToServer::Connect, _) if is_refused => self.fail(id, ErrorKind::Refused),
+            (ToServer::Connect, _) if self.weather.is_crowded => self.turn_away(id),
             (ToServer::Connect, _) => connection.is_accepted = true,
-            _ if !connection.is_accepted || connection.is_cut => {}
+            (ToServer::Reset, _) => {
+                connection.is_cut = true;
+                self.disconnect(id);
+            }
             (ToServer::Close, _) => self.forget(id),
+            _ if !connection.is_accepted || connection.is_cut => {}
             (frame, Some(held_back)) => held_back.push(frame),
             (ToServer::Subscribe(channel), _) => self.subscribe(node, id, channel),
             (ToServer::Unsubscribe(channel), _) => self.nodes[node].server.unsubscribe(id, &channel),
@@ -86,38 +114,52 @@ impl World {
         self.now < self.nodes[node].down_until
     }
 
+    /// Tells a client that the server takes no more clients.
+    fn turn_away(&mut self, id: usize) {
+        let error = wire::error("ERR max number of clients reached");
+        self.send_to_client(id, ToClient::Reply(Err(error)));
+        self.send_to_client(id, ToClient::Failed(ErrorKind::Closed(Stage::Used)));
+    }
+
     fn execute(&mut self, node: usize, id: usize, call: &Call) {
         self.calls += 1;
         if !self.begin_at_node(node, id, call) {
             return;
         }
-        let Node { server, clock, .. } = &mut self.nodes[node];
-        let answer = server.call(call, clock.store_time(self.now));
-        self.note(|| format!("node {node}: connection {id} {:?}: {:?}", call.operation, answer.reply));
+        let now = self.nodes[node].store_time(self.now);
+        let (reply, also) = self.nodes[node].server.call(call, now);
+        self.note(|| format!("node {node}: connection {id} {:?}: {reply:?}", call.operation));
         self.end_at_node(node, call);
         self.replicate(node, Some(id));
         if self.is_stale(node) {
             self.mislead(&call.operation);
+        } else {
+            self.check(&also);
         }
-        self.publish(answer.messages);
+        self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
             return self.cut(id);
         }
-        let reply = answer.reply.as_ref().map(wire::value).map_err(|text| wire::error(text));
+        let reply = reply.as_ref().map(wire::value).map_err(|text| wire::error(text));
         self.send_to_client(id, ToClient::Reply(reply));
+    }
+
+    /// Shows the checkers what the primary has done for a call.
+    fn check(&mut self, also: &Consequences) {
+        also.session.into_iter().for_each(|session| self.checkers.count_call(session));
+        also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
+        let server = &self.nodes[self.primary].server;
+        for granted in &also.granted {
+            self.checkers.check_order(*granted, |other| server.waits(other));
+        }
     }
 
     /// A primary that was replaced and does not know it has changed something for a session. Neither
     /// this node nor the new primary can tell the session of a loss.
     fn mislead(&mut self, operation: &Operation) {
-        let session = match operation {
-            Operation::Acquire { request, .. } => request.session,
-            Operation::Renew { session, .. } | Operation::Release(session) | Operation::Downgrade { session, .. } => {
-                *session
-            }
-            Operation::Inspect | Operation::RenewAlone { .. } => return,
-        };
-        self.checkers.mislead(session);
+        if let Some(session) = operation.session() {
+            self.checkers.mislead(session);
+        }
     }
 
     /// Serves what a connection had sent while it waited for the replicas.
@@ -150,9 +192,10 @@ impl World {
 
     /// When the lease of a run ends, if the primary knows it as a holder with these tokens.
     pub(super) fn lease_ends(&self, run: usize, tokens: &[u64]) -> Option<Duration> {
-        let Node { server, clock, .. } = &self.nodes[self.primary];
-        let session = server.session(self.checkers.runs[run].session)?;
+        let node = &self.nodes[self.primary];
+        let session = node.server.session(self.checkers.runs[run].session)?;
         let is_same = session.is_holder() && session.tokens() == tokens;
-        session.expiry.filter(|_| is_same).map(|expiry| clock.when_store_time(expiry))
+        let expiry = session.expiry.filter(|_| is_same)?;
+        Some(node.when_store_time(expiry))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::cluster::SLOTS;
+use super::cluster::{SLOTS, slot_of};
+use super::random::Random;
 use super::world::World;
 use crate::exit;
 use crate::lock::lease::Lease;
@@ -20,64 +21,176 @@ pub(super) struct Plan {
     pub(super) replicas: u32,
     /// How long the command takes to start.
     pub(super) starts_after: Duration,
-    /// How long the command runs.
+    /// Whether the command does not exist.
+    pub(super) cannot_start: bool,
+    /// How long the command runs, if it waits for nothing.
     pub(super) runs_for: Duration,
     pub(super) ignores_term: bool,
     /// How long the command takes to end after a signal.
     pub(super) dies_after: Duration,
+    /// How long a process that the command leaves behind outlives it.
+    pub(super) leaves_for: Option<Duration>,
+    /// How long the spare work runs, if the settings have any; `None` if it cannot be started.
+    pub(super) spare_for: Option<Duration>,
+    /// A second rlock, which the command runs and waits for.
+    pub(super) inner: Option<Inner>,
+}
+
+pub(super) struct Inner {
+    /// How long after the start of the command the inner rlock starts.
+    pub(super) after: Duration,
+    pub(super) plan: Box<Plan>,
 }
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
+/// How many rlocks run inside each other at most.
+pub(super) const DEPTH: usize = 3;
+
+/// The longest wait of a nested request that reaches past what one claim above it holds. It may wait
+/// for a waiter that waits for the claim above.
+const NESTED_WAIT: u64 = 3000;
+
 impl Plan {
     pub(super) fn random(world: &mut World) -> Self {
+        let resources = world.resources;
+        let claims = some_claims(world, |random| claim(random, resources));
+        Self::with(world, claims, &[])
+    }
+
+    /// A plan with these claims, below these requests, the innermost first.
+    fn with(world: &mut World, claims: Vec<Claim>, above: &[&Request]) -> Self {
         let session = world.next_session();
         let resources = world.resources;
         let replicas = world.replicas() as u64;
         let random = &mut world.random;
         let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
-        let mut names: Vec<u64> = (0..1 + random.below(2)).map(|_| random.below(resources)).collect();
-        // One request has its resources in one slot of a Cluster.
-        let slot = names[0] % SLOTS as u64;
-        names.retain(|name| name % SLOTS as u64 == slot);
-        names.dedup();
-        let claims = names.into_iter().map(|name| Claim {
-            resource: resource(name),
-            mode: *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write]),
-            span: Span::Whole,
-            slots: None,
-        });
         let request = Request {
             session,
-            ancestors: Vec::new(),
-            claims: claims.collect(),
+            ancestors: above.iter().map(|request| request.session).collect(),
+            claims,
             wait: !random.once_in(10),
             terms: Some(Lease::new(ttl).terms()),
             process: Process::default(),
         };
+        let may_deadlock = !above.iter().all(|above| is_inside(&request, above));
+        let longest_wait = if may_deadlock { NESTED_WAIT } else { 20_000 };
+        let has_limit = may_deadlock || random.once_in(4);
+        let is_quiet = random.once_in(2);
         let settings = Settings {
             group: Group::Own,
             grace: ttl / 6,
-            wait: random.once_in(4).then(|| MS(random.below(20_000))),
+            wait: has_limit.then(|| MS(random.below(longest_wait))),
             busy_code: exit::BUSY,
-            notice: false,
-            quiet: true,
-            verbose: false,
-            has_spare: false,
-            has_else: false,
+            notice: !is_quiet && random.once_in(2),
+            quiet: is_quiet,
+            verbose: random.once_in(4),
+            has_spare: random.once_in(10),
+            has_else: random.once_in(10),
         };
         let is_slow = random.once_in(10);
         let longest = *random.pick(&[1, 50, 500, 8000]);
-        Self {
+        let runs_for = Duration::from_micros(random.below(longest * 1000));
+        let plan = Self {
             request,
             settings,
             replicas: random.below(replicas + 1) as u32,
             starts_after: Duration::from_micros(random.below(if is_slow { 2_000_000 } else { 2_000 })),
-            runs_for: Duration::from_micros(random.below(longest * 1000)),
+            cannot_start: random.once_in(30),
+            runs_for,
             ignores_term: random.once_in(5),
             dies_after: Duration::from_micros(random.below(if is_slow { 500_000 } else { 2_000 })),
+            leaves_for: random.once_in(10).then(|| Duration::from_micros(random.below(1_000_000))),
+            spare_for: (!random.once_in(10)).then(|| Duration::from_micros(random.below(2_000_000))),
+            inner: None,
+        };
+        if above.len() + 1 == DEPTH || !world.random.once_in(5) {
+            return plan;
+        }
+        let above: Vec<_> = std::iter::once(&plan.request).chain(above.iter().copied()).collect();
+        let after = Duration::from_micros(world.random.below(runs_for.as_micros() as u64 + 1));
+        let claims = some_claims(world, |random| match random.once_in(4) {
+            true => claim(random, resources),
+            false => inside(random, &plan.request),
+        });
+        let inner = Box::new(Self::with(world, claims, &above));
+        Self { inner: Some(Inner { after, plan: inner }), ..plan }
+    }
+}
+
+/// Whether a nested request asks for no more than a part of the only claim of another.
+fn is_inside(request: &Request, above: &Request) -> bool {
+    let [around] = above.claims.as_slice() else { return false };
+    let is_inside = |claim: &Claim| claim.resource == around.resource && around.span.covers(&claim.span);
+    request.claims.iter().all(is_inside)
+}
+
+/// One to four claims. A request names a resource twice for several intervals only, and has its
+/// resources in one slot of a Cluster.
+pub(super) fn some_claims(world: &mut World, mut claim: impl FnMut(&mut Random) -> Claim) -> Vec<Claim> {
+    let is_cluster = world.cluster.is_some();
+    let count = *world.random.pick(&[1, 1, 1, 1, 2, 2, 3, 4]);
+    let mut claims: Vec<Claim> = Vec::new();
+    for _ in 0..count {
+        let next = claim(&mut world.random);
+        let is_part = |claim: &Claim| !claim.span.is_whole();
+        let fits = |other: &Claim| {
+            let is_near = !is_cluster || slot_of(other.resource.as_str()) == slot_of(next.resource.as_str());
+            is_near && (other.resource != next.resource || is_part(other) && is_part(&next))
+        };
+        if claims.iter().all(fits) {
+            claims.push(next);
         }
     }
+    claims
+}
+
+pub(super) fn claim(random: &mut Random, resources: u64) -> Claim {
+    let number = random.below(resources);
+    let mode = *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write, Mode::Slot]);
+    let is_part = mode != Mode::Slot && random.once_in(3);
+    Claim {
+        resource: resource(number),
+        mode,
+        span: if is_part { interval(random) } else { Span::Whole },
+        // Some disagree about the number of slots, and are refused.
+        slots: (mode == Mode::Slot).then(|| 1 + number as u32 % 3 + u32::from(random.once_in(20))),
+    }
+}
+
+/// A claim on what a request above holds. Some are refused, because they ask for more.
+fn inside(random: &mut Random, above: &Request) -> Claim {
+    let around = random.pick(&above.claims).clone();
+    let mode = match around.mode {
+        _ if random.once_in(20) => *random.pick(&Mode::ALL),
+        Mode::Read => Mode::Read,
+        Mode::Prewrite => *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write, Mode::Write]),
+        Mode::Write => *random.pick(&[Mode::Read, Mode::Prewrite, Mode::Write]),
+        Mode::Slot => *random.pick(&[Mode::Read, Mode::Slot, Mode::Slot]),
+    };
+    let is_part = mode != Mode::Slot && random.once_in(4);
+    Claim {
+        mode,
+        span: if mode == Mode::Slot {
+            Span::Whole
+        } else if is_part {
+            interval(random)
+        } else {
+            around.span
+        },
+        slots: (mode == Mode::Slot).then(|| around.slots.unwrap_or(2)),
+        ..around
+    }
+}
+
+fn interval(random: &mut Random) -> Span {
+    let lower = random.below(6);
+    let upper = lower + random.below(4);
+    let (open, close) = match lower == upper {
+        true => ("[", "]"),
+        false => (*random.pick(&["[", "("]), *random.pick(&["]", ")"])),
+    };
+    Span::parse(&format!("{open}{lower},{upper}{close}")).expect("a valid interval")
 }
 
 /// The resource of this number.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::clocks::Clock;
 use super::plan::Plan;
+use super::tree::{Part, Tree};
 use super::world::{Happening, Key, World};
 use crate::clock::Boottime;
 use crate::exit;
@@ -13,26 +14,35 @@ use crate::supervise::event::{Ended, Signal};
 
 /// The command of a run, or the work that a client of a lock server does while it holds a lock.
 pub(super) struct Process {
-    task: usize,
+    pub(super) task: usize,
     ignores_term: bool,
     /// How long the process takes to die.
     dies_after: Duration,
     /// How long the process lives after its rlock.
     outlives: Duration,
     /// When the process ends. `None` if that is not decided.
-    end: Option<Key>,
+    pub(super) end: Option<Key>,
+    /// Whether rlock has told the process to end.
+    pub(super) is_told: bool,
+    /// How the process ends when its inner rlock has ended, for which it waits.
+    pub(super) waits: Option<Ended>,
+    /// How long a process that this one leaves behind outlives it.
+    pub(super) leaves_for: Option<Duration>,
 }
 
 impl Process {
     /// A command, which the guardian of its rlock kills.
     pub(super) fn command(task: usize, plan: &Plan) -> Self {
-        let Plan { ignores_term, dies_after, .. } = *plan;
-        Self { task, ignores_term, dies_after, outlives: KILLED_AFTER.min(dies_after), end: None }
+        let Plan { ignores_term, dies_after, leaves_for, .. } = *plan;
+        let outlives = KILLED_AFTER.min(dies_after);
+        Self { ignores_term, outlives, leaves_for, ..Self::work(task, dies_after) }
     }
 
     /// The work of a client, which ends it when the connection ends.
     pub(super) fn work(task: usize, dies_after: Duration) -> Self {
-        Self { task, ignores_term: false, dies_after, outlives: dies_after, end: None }
+        let (ignores_term, is_told) = (false, false);
+        let (end, waits, leaves_for) = (None, None, None);
+        Self { task, ignores_term, dies_after, outlives: dies_after, end, is_told, waits, leaves_for }
     }
 }
 
@@ -44,8 +54,11 @@ pub(super) struct Mailbox {
     pub(super) signals: VecDeque<Signal>,
     /// The end of the command that the task has not seen.
     pub(super) ended: Option<Ended>,
+    /// Whether the command runs an inner rlock.
+    pub(super) has_inner: bool,
+    pub(super) tree: Tree,
     /// The runs that the task has begun and not finished: one, or those of a lock server's clients.
-    runs: Vec<usize>,
+    pub(super) runs: Vec<usize>,
     pub(super) clock: Clock,
 }
 
@@ -80,7 +93,13 @@ impl World {
         self.mailboxes[task].clock.boottime(self.now)
     }
 
-    /// Sends a signal to the command of a run.
+    /// The process of the only run of a task.
+    pub(super) fn command(&mut self, task: usize) -> Option<(usize, &mut Process)> {
+        let run = *self.mailboxes[task].runs.first()?;
+        self.processes.get_mut(&run).map(|process| (run, process))
+    }
+
+    /// Sends a signal to the process of a run.
     pub(super) fn signal_process(&mut self, run: usize, signal: i32) {
         let Some(process) = self.processes.get(&run) else { return };
         let is_kill = signal == rustix::process::Signal::KILL.as_raw();
@@ -93,38 +112,31 @@ impl World {
 
     /// Lets the process of a run end after a time, unless it ends earlier anyway.
     pub(super) fn end_process(&mut self, run: usize, after: Duration, ended: Ended) {
-        let Some(process) = self.processes.get(&run) else { return };
-        let (at, end) = (self.now + after, process.end);
-        if end.is_some_and(|(earlier, _)| earlier <= at) {
+        let Some(process) = self.processes.get_mut(&run) else { return };
+        let at = self.now + after;
+        if process.end.is_some_and(|(earlier, _)| earlier <= at) {
             return;
         }
+        process.waits = None;
+        let (task, end) = (process.task, process.end);
         end.map(|end| self.queue.remove(&end));
-        let end = self.at(at, Happening::ProcessEnds(run, ended));
+        let end = self.at(at, Happening::ProcessEnds(task, Part::Command(run), ended));
         self.processes.get_mut(&run).expect("the process lives").end = Some(end);
-    }
-
-    pub(super) fn process_ends(&mut self, run: usize, ended: Ended) {
-        let Some(Process { task, .. }) = self.processes.remove(&run) else { return };
-        self.note(|| format!("task {task}: the command of run {run} ends: {ended:?}"));
-        self.checkers.end(run, self.now);
-        let mailbox = &mut self.mailboxes[task];
-        if mailbox.runs.contains(&run) {
-            mailbox.ended = Some(ended);
-            self.wake(task, self.now);
-        }
     }
 
     /// A process begins in a task.
     pub(super) fn enter(&mut self, task: usize) {
+        self.clear_tree(task);
         let mailbox = &mut self.mailboxes[task];
         mailbox.signals.clear();
         mailbox.ended = None;
+        mailbox.has_inner = false;
     }
 
     /// A task begins a session; returns its run.
     pub(super) fn begin(&mut self, task: usize, request: &Request) -> usize {
         let run = self.checkers.ask(request, self.now);
-        self.note(|| format!("task {task}: run {run} asks for {:?}", request.claims));
+        self.note(|| format!("task {task}: run {run} {request:?}"));
         self.mailboxes[task].runs.push(run);
         run
     }
@@ -132,15 +144,20 @@ impl World {
     pub(super) fn granted(&mut self, task: usize, run: usize, tokens: &[u64], deadline: Boottime) {
         let deadline = self.mailboxes[task].clock.when_boottime(deadline);
         let ends = self.lease_ends(run, tokens);
-        self.checkers.believe(run, tokens, deadline, ends);
+        self.checkers.believe(run, tokens, deadline, ends, self.now);
+    }
+
+    /// A session stops to wait.
+    pub(super) fn stop_asking(&mut self, run: usize) {
+        self.checkers.stop_asking(run, self.now);
     }
 
     /// A session ends. There is no `code` if nobody learns what became of its lock.
     pub(super) fn leave(&mut self, task: usize, run: usize, code: Option<u8>) {
         self.note(|| format!("task {task}: run {run} exits with {code:?}"));
         match code {
-            Some(code) => self.checkers.exit(run, code),
-            None => self.checkers.stop_asking(run),
+            Some(code) => self.checkers.exit(run, code, self.now),
+            None => self.checkers.vanish(run, self.now),
         }
         self.mailboxes[task].runs.retain(|other| *other != run);
     }
@@ -174,20 +191,24 @@ impl World {
         }
     }
 
-    /// The rlock of a task ends without a word. Its guardian kills the command. The clients of a
-    /// lock server see the end of their connections.
+    /// The rlock of a task ends without a word. The clients of a lock server see the end of their
+    /// connections.
     pub(super) fn end(&mut self, task: usize) {
         for run in std::mem::take(&mut self.mailboxes[task].runs) {
-            self.checkers.stop_asking(run);
+            self.checkers.vanish(run, self.now);
             self.signal_process(run, rustix::process::Signal::KILL.as_raw());
         }
         self.close_all(task);
     }
 
-    /// Kills the rlock of a task.
+    /// Kills the rlock of a task. Its guardian kills the command with its tree.
     pub(super) fn kill(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = false;
+        self.has_abandoned = true;
+        self.killed.push(task);
+        self.kill_tree(task);
         self.end(task);
+        self.inner_over(task);
         self.wake(task, self.now);
     }
 

@@ -302,20 +302,21 @@ impl World {
         // The margin of the shortest lease, less what clocks differ in that time.
         const SLACK: Duration = Duration::from_millis(40);
         let [old, new] = [old, new].map(|node| &self.nodes[node]);
-        let now = new.clock.store_time(self.now);
+        let now = new.store_time(self.now);
         for run in self.checkers.live() {
             let id = self.checkers.runs[run].session;
             let Some(held) = old.server.session(id).filter(|session| session.is_holder()) else { continue };
-            let ends = held.expiry.map(|expiry| old.clock.when_store_time(expiry));
+            let ends = held.expiry.map(|expiry| old.when_store_time(expiry));
             let kept =
                 new.server.session(id).filter(|session| session.is_holder() && session.tokens() == held.tokens());
-            let kept_until = kept.map(|session| session.expiry.map(|expiry| new.clock.when_store_time(expiry) + SLACK));
+            let kept_until = kept.map(|session| session.expiry.map(|expiry| new.when_store_time(expiry) + SLACK));
             if kept_until.is_none_or(|until| until < ends) {
                 self.checkers.lose(run);
             }
         }
         // A token that only the old primary knew may be ahead of the clock of the new one.
         self.checkers.forget_tokens_after(now.as_micros());
+        self.checkers.lose_places(self.now);
     }
 
     fn demote(&mut self, node: usize, closes: bool) {

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
+use super::coverage::Counted;
 use super::customer::{Customer, FromDesk, ToDesk};
 use super::random::Random;
 use super::route::{self, CONNECT_TIMEOUT, Route};
@@ -203,7 +204,7 @@ impl<'s> Serve<'s> {
         let now = self.site.now();
         loop {
             self.perform();
-            self.route.drive(&mut self.conversation);
+            self.route.drive(&mut Counted(&mut self.conversation, self.site));
             if let Some((session, report)) = self.conversation.next_report() {
                 self.see(session, &report);
                 self.desk.report(session, report, now);
@@ -234,7 +235,7 @@ impl<'s> Serve<'s> {
                 }
             }
             Report::Standing(_) => {
-                world.checkers.stop_asking(run);
+                world.stop_asking(run);
                 self.sessions.remove(&id);
             }
             Report::Released(result) => {
@@ -275,7 +276,7 @@ impl<'s> Serve<'s> {
                 }
                 Deed::Release(id) => {
                     if let Some(session) = self.sessions.get_mut(&id) {
-                        world.checkers.stop_asking(session.run);
+                        world.stop_asking(session.run);
                         session.released_on = Some(self.route.connection);
                     }
                     self.conversation.release(id, now);
@@ -308,7 +309,7 @@ impl Worker {
             let mut exchange = route::exchange(&site.world().location.target);
             let mut question = Question::call(&mut exchange, call, Retry::WhileDown, site.now() + CONNECT_TIMEOUT);
             let mut route = Route::new(site);
-            route.run(&mut question).await;
+            route.run(&mut Counted(&mut question, site)).await;
             route.close();
             let answer = question.into_result().map(|(_, answer)| match answer {
                 Answer::Reply(reply) => reply,

@@ -1,7 +1,4 @@
 //! The server: the real lock table behind the replies of the scripts.
-//!
-//! The server differs from the scripts in one way: a waiter that was passed over returns to the end
-//! of the queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -10,14 +7,17 @@ use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
+use crate::lock::index::Rank;
+use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Records as _, Session};
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
 use crate::store::redis::codec::ScriptReply;
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
 /// The number of snapshots that a server may return to.
@@ -36,36 +36,56 @@ pub(super) struct Server {
     subscribers: BTreeMap<String, BTreeSet<usize>>,
     /// The number of calls that find more expired sessions than one call removes.
     pub(super) crowd: u32,
+    /// Whether the server has no memory left.
+    pub(super) is_full: bool,
+    /// Whether somebody is subscribed to every channel.
+    pub(super) has_monitor: bool,
+    /// Whether the clients may ask how many subscribers a channel has, not counting patterns.
+    pub(super) may_count: bool,
 }
 
-/// What a call leads to.
-pub(super) struct Answer {
-    /// The reply, or the text of an error.
-    pub(super) reply: Result<ScriptReply, &'static str>,
+/// What a call leads to besides its reply.
+#[derive(Default)]
+pub(super) struct Consequences {
     /// The messages, each with the connection that receives it and its channel.
     pub(super) messages: Vec<(usize, String)>,
+    /// The sessions that the call grants their requests.
+    pub(super) granted: Vec<SessionId>,
+    /// The waiter that cannot get its place back, because another one has its number.
+    pub(super) displaced: Option<SessionId>,
+    /// The session that calls, if the server carries out its call.
+    pub(super) session: Option<SessionId>,
 }
+
+/// The reply of a script, or the text of an error.
+type Replied = Result<ScriptReply, &'static str>;
 
 impl Server {
     pub(super) fn new(is_replica: bool) -> Self {
         Self { is_replica, ..Self::default() }
     }
 
-    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> Answer {
+    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> (Replied, Consequences) {
+        let mut also = Consequences::default();
         if call.is_source {
             self.scripts.insert(call.script);
         }
         if !self.scripts.contains(&call.script) {
-            return Answer { reply: Err(NO_SCRIPT), messages: Vec::new() };
+            return (Err(NO_SCRIPT), also);
+        }
+        if self.is_full && call.script == Script::Acquire {
+            return (Err(OUT_OF_MEMORY), also);
         }
         let now = self.data.time(now);
-        let mut messages = Vec::new();
-        let reply = self.need(call, now).map_or_else(|| self.execute(call, now, &mut messages), Ok);
-        Answer { reply, messages }
+        let reply = match self.need(call, now) {
+            Some(reply) => Ok(reply),
+            None => self.execute(call, now, &mut also),
+        };
+        (reply, also)
     }
 
-    /// The resources that the call has to name too: those of the sessions that it may remove or
-    /// grant.
+    /// The resources that the call has to name too: those of the expired sessions that it removes,
+    /// and those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
         if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
             return None;
@@ -74,26 +94,31 @@ impl Server {
             self.crowd -= 1;
             return Some(ScriptReply::Need(Vec::new()));
         }
+        let table = &self.data.table;
+        let is_due = sure(table.records().due(now)).is_some();
+        let is_release = match &call.operation {
+            Operation::Release(session) | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            _ => false,
+        };
+        if !is_due && !is_release {
+            return None;
+        }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(self.data.table.sessions_of(resource, |_| true)) {
+            for id in sure(table.sessions_of(resource, |_| true)) {
                 let Some(session) = self.session(id) else { continue };
                 if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
-                    missing.extend(session.claims.into_iter().map(|record| record.claim.resource));
+                    missing.extend(session.claims.iter().map(|record| &record.claim.resource));
                 }
             }
         }
         missing.retain(|name| !call.resources.contains(name));
-        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().collect()))
+        (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
-    fn execute(
-        &mut self,
-        call: &Call,
-        now: StoreTime,
-        messages: &mut Vec<(usize, String)>,
-    ) -> Result<ScriptReply, &'static str> {
-        let (op, caller) = match &call.operation {
+    fn execute(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Replied {
+        let caller = call.operation.session();
+        let reply = match &call.operation {
             Operation::Inspect => {
                 return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
             }
@@ -107,71 +132,139 @@ impl Server {
                 return Ok(ScriptReply::Unknown);
             }
             _ if self.is_replica => return Err(READ_ONLY),
-            Operation::Acquire { request, channel, listening } => {
-                self.listen(request.session, Channel { name: channel.clone(), is_listening: *listening });
-                (Op::Acquire(Request::clone(request)), request.session)
+            Operation::Acquire { request, channel, place, listening } => {
+                also.session = caller;
+                let channel = Channel { name: channel.clone(), is_listening: *listening, seq: 0 };
+                self.acquire(request, channel, *place, now, also)
             }
             Operation::Renew { session, listening } => {
+                also.session = caller;
                 if let Some(channel) = self.data.channels.get(session) {
-                    self.listen(*session, Channel { is_listening: *listening, ..channel.clone() });
+                    let channel = Channel { is_listening: *listening, ..channel.clone() };
+                    self.listen(*session, channel);
                 }
-                (Op::Renew(*session), *session)
+                self.apply(Op::Renew(*session), caller, now, also)
             }
-            Operation::Release(session) => (Op::Release(*session), *session),
+            Operation::Release(session) => {
+                also.session = caller;
+                self.apply(Op::Release(*session), caller, now, also)
+            }
             Operation::Downgrade { session, mode } => {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
-                return Ok(match self.apply(op, None, now, messages) {
-                    Reply::Done => ScriptReply::Done,
-                    Reply::Refused(refusal) => ScriptReply::Refused(refusal),
-                    Reply::Unknown => ScriptReply::Unknown,
-                    reply => panic!("a downgrade leads to {reply:?}"),
-                });
+                self.apply(op, caller, now, also)
             }
         };
-        let reply = self.apply(op, Some(caller), now, messages);
-        Ok(match reply {
-            Reply::Granted { lease, tokens } => ScriptReply::Granted { lease, tokens },
-            Reply::Waiting => self.place(caller, &call.resources, now),
-            Reply::Busy(_) => ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect()),
-            Reply::Refused(refusal) => ScriptReply::Refused(refusal),
-            Reply::Released(tokens) => ScriptReply::Released(tokens),
-            Reply::Unknown => ScriptReply::Unknown,
-            reply => panic!("no client asks for {reply:?}"),
+        Ok(match (reply, caller) {
+            (Reply::Granted { lease, tokens }, _) => ScriptReply::Granted { lease, tokens },
+            (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
+            (Reply::Busy(_), _) => {
+                ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect())
+            }
+            (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
+            (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
+            (Reply::Done, _) => ScriptReply::Done,
+            (Reply::Unknown, _) => ScriptReply::Unknown,
+            (reply, _) => panic!("no client asks for {reply:?}"),
         })
+    }
+
+    fn acquire(
+        &mut self,
+        request: &Request,
+        channel: Channel,
+        place: u64,
+        now: StoreTime,
+        also: &mut Consequences,
+    ) -> Reply {
+        let id = request.session;
+        let caller = Some(id);
+        self.apply(Op::Expire, caller, now, also);
+        let is_known = self.session(id).is_some();
+        if !self.data.channels.contains_key(&id) {
+            self.listen(id, channel);
+        }
+        let reply = self.apply(Op::Acquire(request.clone()), caller, now, also);
+        match &reply {
+            Reply::Granted { .. } if !is_known => also.granted.push(id),
+            Reply::Waiting if !is_known => {
+                let is_taken = place > 0 && self.is_taken(place, &request.claims);
+                also.displaced = caller.filter(|_| is_taken);
+                let seq = if place > 0 && !is_taken { place } else { self.data.seq + 1 };
+                self.number(id, seq);
+                // Perhaps only requests with later numbers are in the way.
+                if sure(self.data.table.blockers(id)).is_empty() {
+                    self.look_again(id, now, also);
+                }
+                return self.apply(Op::Renew(id), caller, now, also);
+            }
+            _ => {}
+        }
+        reply
+    }
+
+    /// Whether another waiter has this number.
+    fn is_taken(&self, seq: u64, claims: &[Claim]) -> bool {
+        let ranks = [false, true].map(|is_nested| Rank::waiting(seq, is_nested));
+        let has_it = |name| !sure(self.data.table.sessions_of(name, |rank| ranks.contains(&rank))).is_empty();
+        claims.iter().any(|claim| has_it(&claim.resource))
+    }
+
+    /// Lets the table grant what it can where a session waits: another session asks to write there,
+    /// and leaves.
+    fn look_again(&mut self, id: SessionId, now: StoreTime, also: &mut Consequences) {
+        const OTHER: SessionId = SessionId([0xff; 16]);
+        let caller = Some(id);
+        let session = self.session(id).expect("a session that waits is in the table");
+        let claims =
+            session.claims.iter().map(|record| Claim { mode: Mode::Write, slots: None, ..record.claim.clone() });
+        let request = Request {
+            session: OTHER,
+            ancestors: Vec::new(),
+            claims: claims.collect(),
+            wait: true,
+            terms: session.terms,
+            process: Process::default(),
+        };
+        self.apply(Op::Acquire(request), caller, now, also);
+        self.apply(Op::Release(OTHER), caller, now, also);
     }
 
     /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
     /// would wake.
-    fn apply(
-        &mut self,
-        op: Op,
-        caller: Option<SessionId>,
-        now: StoreTime,
-        messages: &mut Vec<(usize, String)>,
-    ) -> Reply {
-        let Outcome { reply, granted, .. } = self.change(op, caller, now);
+    fn apply(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) -> Reply {
+        let Outcome { reply, granted, .. } = self.change(now, op);
         let mut granted = VecDeque::from(granted);
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
-            if listener.is_some_and(|channel| !self.publish(&channel.name, messages)) {
-                granted.extend(self.change(Op::Reap(id), Some(id), now).granted);
+            if listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages)) {
+                granted.extend(self.change(now, Op::Reap(id)).granted);
+            } else {
+                also.granted.push(id);
             }
         }
         reply
     }
 
-    fn change(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime) -> Outcome {
-        if let Some(effects) = &mut self.effects {
-            effects.push(Effect::Apply { now, op: op.clone(), caller });
-        }
-        self.data.apply(now, op, caller)
+    fn change(&mut self, now: StoreTime, op: Op) -> Outcome {
+        self.log(|| Effect::Apply { now, op: op.clone() });
+        self.data.apply(now, op)
     }
 
     fn listen(&mut self, session: SessionId, channel: Channel) {
-        if let Some(effects) = &mut self.effects {
-            effects.push(Effect::Listen(session, channel.clone()));
-        }
+        self.log(|| Effect::Listen(session, channel.clone()));
         self.data.channels.insert(session, channel);
+    }
+
+    fn number(&mut self, session: SessionId, seq: u64) {
+        self.log(|| Effect::Number(session, seq));
+        self.data.number(session, seq);
+    }
+
+    /// Keeps a change for the replicas.
+    fn log(&mut self, effect: impl FnOnce() -> Effect) {
+        if let Some(effects) = &mut self.effects {
+            effects.push(effect());
+        }
     }
 
     /// Takes the changes that the replicas do not have.
@@ -180,7 +273,7 @@ impl Server {
     }
 
     fn publish(&self, channel: &str, messages: &mut Vec<(usize, String)>) -> bool {
-        let Some(subscribers) = self.subscribers.get(channel) else { return false };
+        let Some(subscribers) = self.subscribers.get(channel) else { return self.has_monitor && !self.may_count };
         messages.extend(subscribers.iter().map(|connection| (*connection, channel.to_owned())));
         true
     }
@@ -190,13 +283,13 @@ impl Server {
         let first = &session.claims[0];
         let ahead =
             sure(self.data.table.sessions_of(&first.claim.resource, |rank| !rank.is_held() && rank < first.rank));
-        let others = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
-        let next = others.filter_map(|other| self.session(other)?.expiry).min();
+        let is_here =
+            |session: &Session| session.claims.iter().any(|record| resources.contains(&record.claim.resource));
+        let next = self.data.table.records().by_expiry().find(|(_, other)| is_here(other));
         ScriptReply::Waiting {
-            // No session returns to its place, so the number is of no use.
-            seq: 1,
+            seq: self.data.channels.get(&id).map_or(0, |channel| channel.seq),
             position: ahead.len() as u32 + 1,
-            next: next.map(|expiry| expiry - now).filter(|next| !next.is_zero()),
+            next: next.map(|(expiry, _)| expiry - now).filter(|next| !next.is_zero()),
         }
     }
 
@@ -204,8 +297,18 @@ impl Server {
         ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
     }
 
-    pub(super) fn session(&self, id: SessionId) -> Option<Session> {
-        sure(self.data.table.records().session(id))
+    /// The number of a session in the queue.
+    pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
+        self.data.channels.get(&id).filter(|_| self.waits(id)).map(|channel| channel.seq)
+    }
+
+    /// Whether a session is in the queue.
+    pub(super) fn waits(&self, id: SessionId) -> bool {
+        self.session(id).is_some_and(|session| !session.is_holder())
+    }
+
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session> {
+        self.data.table.records().get(id)
     }
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {
@@ -278,17 +381,18 @@ impl Server {
     /// Drops all sessions of a resource and tells them, as the scripts do when a key is lost.
     pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Vec<(usize, String)> {
         self.snapshots.clear();
-        let mut messages = Vec::new();
+        let now = self.data.time(now);
+        let mut also = Consequences::default();
         // The waiters leave first, so that the loss grants nothing to a session that it concerns.
         for is_held in [false, true] {
             for id in sure(self.data.table.sessions_of(name, |rank| rank.is_held() == is_held)) {
                 if let Some(channel) = self.data.channels.get(&id) {
-                    self.publish(&channel.name, &mut messages);
+                    self.publish(&channel.name, &mut also.messages);
                 }
-                self.apply(Op::Reap(id), Some(id), now, &mut messages);
+                self.apply(Op::Reap(id), Some(id), now, &mut also);
             }
         }
-        messages
+        also.messages
     }
 
     /// Whether no session is left.
@@ -298,6 +402,100 @@ impl Server {
 
     /// Drops the sessions whose leases are over.
     pub(super) fn expire(&mut self, now: StoreTime) {
-        self.apply(Op::Expire, None, now, &mut Vec::new());
+        let now = self.data.time(now);
+        let mut also = Consequences::default();
+        self.apply(Op::Expire, None, now, &mut also);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::lock::lease::Lease;
+    use crate::lock::span::Span;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    /// Carries out an operation; returns the reply and the sessions that it grants.
+    fn carry_out(server: &mut Server, operation: Operation) -> (ScriptReply, Vec<SessionId>) {
+        let script = match operation {
+            Operation::Acquire { .. } => Script::Acquire,
+            Operation::Release(_) => Script::Release,
+            _ => Script::Renew,
+        };
+        let resources = vec![Resource::new("k").unwrap()];
+        let call = Call { script, is_source: true, resources, operation };
+        let (reply, also) = server.call(&call, StoreTime::from_micros(1));
+        (reply.unwrap(), also.granted)
+    }
+
+    fn acquire(server: &mut Server, number: u8, interval: &str, place: u64) -> ScriptReply {
+        let claim = Claim {
+            resource: Resource::new("k").unwrap(),
+            mode: Mode::Write,
+            span: Span::parse(interval).unwrap(),
+            slots: None,
+        };
+        let request = Request {
+            session: session(number),
+            ancestors: Vec::new(),
+            claims: vec![claim],
+            wait: true,
+            terms: Some(Lease::new(TTL).terms()),
+            process: Process::default(),
+        };
+        let channel = number.to_string();
+        carry_out(server, Operation::Acquire { request: Box::new(request), channel, place, listening: false }).0
+    }
+
+    fn listen(server: &mut Server, number: u8) -> ScriptReply {
+        carry_out(server, Operation::Renew { session: session(number), listening: true }).0
+    }
+
+    fn seq(reply: &ScriptReply) -> u64 {
+        let ScriptReply::Waiting { seq, .. } = reply else { panic!("{reply:?}") };
+        *seq
+    }
+
+    #[test]
+    fn passed_over_waiter_gets_its_place_back() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,9]", 0);
+        let place = seq(&acquire(&mut server, 2, "[0,9]", 0));
+        acquire(&mut server, 3, "[0,9]", 0);
+        listen(&mut server, 2);
+        let released = carry_out(&mut server, Operation::Release(session(1)));
+        assert_eq!(released.1, [session(3)], "nobody is subscribed to the channel of the second session");
+        assert_eq!(listen(&mut server, 2), ScriptReply::Unknown);
+        acquire(&mut server, 4, "[0,9]", 0);
+        assert_eq!(seq(&acquire(&mut server, 2, "[0,9]", place)), place);
+        assert_eq!(carry_out(&mut server, Operation::Release(session(3))).1, [session(2)]);
+    }
+
+    #[test]
+    fn returned_waiter_waits_for_no_later_one() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,1]", 0);
+        acquire(&mut server, 2, "[5,6]", 0);
+        let place = seq(&acquire(&mut server, 3, "[0,1]", 0));
+        acquire(&mut server, 4, "[0,9]", 0);
+        listen(&mut server, 3);
+        assert_eq!(carry_out(&mut server, Operation::Release(session(1))).1, []);
+        let reply = acquire(&mut server, 3, "[0,1]", place);
+        assert!(matches!(reply, ScriptReply::Granted { lease: Some(TTL), .. }), "{reply:?}");
+    }
+
+    #[test]
+    fn place_of_another_waiter_is_not_given_away() {
+        let mut server = Server::default();
+        acquire(&mut server, 1, "[0,1]", 0);
+        let place = seq(&acquire(&mut server, 2, "[0,1]", 0));
+        assert!(seq(&acquire(&mut server, 3, "[0,1]", place)) > place);
     }
 }

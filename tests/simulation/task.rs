@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::client::Supervision;
 use super::plan::Plan;
 use super::serve;
+use super::tree::Job;
 use super::world::{Shared, World};
 use crate::clock::Boottime;
 
@@ -21,7 +22,7 @@ pub(super) async fn run(world: Shared, task: usize) {
         let pause = site.world().random_pause();
         site.sleep(pause).await;
         if site.world().is_closed() {
-            return;
+            return site.world().lane_over(task);
         }
         // In a Cluster, a lock server has a connection for each session, as a command has.
         let may_serve = task < SERVING && site.world().cluster.is_none();
@@ -30,6 +31,22 @@ pub(super) async fn run(world: Shared, task: usize) {
         } else {
             let plan = Plan::random(&mut site.world());
             Supervision::new(&site, plan).run().await;
+        }
+    }
+}
+
+/// Runs the inner rlocks that the commands of another task start.
+pub(super) async fn run_inner(world: Shared, task: usize) {
+    let site = Site { shared: world, task };
+    loop {
+        let job = site.world().next_job(task);
+        match job {
+            Job::Run(plan) => {
+                Supervision::new(&site, *plan).run().await;
+                site.world().inner_over(task);
+            }
+            Job::Wait => site.wait(None).await,
+            Job::Over => return site.world().lane_over(task),
         }
     }
 }

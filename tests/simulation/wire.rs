@@ -52,12 +52,26 @@ pub(super) struct Call {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    Acquire { request: Box<Request>, channel: String, listening: bool },
+    Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
     RenewAlone { session: SessionId, ttl: Duration },
+}
+
+impl Operation {
+    /// The session that calls.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Acquire { request, .. } => Some(request.session),
+            Self::Renew { session, .. }
+            | Self::Release(session)
+            | Self::Downgrade { session, .. }
+            | Self::RenewAlone { session, .. } => Some(*session),
+            Self::Inspect => None,
+        }
+    }
 }
 
 /// The scripts by their names and by their sources.
@@ -71,7 +85,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
-        [text.evalsha(&[], &[]), text.eval(&[], &[])].map(|command| (words(&command)[1].to_vec(), script))
+        [text.sha1().as_bytes().to_vec(), text.source().into_bytes()].map(|name| (name, script))
     });
     both.collect()
 });
@@ -111,6 +125,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Acquire => Operation::Acquire {
             request: Box::new(request(own, &resources)),
             channel: text(own[2]).to_owned(),
+            place: number(own[4]),
             listening: number(own[5]) == 1,
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
@@ -184,6 +199,10 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
             words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
         }
+        ScriptReply::Refused(refusal) => {
+            words.push(word("refused"));
+            words.extend(refused(refusal));
+        }
         ScriptReply::Need(names) => {
             words.push(word("need"));
             words.extend(names.iter().map(|name| word(name.as_str())));
@@ -194,7 +213,6 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         }
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),
-        ScriptReply::Refused(refusal) => words.extend(refused(refusal)),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),
@@ -203,21 +221,30 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
 }
 
 fn refused(refusal: &Refusal) -> Vec<Value> {
-    let words = match refusal {
-        Refusal::CannotGrow { resource, held, asked } => vec!["grow", resource.as_str(), letter(*held), letter(*asked)],
-        Refusal::NotHeld { resource } => vec!["none", resource.as_str()],
-        Refusal::NotBelow { resource, held, asked } => vec!["below", resource.as_str(), letter(*held), letter(*asked)],
-        Refusal::NestedWaits { resource } => vec!["nested", resource.as_str()],
+    let word = |text: &str| Value::BulkString(text.into());
+    let letter = |mode: &Mode| word(&mode.as_str()[..1]);
+    let span = |span: &Span| if span.is_whole() { word("") } else { word(&span.to_string()) };
+    match refusal {
+        Refusal::CannotGrow { resource, held, asked } => {
+            vec![word("grow"), word(resource.as_str()), letter(held), letter(asked)]
+        }
+        Refusal::ReachesPast { resource, held, asked } => {
+            vec![word("past"), word(resource.as_str()), span(held), span(asked)]
+        }
+        Refusal::SlotsDiffer { resource, in_force, asked } => {
+            let [in_force, asked] = [in_force, asked].map(|slots| Value::Int((*slots).into()));
+            vec![word("slots"), word(resource.as_str()), in_force, asked]
+        }
+        Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
+        Refusal::NotBelow { resource, held, asked } => {
+            vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
+        }
+        Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
         refusal => panic!("no client asks for what leads to '{refusal}'"),
-    };
-    ["refused"].into_iter().chain(words).map(|word| Value::BulkString(word.into())).collect()
+    }
 }
 
-fn letter(mode: Mode) -> &'static str {
-    &mode.as_str()[..1]
-}
-
-/// An error reply.
+/// The error reply of this text.
 pub(super) fn error(text: &str) -> ServerError {
     match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
         Ok(Value::ServerError(error)) => error,

@@ -8,13 +8,16 @@ use std::time::Duration;
 use super::checkers::Checkers;
 use super::clocks::Clock;
 use super::cluster::Cluster;
+use super::coverage::Coverage;
 use super::faults::{Fault, Weather};
-use super::location::Location;
+use super::location::{Location, Servers};
 use super::network::{Connection, ToClient, ToServer};
 use super::nodes::Node;
+use super::plan::DEPTH;
 use super::processes::{Mailbox, Process};
 use super::random::Random;
 use super::replication::{self, Replication};
+use super::tree::Part;
 use crate::lock::request::SessionId;
 use crate::store::redis::interface::Seek;
 use crate::supervise::event::Ended;
@@ -42,8 +45,8 @@ pub(super) enum Happening {
     Migrates(usize),
     /// Something arrives at a client.
     AtClient(usize, ToClient),
-    /// The command of a run ends.
-    ProcessEnds(usize, Ended),
+    /// The process of a run in a task ends, or one around it.
+    ProcessEnds(usize, Part, Ended),
     /// The rlock of a task, which was stopped, is continued.
     Continue(usize),
     /// The next fault strikes.
@@ -59,7 +62,8 @@ pub(super) type Key = (Duration, u64);
 pub(super) struct World {
     pub(super) now: Duration,
     pub(super) queue: BTreeMap<Key, Happening>,
-    events: u64,
+    /// The number of events so far, of those to come too.
+    pub(super) events: u64,
     /// The number of events since time went on.
     at_this_instant: u32,
     pub(super) random: Random,
@@ -73,11 +77,14 @@ pub(super) struct World {
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) opened: usize,
     pub(super) mailboxes: Vec<Mailbox>,
+    /// The tasks whose rlocks were killed, and which begin anew.
+    pub(super) killed: Vec<usize>,
     /// The processes that run, by their runs.
     pub(super) processes: BTreeMap<usize, Process>,
     /// Whether a lock server ended before it released all of its sessions.
     pub(super) has_abandoned: bool,
     pub(super) checkers: Checkers,
+    pub(super) coverage: Coverage,
     pub(super) calls: u64,
     /// The last events, if they are wanted.
     pub(super) timeline: Option<VecDeque<String>>,
@@ -101,22 +108,24 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(5
 const TIMELINE: usize = 200;
 
 impl World {
-    pub(super) fn new(mut random: Random, tasks: usize, closes: Duration) -> Self {
-        let mailboxes = (0..tasks).map(|_| Mailbox::new(Clock::random(&mut random)));
-        let mailboxes = mailboxes.collect();
-        let (location, nodes) = Location::random(&mut random);
-        let cluster = location.is_cluster().then(|| Cluster::new(nodes, random.once_in(2)));
+    pub(super) fn new(mut random: Random, tasks: usize, servers: Servers, closes: Duration) -> Self {
+        let clocks: Vec<_> = (0..tasks).map(|_| Clock::random(&mut random)).collect();
+        // The rlocks inside each other run on one machine.
+        let mailboxes = (0..DEPTH).flat_map(|_| clocks.iter().copied().map(Mailbox::new)).collect();
+        let nodes = servers.count();
+        let cluster = (servers == Servers::Cluster).then(|| Cluster::new(nodes, random.once_in(2)));
         let clock = Clock::random(&mut random);
         let clock_of = |random: &mut Random| if cluster.is_some() { clock } else { Clock::random(random) };
         let is_replica = |node| node > 0 && cluster.is_none();
         let mut world = Self {
             mailboxes,
+            killed: Vec::new(),
             processes: BTreeMap::new(),
             has_abandoned: false,
             nodes: (0..nodes).map(|node| Node::new(clock_of(&mut random), is_replica(node))).collect(),
             primary: 0,
             replication: Replication::default(),
-            location,
+            location: Location::new(servers),
             cluster,
             now: Duration::ZERO,
             queue: BTreeMap::new(),
@@ -127,6 +136,7 @@ impl World {
             connections: BTreeMap::new(),
             opened: 0,
             checkers: Checkers::default(),
+            coverage: Coverage::default(),
             calls: 0,
             timeline: None,
             closes,
@@ -178,7 +188,7 @@ impl World {
             Happening::Migrates(slot) => self.move_key(slot),
             Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
-            Happening::ProcessEnds(run, ended) => self.process_ends(run, ended),
+            Happening::ProcessEnds(task, part, ended) => self.part_ends(task, part, ended),
             Happening::Continue(task) => {
                 self.mailboxes[task].is_stopped = false;
                 self.wake(task, self.now);

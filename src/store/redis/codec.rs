@@ -10,6 +10,8 @@ mod reply;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::keys::Keyspace;
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
@@ -33,6 +35,9 @@ pub(super) const LISTING_MAX: usize = 256 << 20;
 /// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
 /// numbers of Lua are exact.
 const TIME_MAX: u64 = 1 << 52;
+
+/// The length of a usual word of a command, in bytes.
+const WORD: usize = 32;
 
 /// How a script wakes the sessions that it grants something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,46 +203,52 @@ impl Call {
     }
 
     /// The command for a server that knows the script.
-    pub fn evalsha(&self, setting: &Setting) -> redis::Cmd {
-        let (keys, arguments) = self.written(setting);
-        self.script.evalsha(&keys, &arguments)
+    pub fn evalsha(&self, setting: &Setting) -> Cmd {
+        self.command("EVALSHA", self.script.sha1(), setting)
     }
 
     /// The command for a server that does not know it.
-    pub fn eval(&self, setting: &Setting) -> redis::Cmd {
-        let (keys, arguments) = self.written(setting);
-        self.script.eval(&keys, &arguments)
+    pub fn eval(&self, setting: &Setting) -> Cmd {
+        self.command("EVAL", &self.script.source(), setting)
     }
 
     /// The command with a script that has no fast path. It must have the same effect, which tests
     /// compare.
-    pub fn eval_general(&self, setting: &Setting) -> redis::Cmd {
-        let (keys, arguments) = self.written(setting);
-        self.script.eval_general(&keys, &arguments)
+    pub fn eval_general(&self, setting: &Setting) -> Cmd {
+        self.command("EVAL", &self.script.general_source(), setting)
     }
 
-    fn written(&self, setting: &Setting) -> (Vec<String>, Vec<Vec<u8>>) {
+    fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
+        let words = 8 + 6 * self.resources.len() + self.arguments.len();
+        let mut command = Cmd::with_capacity(words, script.len() + words * WORD);
         let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
-        let mut arguments = vec![now];
         let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
-        let keys = match self.form {
-            Form::Expiries => keys.map(|[_, expiries, ..]| expiries).collect(),
+        command.arg(name).arg(script);
+        match self.form {
+            Form::Expiries => {
+                let expiries: Vec<_> = keys.map(|[_, expiries, ..]| expiries).collect();
+                command.arg(expiries.len()).arg(expiries).arg(now);
+            }
             Form::Operation => {
+                let keys: Vec<_> = keys.flatten().collect();
                 let wake = match setting.wake {
                     Wake::Publish => "PUBLISH",
                     Wake::ShardPublish => "SPUBLISH",
                     Wake::Nobody => "",
                 };
-                arguments.extend([wake.into(), decimal(self.resources.len() as u64)]);
-                arguments.extend(self.resources.iter().map(text));
-                keys.flatten().collect()
+                command.arg(keys.len()).arg(keys).arg(now).arg(wake).arg(self.resources.len());
+                for resource in &self.resources {
+                    command.arg(resource.as_str());
+                }
             }
-        };
-        arguments.extend(self.arguments.iter().map(|argument| match argument {
-            Argument::Bytes(bytes) => bytes.clone(),
-            Argument::Channel(session) => setting.keyspace.channel(&self.resources[0], *session).into(),
-        }));
-        (keys, arguments)
+        }
+        for argument in &self.arguments {
+            match argument {
+                Argument::Bytes(bytes) => command.arg(bytes),
+                Argument::Channel(session) => command.arg(setting.keyspace.channel(&self.resources[0], *session)),
+            };
+        }
+        command
     }
 }
 

@@ -13,7 +13,7 @@ const SLOTS: u16 = 16384;
 
 /// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
 /// expiries, the queue, the lower and the upper ends.
-const KINDS: [char; 5] = ['d', 'e', 'q', 'l', 'u'];
+const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Keyspace {
     /// The keys of a resource.
     pub fn keys(&self, resource: &Resource) -> [String; 5] {
         let prefix = self.prefix(resource);
-        KINDS.map(|kind| format!("{prefix}:{kind}"))
+        KINDS.map(|kind| [prefix.as_str(), kind].concat())
     }
 
     /// Patterns for the keys of these resources, for messages.
@@ -63,7 +63,7 @@ impl Keyspace {
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
         let rest = own_tag(name).map(|_| encoded(name)).unwrap_or_default();
-        format!("{}{}}}{rest}", self.start, encoded(tag(name)))
+        [&self.start, &encoded(tag(name)), "}", &rest].concat()
     }
 }
 

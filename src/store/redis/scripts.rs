@@ -17,27 +17,16 @@ impl Script {
         self.sha1
     }
 
-    /// The command for a server that knows the script.
-    pub(super) fn evalsha(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-        command("EVALSHA", self.sha1, keys, arguments)
-    }
-
-    /// The command for a server that does not know it yet.
-    pub(super) fn eval(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
+    /// The source.
+    pub(super) fn source(&self) -> String {
         let (first, rest) = self.parts.split_at(self.parts.len().min(2));
-        command("EVAL", &[first, &[self.fast_path], rest].concat().concat(), keys, arguments)
+        [first, &[self.fast_path], rest].concat().concat()
     }
 
-    /// The command without the fast path.
-    pub(super) fn eval_general(&self, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-        command("EVAL", &self.parts.concat(), keys, arguments)
+    /// The source without the fast path, which has the same effect.
+    pub(super) fn general_source(&self) -> String {
+        self.parts.concat()
     }
-}
-
-fn command(name: &str, script: &str, keys: &[String], arguments: &[Vec<u8>]) -> redis::Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command
 }
 
 include!(concat!(env!("OUT_DIR"), "/scripts.rs"));

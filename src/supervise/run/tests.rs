@@ -79,6 +79,7 @@ impl Handle for Fake {
     }
 
     fn check(&mut self) -> Result<Standing, store::Error> {
+        assert_eq!(self.releases, 0, "a released request is asked for no more");
         if let Some(first) = self.first.take() {
             return Ok(first);
         }
@@ -177,6 +178,19 @@ fn waiter_runs_its_command_when_granted() {
         let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install().unwrap());
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
     }
+}
+
+/// Another renewal would put the request back into the queue.
+#[test]
+fn released_request_is_not_renewed_while_spare_work_runs() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::leased(Duration::from_millis(300), 9);
+    (hold.first, hold.trouble) = (Some(Standing::Waiting), None);
+    let wait = Some(Duration::from_millis(10));
+    let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
+    let task = Task { spare: "sleep 0.3".into(), ..task(&["true"], settings) };
+    let code = run(&mut hold, task, |_| Vec::new(), Signals::install().unwrap(), &mut Vec::new());
+    assert_eq!((code.unwrap(), hold.releases), (75, 1));
 }
 
 #[test]

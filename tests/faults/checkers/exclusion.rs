@@ -3,11 +3,12 @@
 //! The checker sweeps over the holds of each resource in the order of their starts, and compares
 //! only holds of the same time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{LOST, Violation};
-use crate::claims::{Claim, Mode};
+use crate::claims::Claim;
 use crate::log::{Instant, Run};
+use crate::rules::{self, Exclusion};
 
 /// A claim that was certainly held between two instants.
 struct Hold<'a> {
@@ -15,6 +16,20 @@ struct Hold<'a> {
     claim: &'a Claim,
     from: Instant,
     to: Instant,
+}
+
+impl rules::Hold for &Hold<'_> {
+    fn claim(&self) -> &Claim {
+        self.claim
+    }
+
+    fn is_related_to(&self, other: &Self) -> bool {
+        self.run.is_related_to(other.run)
+    }
+
+    fn shares_slot_with(&self, other: &Self) -> bool {
+        self.run.root() == other.run.root()
+    }
 }
 
 /// Where the promise does not cover the faults, two commands may overlap if one of them exits with
@@ -29,8 +44,7 @@ pub(super) fn check(runs: &[Run], covered: bool) -> Vec<Violation> {
         holds.sort_by_key(|hold| hold.from);
         sweep(holds, &mut found);
     }
-    let announced = |violation: &(Violation, bool)| !covered && violation.1;
-    found.retain(|violation| !announced(violation));
+    found.retain(|(_, is_reported)| !rules::may_overlap(covered, *is_reported));
     found.into_iter().map(|(violation, _)| violation).collect()
 }
 
@@ -38,26 +52,25 @@ fn sweep<'a>(holds: &'a [Hold<'a>], found: &mut Vec<(Violation, bool)>) {
     let mut current: Vec<&Hold<'_>> = Vec::new();
     for hold in holds {
         current.retain(|other| other.to >= hold.from);
-        for other in &current {
-            if other.claim.conflicts_with(hold.claim) && !other.run.is_related_to(hold.run) {
-                let (one, other) = (other.run, hold.run);
-                let message =
-                    format!("'{}' was granted while {} held it: {}", hold.claim, one.id, describe(one, other));
-                found
-                    .push((Violation::new(message, &[one, other]), has_reported_loss(one) || has_reported_loss(other)));
-            }
-        }
+        found.extend(rules::exclusions(&current, hold).map(|exclusion| describe_exclusion(&exclusion, hold)));
         current.push(hold);
-        let Some(slots) = hold.claim.slots else { continue };
-        let taken: Vec<_> = current.iter().filter(|hold| hold.claim.mode == Mode::Slot).collect();
-        // A nested slot shares the slot of its ancestor.
-        let roots: BTreeSet<_> = taken.iter().map(|hold| hold.run.root()).collect();
-        if roots.len() > slots as usize {
-            let runs: Vec<_> = taken.iter().map(|hold| hold.run).collect();
-            let message = format!("{} sessions held the {slots} slots of '{}'", roots.len(), hold.claim.resource);
-            found.push((Violation::new(message, &runs), runs.iter().any(|run| has_reported_loss(run))));
-        }
     }
+}
+
+/// The violation, and whether one of its runs reported its loss.
+fn describe_exclusion(exclusion: &Exclusion<&Hold<'_>>, hold: &Hold<'_>) -> (Violation, bool) {
+    let (message, runs) = match exclusion {
+        Exclusion::Conflict(other) => {
+            let (one, other) = (other.run, hold.run);
+            let message = format!("'{}' was granted while {} held it: {}", hold.claim, one.id, describe(one, other));
+            (message, vec![one, other])
+        }
+        Exclusion::TooManySlots { slots, holders } => {
+            let runs: Vec<_> = holders.iter().map(|hold| hold.run).chain([hold.run]).collect();
+            (format!("more sessions than {slots} held the slots of '{}'", hold.claim.resource), runs)
+        }
+    };
+    (Violation::new(message, &runs), runs.iter().any(|run| has_reported_loss(run)))
 }
 
 /// Whether the run reported its loss, or could not because its enclosing command was killed.

@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 
 use super::{LOST, Violation};
-use crate::claims::{Claim, Mode};
+use crate::claims::Claim;
 use crate::log::{Instant, Run};
+use crate::rules::{self, Tokens};
 
 pub(super) fn check(runs: &[Run]) -> Vec<Violation> {
     let by_id: BTreeMap<&str, &Run> = runs.iter().map(|run| (run.id.as_str(), run)).collect();
@@ -43,17 +44,12 @@ fn check_order(
     let mut earlier = earlier.to_vec();
     earlier.sort_by_key(|run| run.last_seen);
     let mut gone = earlier.into_iter().peekable();
-    // The run with the highest token for each claim. There are many runs but few different claims.
-    let mut highest: BTreeMap<&Claim, &Run> = BTreeMap::new();
+    let mut tokens = Tokens::default();
     for run in later {
         while let Some(before) = gone.next_if(|before| before.last_seen < instant(run)) {
-            let best = highest.entry(&before.claims[0]).or_insert(before);
-            if before.token > best.token {
-                *best = before;
-            }
+            tokens.add(&before.claims[0], before.token, before);
         }
-        let before = highest.iter().filter(|(claim, _)| run.claims.iter().any(|own| comparable(claim, own)));
-        for before in before.map(|(_, before)| before).filter(|before| before.token >= run.token) {
+        for before in tokens.not_below(&run.claims, run.token, &comparable) {
             let message =
                 format!("{} has token {}, but the earlier {} had {}", run.id, run.token, before.id, before.token);
             found.push(Violation::new(message, &[before, run]));
@@ -67,10 +63,7 @@ fn check_nested(run: &Run, parent: &Run) -> Option<Violation> {
     if !settled || own.resource != around.resource || !around.span.covers(&own.span) {
         return None;
     }
-    let expected = match (around.mode, own.mode) {
-        (Mode::Prewrite, Mode::Write) => run.token > parent.token,
-        _ => run.token == parent.token,
-    };
+    let expected = rules::nested_token_fits((around.mode, parent.token), (own.mode, run.token));
     let message = || format!("{own} has token {} inside {around} with token {}", run.token, parent.token);
     (!expected).then(|| Violation::new(message(), &[parent, run]))
 }

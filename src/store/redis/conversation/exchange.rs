@@ -171,6 +171,19 @@ impl Exchange {
         self.in_flight.front().map(|sent| sent.at)
     }
 
+    /// The name of the state, for tests that count what they reach.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn state_name(&self) -> &'static str {
+        match self.connection {
+            Connection::Closed { .. } => "closed",
+            Connection::Locating => "locating",
+            Connection::Open if self.ignored > 0 => "ignoring",
+            Connection::Open if self.delayed.is_some() => "delayed",
+            Connection::Open if self.in_flight.is_empty() => "quiet",
+            Connection::Open => "in flight",
+        }
+    }
+
     /// Whether nothing is in flight or delayed on a connection.
     pub(super) fn is_quiet(&self) -> bool {
         !self.is_closed() && self.in_flight.is_empty() && self.delayed.is_none()

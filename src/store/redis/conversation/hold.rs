@@ -80,6 +80,12 @@ impl HoldConversation {
         failure.with_keys(|| self.exchange.setting.keyspace.shown(&self.resources))
     }
 
+    /// The name of the negotiation's state, for tests that count what they reach.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn state_name(&self) -> &'static str {
+        self.negotiation.state().name()
+    }
+
     fn send_all(&mut self, commands: Vec<Command>, now: Boottime) {
         commands.into_iter().for_each(|command| self.send(command, now));
     }

@@ -86,6 +86,24 @@ pub(super) enum State {
     },
 }
 
+#[cfg(test)]
+impl State {
+    /// The name of the state, for tests that count what they reach.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Asking { .. } => "asking",
+            Self::Waiting { .. } => "waiting",
+            Self::Replicating { .. } => "replicating",
+            Self::Held { .. } => "held",
+            Self::TooFewReplicas(_) => "too few",
+            Self::Busy(_) => "busy",
+            Self::Refused(_) => "refused",
+            Self::Lost => "lost",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// The conversation of one session about its request.
 #[derive(Debug)]
 pub(super) struct Negotiation {

@@ -106,6 +106,19 @@ impl<'e> Question<'e> {
         }
     }
 
+    /// The names of the states of the question and its exchange, for tests that count what they
+    /// reach.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn state_names(&self) -> [&'static str; 2] {
+        let own = match self.old {
+            _ if self.is_over() => "over",
+            OldConnection::None => "asking",
+            OldConnection::Open { .. } => "old open",
+            OldConnection::Aside { .. } => "aside",
+        };
+        [own, self.exchange.state_name()]
+    }
+
     /// When the current connection is given up.
     fn deadline(&self) -> Boottime {
         if let OldConnection::Open { until } = self.old { until.min(self.until) } else { self.until }

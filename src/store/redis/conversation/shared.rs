@@ -54,6 +54,12 @@ impl SharedConversation {
         }
     }
 
+    /// The state of the exchange in a word, for tables of tests.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn exchange_state_name(&self) -> &'static str {
+        self.exchange.state_name()
+    }
+
     /// Begins to make a request at `now`.
     pub(in crate::store::redis) fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;

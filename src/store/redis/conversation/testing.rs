@@ -158,10 +158,10 @@ fn sent(command: &Cmd) -> String {
         ("inspect", &scripts::INSPECT),
     ];
     for (name, script) in known {
-        if begin == words(&script.evalsha(&[], &[])) {
+        if begin == [b"EVALSHA".as_slice(), script.sha1().as_bytes()] {
             return name.to_owned();
         }
-        if begin == words(&script.eval(&[], &[])) {
+        if begin == [b"EVAL".as_slice(), script.source().as_bytes()] {
             return format!("{name} source");
         }
     }

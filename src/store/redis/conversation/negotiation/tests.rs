@@ -321,14 +321,6 @@ fn commands_after_each_event_in_each_state() {
 /// Each row is a state. The columns are the states after each answer to a renewal.
 #[test]
 fn state_after_each_answer_to_a_renewal() {
-    let name = |negotiation: &Negotiation| match negotiation.state() {
-        State::Asking { .. } => "asking",
-        State::Waiting { .. } => "waiting",
-        State::Replicating { .. } => "replicating",
-        State::Held { .. } => "held",
-        State::Lost => "lost",
-        _ => "ended",
-    };
     let replicating = || {
         let mut negotiation = negotiation(1);
         negotiation.on_connect();
@@ -347,9 +339,9 @@ fn state_after_each_answer_to_a_renewal() {
             [granted(), anew.clone(), waiting(1, None), ScriptReply::Unknown].into_iter().zip(expected)
         {
             let mut negotiation = begin();
-            let before = name(&negotiation);
+            let before = negotiation.state().name();
             answered(&mut negotiation, RENEW, answer.clone(), START, START);
-            assert_eq!(name(&negotiation), expected, "{before}: {answer:?}");
+            assert_eq!(negotiation.state().name(), expected, "{before}: {answer:?}");
         }
     }
 }

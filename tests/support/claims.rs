@@ -1,6 +1,8 @@
 //! The claims of a run, and a second implementation of docs/design.md#conflicts that shares no code
 //! with the program. The ends of intervals are whole numbers.
 
+#![allow(dead_code, reason = "each crate that includes this module uses a part of it")]
+
 use std::fmt;
 use std::str::FromStr;
 
