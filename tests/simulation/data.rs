@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::clock::StoreTime;
-use crate::lock::index::{Entry, Rank};
 use crate::lock::op::{Op, Outcome, Reply};
-use crate::lock::records::{ClaimRecord, Records as _};
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::records::Records as _;
+use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::redis::codec::ScriptReply;
@@ -16,8 +15,6 @@ use crate::store::redis::codec::ScriptReply;
 pub(super) struct Data {
     pub(super) table: LockTable,
     pub(super) channels: BTreeMap<SessionId, Channel>,
-    /// The last number of a queued request.
-    pub(super) seq: u64,
     /// The resources that anybody has asked for.
     pub(super) used: BTreeSet<Resource>,
     /// The leases of sessions that were renewed resource by resource.
@@ -32,8 +29,6 @@ pub(super) struct Channel {
     pub(super) name: String,
     /// Whether the session said that it is subscribed.
     pub(super) is_listening: bool,
-    /// The number of the request in the queue; 0 where it was granted at once.
-    pub(super) seq: u64,
 }
 
 /// A change, which a replica makes too.
@@ -44,8 +39,6 @@ pub(super) enum Effect {
         op: Op,
     },
     Listen(SessionId, Channel),
-    /// A waiter gets this number in the queue.
-    Number(SessionId, u64),
 }
 
 /// Unwraps a result of records in memory, which never fail.
@@ -65,11 +58,11 @@ impl Data {
     /// Applies an operation and forgets the channels of the sessions that have left.
     pub(super) fn apply(&mut self, now: StoreTime, op: Op) -> Outcome {
         let subject = match &op {
-            Op::Acquire(request) => Some(request.session),
+            Op::Acquire(request) | Op::Return { request, .. } => Some(request.session),
             Op::Renew(id) | Op::Release(id) | Op::Reap(id) => Some(*id),
             _ => None,
         };
-        if let Op::Acquire(request) = &op {
+        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
             let new = request.claims.iter().map(|claim| &claim.resource).filter(|name| !self.used.contains(*name));
             let new: Vec<_> = new.cloned().collect();
             self.used.extend(new);
@@ -87,26 +80,6 @@ impl Data {
         let token = granted.flat_map(|session| session.tokens()).chain(own.iter().copied()).max();
         self.clock = self.clock.max(now).max(StoreTime::from_micros(token.unwrap_or_default()));
         outcome
-    }
-
-    /// Gives a waiter this number in the queue.
-    pub(super) fn number(&mut self, id: SessionId, seq: u64) {
-        self.seq = self.seq.max(seq);
-        self.channels.entry(id).and_modify(|channel| channel.seq = seq);
-        let Some(mut session) = self.table.records().get(id).cloned() else { return };
-        let records = self.table.records_mut();
-        for (claim, record) in (0..).zip(&mut session.claims) {
-            let ClaimRecord { claim: Claim { resource: name, mode, span, .. }, shares, .. } = record.clone();
-            let mut state = sure(records.take_resource(&name)).expect("a resource with a waiter has a state");
-            let (lower, upper) = (span.lower().clone(), span.upper().clone());
-            let mut entry = Entry { lower, upper, mode, rank: record.rank, session: id, claim, shares };
-            sure(state.tree.remove(records, &name, &entry));
-            record.rank = Rank::waiting(seq, record.rank < Rank::FIRST_ORDINARY);
-            entry.rank = record.rank;
-            sure(state.tree.insert(records, &name, entry));
-            sure(records.put_resource(&name, state));
-        }
-        sure(records.put_session(id, session));
     }
 
     /// Renews the lease of a session on one resource. The session is lost as soon as one of its
@@ -137,7 +110,6 @@ impl Data {
         match effect {
             Effect::Apply { now, op } => drop(self.apply(now, op)),
             Effect::Listen(session, channel) => drop(self.channels.insert(session, channel)),
-            Effect::Number(session, seq) => self.number(session, seq),
         }
     }
 }

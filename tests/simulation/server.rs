@@ -10,8 +10,8 @@ use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{Records as _, Session};
-use crate::lock::request::{Claim, Process, Request, SessionId};
+use crate::lock::records::{ClaimRecord, Records as _, Session};
+use crate::lock::request::{Claim, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
 use crate::store::redis::codec::ScriptReply;
@@ -134,7 +134,7 @@ impl Server {
             _ if self.is_replica => return Err(READ_ONLY),
             Operation::Acquire { request, channel, place, listening } => {
                 also.session = caller;
-                let channel = Channel { name: channel.clone(), is_listening: *listening, seq: 0 };
+                let channel = Channel { name: channel.clone(), is_listening: *listening };
                 self.acquire(request, channel, *place, now, also)
             }
             Operation::Renew { session, listening } => {
@@ -183,20 +183,21 @@ impl Server {
         if !self.data.channels.contains_key(&id) {
             self.listen(id, channel);
         }
-        let reply = self.apply(Op::Acquire(request.clone()), caller, now, also);
+        let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
+        let mut op = Op::Acquire(request.clone());
+        if place > 0 {
+            op = Op::Return { request: request.clone(), place };
+        }
+        if !is_known {
+            let place = if is_taken { 0 } else { place };
+            while let Some(dead) = self.first_waiter_in_the_way(request, place).filter(|id| !self.is_heard(*id)) {
+                self.apply(Op::Reap(dead), caller, now, also);
+            }
+        }
+        let reply = self.apply(op, caller, now, also);
         match &reply {
             Reply::Granted { .. } if !is_known => also.granted.push(id),
-            Reply::Waiting if !is_known => {
-                let is_taken = place > 0 && self.is_taken(place, &request.claims);
-                also.displaced = caller.filter(|_| is_taken);
-                let seq = if place > 0 && !is_taken { place } else { self.data.seq + 1 };
-                self.number(id, seq);
-                // Perhaps only requests with later numbers are in the way.
-                if sure(self.data.table.blockers(id)).is_empty() {
-                    self.look_again(id, now, also);
-                }
-                return self.apply(Op::Renew(id), caller, now, also);
-            }
+            Reply::Waiting if !is_known => also.displaced = caller.filter(|_| is_taken),
             _ => {}
         }
         reply
@@ -209,24 +210,42 @@ impl Server {
         claims.iter().any(|claim| has_it(&claim.resource))
     }
 
-    /// Lets the table grant what it can where a session waits: another session asks to write there,
-    /// and leaves.
-    fn look_again(&mut self, id: SessionId, now: StoreTime, also: &mut Consequences) {
-        const OTHER: SessionId = SessionId([0xff; 16]);
-        let caller = Some(id);
-        let session = self.session(id).expect("a session that waits is in the table");
-        let claims =
-            session.claims.iter().map(|record| Claim { mode: Mode::Write, slots: None, ..record.claim.clone() });
-        let request = Request {
-            session: OTHER,
-            ancestors: Vec::new(),
-            claims: claims.collect(),
-            wait: true,
-            terms: session.terms,
-            process: Process::default(),
-        };
-        self.apply(Op::Acquire(request), caller, now, also);
-        self.apply(Op::Release(OTHER), caller, now, also);
+    /// The first waiter in the way of a new request. `None` if a holder is in the way too: its
+    /// release passes over the dead.
+    fn first_waiter_in_the_way(&self, request: &Request, place: u64) -> Option<SessionId> {
+        let before = if place > 0 { Rank::waiting(place, false) } else { Rank::LAST };
+        let mut first: Option<(Rank, SessionId)> = None;
+        for claim in &request.claims {
+            let mut taken = 0;
+            for id in sure(self.data.table.sessions_of(&claim.resource, |_| true)) {
+                if id == request.session || request.ancestors.contains(&id) {
+                    continue;
+                }
+                for record in &self.session(id)?.claims {
+                    let ClaimRecord { claim: other, rank, shares, .. } = record;
+                    if other.resource != claim.resource || !other.span.overlaps(&claim.span) {
+                        continue;
+                    }
+                    let clashes = claim.mode.clashes_with(other.mode);
+                    let is_slot = claim.mode == Mode::Slot && other.mode == Mode::Slot && !shares;
+                    if rank.is_held() {
+                        taken += u32::from(is_slot);
+                        if clashes || claim.slots.is_some_and(|slots| taken >= slots) {
+                            return None;
+                        }
+                    } else if (clashes || is_slot) && *rank < before {
+                        first = first.into_iter().chain([(*rank, id)]).min();
+                    }
+                }
+            }
+        }
+        first.map(|(_, id)| id)
+    }
+
+    /// Whether a waiter would receive a message, or cannot be subscribed yet.
+    fn is_heard(&self, id: SessionId) -> bool {
+        let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening);
+        listener.is_none_or(|channel| self.publish(&channel.name, &mut Vec::new()))
     }
 
     /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
@@ -253,11 +272,6 @@ impl Server {
     fn listen(&mut self, session: SessionId, channel: Channel) {
         self.log(|| Effect::Listen(session, channel.clone()));
         self.data.channels.insert(session, channel);
-    }
-
-    fn number(&mut self, session: SessionId, seq: u64) {
-        self.log(|| Effect::Number(session, seq));
-        self.data.number(session, seq);
     }
 
     /// Keeps a change for the replicas.
@@ -287,7 +301,7 @@ impl Server {
             |session: &Session| session.claims.iter().any(|record| resources.contains(&record.claim.resource));
         let next = self.data.table.records().by_expiry().find(|(_, other)| is_here(other));
         ScriptReply::Waiting {
-            seq: self.data.channels.get(&id).map_or(0, |channel| channel.seq),
+            seq: session.place(),
             position: ahead.len() as u32 + 1,
             next: next.map(|(expiry, _)| expiry - now).filter(|next| !next.is_zero()),
         }
@@ -299,7 +313,7 @@ impl Server {
 
     /// The number of a session in the queue.
     pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
-        self.data.channels.get(&id).filter(|_| self.waits(id)).map(|channel| channel.seq)
+        self.session(id).filter(|session| !session.is_holder()).map(Session::place)
     }
 
     /// Whether a session is in the queue.
@@ -414,6 +428,7 @@ mod tests {
 
     use super::*;
     use crate::lock::lease::Lease;
+    use crate::lock::request::Process;
     use crate::lock::span::Span;
 
     const TTL: Duration = Duration::from_secs(10);
