@@ -34,10 +34,7 @@ pub(super) struct Channel {
 /// A change, which a replica makes too.
 #[derive(Clone)]
 pub(super) enum Effect {
-    Apply {
-        now: StoreTime,
-        op: Op,
-    },
+    Apply { now: StoreTime, op: Op },
     Listen(SessionId, Channel),
 }
 

@@ -132,6 +132,37 @@ impl Server {
                 return Ok(ScriptReply::Unknown);
             }
             _ if self.is_replica => return Err(READ_ONLY),
+            _ => {
+                self.drop_expired(caller, now, also);
+                self.act(call, now, also)
+            }
+        };
+        Ok(match (reply, caller) {
+            (Reply::Granted { lease, tokens }, _) => ScriptReply::Granted { lease, tokens },
+            (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
+            (Reply::Busy(_), _) => {
+                ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect())
+            }
+            (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
+            (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
+            (Reply::Done, _) => ScriptReply::Done,
+            (Reply::Unknown, _) => ScriptReply::Unknown,
+            (reply, _) => panic!("no client asks for {reply:?}"),
+        })
+    }
+
+    /// Drops the expired sessions, and grants what they blocked, before anything else: the caller
+    /// may be granted its request meanwhile.
+    fn drop_expired(&mut self, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) {
+        if sure(self.data.table.records().due(now)).is_some() {
+            self.apply(Op::Expire, caller, now, also);
+        }
+    }
+
+    /// Carries out the call of a client.
+    fn act(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Reply {
+        let caller = call.operation.session();
+        match &call.operation {
             Operation::Acquire { request, channel, place, listening } => {
                 also.session = caller;
                 let channel = Channel { name: channel.clone(), is_listening: *listening };
@@ -153,19 +184,8 @@ impl Server {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
                 self.apply(op, caller, now, also)
             }
-        };
-        Ok(match (reply, caller) {
-            (Reply::Granted { lease, tokens }, _) => ScriptReply::Granted { lease, tokens },
-            (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
-            (Reply::Busy(_), _) => {
-                ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect())
-            }
-            (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
-            (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
-            (Reply::Done, _) => ScriptReply::Done,
-            (Reply::Unknown, _) => ScriptReply::Unknown,
-            (reply, _) => panic!("no client asks for {reply:?}"),
-        })
+            Operation::Inspect | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
+        }
     }
 
     fn acquire(
@@ -178,7 +198,6 @@ impl Server {
     ) -> Reply {
         let id = request.session;
         let caller = Some(id);
-        self.apply(Op::Expire, caller, now, also);
         let is_known = self.session(id).is_some();
         if !self.data.channels.contains_key(&id) {
             self.listen(id, channel);
