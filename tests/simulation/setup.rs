@@ -60,7 +60,10 @@ impl fmt::Display for Setup {
         let names: Vec<_> = faults.iter().map(|fault| format!("{fault:?}")).collect();
         let names = if names.is_empty() { NO_FAULT.to_owned() } else { names.join(",") };
         let strict = if *is_strict { " --strict" } else { "" };
-        write!(f, "--seed {seed} --sessions {sessions} --servers {servers:?} --faults {names} --seconds {seconds}{strict}")
+        write!(
+            f,
+            "--seed {seed} --sessions {sessions} --servers {servers:?} --faults {names} --seconds {seconds}{strict}"
+        )
     }
 }
 
