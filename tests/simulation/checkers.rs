@@ -268,8 +268,9 @@ impl Checkers {
                 self.violations.push(format!("run {run} has token {token} of {claim} after that of run {other}"));
             }
         }
-        // A token that a failover lost may be given again.
-        for (claim, token) in claims.iter().zip(tokens).filter(|_| !self.runs[run].is_lost) {
+        // A token that a failover lost may be given again, and one from before the clock went back.
+        let is_void = self.runs[run].is_lost || self.went_back && self.has_lost_data(run);
+        for (claim, token) in claims.iter().zip(tokens).filter(|_| !is_void) {
             self.tokens.add(claim, *token, run);
         }
     }
@@ -368,11 +369,12 @@ impl Checkers {
         self.lost_places = Some(now);
     }
 
-    /// The clock of the server has gone back by so much. Time then stands still for the leases.
+    /// The clock of the server has gone back by so much. Time then stands still for the leases, and
+    /// for longer if it stands still already.
     pub(super) fn go_back(&mut self, by: Duration, now: Duration) {
         self.went_back = true;
         self.forget_tokens();
-        self.disturb(now + by);
+        self.disturb(self.disturbed.max(now) + by);
     }
 
     /// Tokens may fall where the server has lost them and its clock went back.

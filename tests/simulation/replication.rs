@@ -314,8 +314,12 @@ impl World {
                 self.checkers.lose(run);
             }
         }
+        let back = old.store_time(self.now) - now;
         // A token that only the old primary knew may be ahead of the clock of the new one.
         self.checkers.forget_tokens_after(now.as_micros());
+        if !back.is_zero() {
+            self.checkers.go_back(back, self.now);
+        }
         self.checkers.lose_places(self.now);
     }
 

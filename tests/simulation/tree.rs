@@ -163,15 +163,22 @@ impl World {
         }
     }
 
-    /// rlock sends TERM to the whole tree.
+    /// rlock sends TERM to the whole tree. An inner rlock does not wait for what its command leaves
+    /// behind, because it has not told the command to end.
     pub(super) fn terminate_tree(&mut self, task: usize) {
-        if let Some((run, process)) = self.command(task) {
+        if let Some((_, process)) = self.command(task) {
             process.is_told = true;
+        }
+        self.signal_tree(task);
+    }
+
+    fn signal_tree(&mut self, task: usize) {
+        if let Some((run, _)) = self.command(task) {
             self.signal_process(run, rustix::process::Signal::TERM.as_raw());
         }
         if let Some(inner) = self.inner_alive(task) {
             self.signal_rlock(inner, Signal::Term);
-            self.terminate_tree(inner);
+            self.signal_tree(inner);
         }
     }
 
