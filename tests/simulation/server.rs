@@ -207,13 +207,15 @@ impl Server {
         if place > 0 {
             op = Op::Return { request: request.clone(), place };
         }
-        if !is_known {
-            let place = if is_taken { 0 } else { place };
-            while let Some(dead) = self.first_waiter_in_the_way(request, place).filter(|id| !self.is_heard(*id)) {
-                self.apply(Op::Reap(dead), caller, now, also);
-            }
+        let mut reply = self.apply(op.clone(), caller, now, also);
+        // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
+        let place = if is_taken { 0 } else { place };
+        while !is_known && matches!(reply, Reply::Waiting | Reply::Busy(_)) {
+            let first = self.first_waiter_in_the_way(request, place);
+            let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
+            self.apply(Op::Reap(dead), caller, now, also);
+            reply = self.apply(op.clone(), caller, now, also);
         }
-        let reply = self.apply(op, caller, now, also);
         match &reply {
             Reply::Granted { .. } if !is_known => also.granted.push(id),
             Reply::Waiting if !is_known => also.displaced = caller.filter(|_| is_taken),

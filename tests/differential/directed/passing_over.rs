@@ -22,6 +22,8 @@ on_each_server!(
     user_without_pubsub_permission_passes_over_a_dead_waiter,
     newcomer_drops_the_dead_waiters_in_its_way,
     newcomer_waits_behind_a_waiter_with_a_subscriber,
+    returning_waiter_that_drops_the_dead_is_not_overtaken,
+    returning_waiter_that_still_waits_is_not_overtaken,
     newcomer_drops_a_dead_waiter_of_several_resources,
     newcomer_drops_a_crowd_of_dead_waiters,
     slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number,
@@ -166,6 +168,37 @@ fn newcomer_waits_behind_a_waiter_with_a_subscriber(kind: Kind) {
     // A waiter behind a holder need not look: the release of the holder passes over the dead.
     assert!(is_waiting(&clients.acquire(5, Write, "")));
     assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4, 5]));
+}
+
+fn returning_waiter_that_drops_the_dead_is_not_overtaken(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "return", Wake::Publish);
+    clients.acquire(1, Read, "[0,1]");
+    clients.acquire(2, Write, "[0,9]");
+    let ScriptReply::Waiting { seq, .. } = clients.acquire(3, Write, "[5,6]") else { panic!("3 does not wait") };
+    clients.acquire(4, Write, "[5,7]");
+    assert!(is_released(&clients.release(3)));
+    clients.renew(2, true);
+    assert!(is_granted(&clients.side.call(Call::acquire(&request(3, Write, "[5,6]"), seq, false))));
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 3], vec![4]));
+    clients.release(3);
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 4], vec![]));
+}
+
+/// The request is in the queue before what the dead waiter blocked is granted.
+fn returning_waiter_that_still_waits_is_not_overtaken(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "return and wait", Wake::Publish);
+    clients.acquire(1, Read, "[0,1]");
+    clients.acquire(2, Write, "[0,9]");
+    assert!(is_waiting(&clients.acquire(3, Write, "[0,5]")));
+    let ScriptReply::Waiting { seq, .. } = clients.acquire(4, Write, "[4,6]") else { panic!("4 does not wait") };
+    clients.acquire(5, Write, "[5.5,7]");
+    clients.acquire(6, Write, "[8,9]");
+    assert!(is_released(&clients.release(4)));
+    clients.renew(2, true);
+    assert!(is_waiting(&clients.side.call(Call::acquire(&request(4, Write, "[4,6]"), seq, false))));
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 6], vec![3, 4, 5]));
 }
 
 fn newcomer_drops_a_dead_waiter_of_several_resources(kind: Kind) {

@@ -207,7 +207,9 @@ end
 -- Maximum number of dead waiters that one call drops. The client repeats the call for the others.
 local DEAD = 100
 
--- A killed waiter must not block anybody until its heartbeat ends.
+-- A killed waiter must not block anybody until its heartbeat ends. What the dead waiters free is
+-- granted to others only when this request has its grant or its place, which may be ahead of theirs.
+local freed = {}
 local in_the_way, dropped = must_wait(), 0
 while in_the_way do
   local id, r = first_waiter_in_the_way()
@@ -217,11 +219,10 @@ while in_the_way do
   end
   local more = dropped == DEAD and { 'need' } or needed({ id }, true)
   if more then
+    settle(freed)
     return finish(more)
   end
-  local freed = {}
   leave({ id }, r, freed)
-  settle(freed)
   in_the_way, dropped = must_wait(), dropped + 1
 end
 
@@ -299,6 +300,7 @@ local function listing(r)
 end
 
 if in_the_way and not wait then
+  settle(freed)
   if crowded then
     return finish({ 'need' })
   end
@@ -344,6 +346,7 @@ for i = 1, #at do
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)
+  settle(freed)
   reply = { 'granted', ttl }
   for i = 1, #tokens do
     reply[i + 2] = tokens[i]
@@ -379,5 +382,7 @@ for i = 1, #at do
   change('ZADD', r.l, los)
   change('ZADD', r.u, his)
   change('ZADD', r.q, members)
+  reread(r)
 end
+settle(freed)
 return finish(stands(session))

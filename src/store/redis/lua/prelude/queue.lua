@@ -83,6 +83,11 @@ local function waiter(r, at)
   return r.view[at]
 end
 
+-- Forgets what was read of the queue, because a session has joined it.
+local function reread(r)
+  r.view, r.seen, r.first, r.batch, r.after, r.all = {}, {}, 1, 2, nil, nil
+end
+
 -- Turns the shares that a session waits for into slots, in q and in the part of the queue already
 -- read.
 local function requeue(r, id, old, new)
