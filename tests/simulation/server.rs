@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::time::Duration;
 
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
@@ -400,9 +401,9 @@ impl Server {
         self.data.table.records().is_empty()
     }
 
-    /// Drops the sessions whose leases are over.
-    pub(super) fn expire(&mut self, now: StoreTime) {
-        let now = self.data.time(now);
+    /// Drops the sessions whose leases are over after this time.
+    pub(super) fn expire(&mut self, now: StoreTime, after: Duration) {
+        let now = self.data.time(now) + after;
         let mut also = Consequences::default();
         self.apply(Op::Expire, None, now, &mut also);
     }
@@ -410,8 +411,6 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::lock::lease::Lease;
     use crate::lock::span::Span;
