@@ -15,13 +15,15 @@ impl Clock {
     }
 
     fn shown(self, at: Duration) -> Duration {
-        Duration::from_nanos((at.as_nanos() as i128 * (1_000_000 + i128::from(self.0)) / 1_000_000) as u64)
+        let (millions, rest) = split(at, MILLION);
+        Duration::from_nanos((millions * (MILLION + self.0) + rest * (MILLION + self.0) / MILLION) as u64)
     }
 
     /// The instant at which the clock has shown this time.
     fn when(self, shown: Duration) -> Duration {
-        let at = shown.as_nanos() as i128 * 1_000_000 / (1_000_000 + i128::from(self.0));
-        Duration::from_nanos(at as u64 + 1_000)
+        let rate = MILLION + self.0;
+        let (times, rest) = split(shown, rate);
+        Duration::from_nanos((times * MILLION + rest * MILLION / rate) as u64 + 1_000)
     }
 
     /// The instant as CLOCK_BOOTTIME.
@@ -45,3 +47,11 @@ impl Clock {
 
 const BOOT: Duration = Duration::from_secs(1_000);
 const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+
+const MILLION: i64 = 1_000_000;
+
+/// How often a number of nanoseconds fits into a time, and the rest. So no product is too large.
+fn split(time: Duration, nanos: i64) -> (i64, i64) {
+    let all = (time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())) as i64;
+    (all / nanos, all % nanos)
+}

@@ -1,7 +1,7 @@
 //! The clients of a simulated lock server: the real machine of each client, driven as in `server`
 //! but without descriptors and threads.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::client::Client;
@@ -51,12 +51,47 @@ pub(crate) enum Deed {
     Close(u64),
 }
 
+/// The instants at which some clients need attention.
+#[derive(Default)]
+pub(crate) struct Timers {
+    of: BTreeMap<u64, Boottime>,
+    queue: BTreeSet<(Boottime, u64)>,
+}
+
+impl Timers {
+    /// Sets the instant of a client, or forgets the client.
+    pub(crate) fn set(&mut self, id: u64, at: Option<Boottime>) {
+        let old = match at {
+            Some(at) => self.of.insert(id, at),
+            None => self.of.remove(&id),
+        };
+        if old != at {
+            old.map(|old| self.queue.remove(&(old, id)));
+            self.queue.extend(at.map(|at| (at, id)));
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<Boottime> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// The clients whose instants have come.
+    pub(crate) fn due(&self, now: Boottime) -> Vec<u64> {
+        self.queue.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect()
+    }
+}
+
 pub(crate) struct Desk {
     rules: Rules,
     ttl: Duration,
     /// How many requests may wait.
     waiting_max: usize,
     clients: BTreeMap<u64, Entry>,
+    timers: Timers,
+    /// The clients that are ready for a line, or for their end.
+    ready: BTreeSet<u64>,
+    /// The clients that wait for their locks.
+    waiting: BTreeSet<u64>,
     /// The client of each session.
     owners: BTreeMap<SessionId, u64>,
     deeds: VecDeque<Deed>,
@@ -97,6 +132,9 @@ impl Desk {
             ttl,
             waiting_max,
             clients: BTreeMap::new(),
+            timers: Timers::default(),
+            ready: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             owners: BTreeMap::new(),
             deeds: VecDeque::new(),
             new_id: Box::new(new_id),
@@ -107,6 +145,7 @@ impl Desk {
         let client = Client::new(&self.rules, now, false);
         let entry = Entry { client, is_open: true, lines: VecDeque::new(), has_ended: false };
         self.clients.insert(id, entry);
+        self.file(id);
     }
 
     /// A line of a client has arrived.
@@ -157,12 +196,9 @@ impl Desk {
 
     /// Takes in the lines for which the clients are ready by now, and that time has passed.
     pub(crate) fn tick(&mut self, now: Boottime) {
-        let ready = self.clients.iter().filter(|(_, entry)| entry.is_ready());
-        let ready: Vec<_> = ready.map(|(id, _)| *id).collect();
+        let ready: Vec<_> = self.ready.iter().copied().collect();
         ready.into_iter().for_each(|id| self.pump(id, now));
-        let due = |entry: &Entry| entry.client.timeout(&self.rules).is_some_and(|at| at <= now);
-        let due: Vec<_> = self.clients.iter().filter(|(_, entry)| due(entry)).map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|id| self.feed(id, Event::Tick, now));
+        self.timers.due(now).into_iter().for_each(|id| self.feed(id, Event::Tick, now));
     }
 
     /// Ends the clients that hold nothing.
@@ -186,10 +222,7 @@ impl Desk {
 
     /// The instant at which [`tick`](Self::tick) is due.
     pub(crate) fn timeout(&self) -> Option<Boottime> {
-        if self.clients.values().any(Entry::is_ready) {
-            return Some(Boottime::default());
-        }
-        self.clients.values().filter_map(|entry| entry.client.timeout(&self.rules)).min()
+        if self.ready.is_empty() { self.timers.first() } else { Some(Boottime::default()) }
     }
 
     /// Whether there is no client and nothing to give back.
@@ -206,9 +239,8 @@ impl Desk {
     }
 
     fn feed(&mut self, id: u64, event: Event, now: Boottime) {
-        let waiting = self.clients.values().filter(|entry| entry.client.waits()).count();
+        let may_wait = self.waiting.len() < self.waiting_max;
         let Some(entry) = self.clients.get_mut(&id) else { return };
-        let may_wait = waiting < self.waiting_max;
         let actions = entry.client.on(event, now, &self.rules, may_wait, &mut self.new_id);
         for action in actions {
             self.perform(id, action);
@@ -216,6 +248,16 @@ impl Desk {
         if self.clients.get(&id).is_some_and(|entry| !entry.is_open && entry.client.is_over()) {
             self.clients.remove(&id);
         }
+        self.file(id);
+    }
+
+    /// Takes note of what a client waits for.
+    fn file(&mut self, id: u64) {
+        let entry = self.clients.get(&id);
+        self.timers.set(id, entry.and_then(|entry| entry.client.timeout(&self.rules)));
+        let has = |set: &mut BTreeSet<u64>, is_in: bool| if is_in { set.insert(id) } else { set.remove(&id) };
+        has(&mut self.ready, entry.is_some_and(Entry::is_ready));
+        has(&mut self.waiting, entry.is_some_and(|entry| entry.client.waits()));
     }
 
     fn perform(&mut self, id: u64, action: Action) {

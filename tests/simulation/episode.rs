@@ -101,8 +101,8 @@ fn finish(world: &mut World) {
         return;
     }
     if !world.checkers.is_mild || world.has_abandoned {
-        let later = world.server_time() + ALL_LEASES;
-        world.primary().server.expire(later);
+        let now = world.server_time();
+        world.primary().server.expire(now, ALL_LEASES);
     }
     if !world.primary().server.is_empty() {
         world.checkers.violations.push("the server keeps a session for ever".to_owned());

@@ -101,7 +101,8 @@ fn episode_is_the_same_for_the_same_setup() {
 #[test]
 #[should_panic(expected = "run ")]
 fn violation_fails_the_run() {
-    play(&"--strict --seed 3".parse().unwrap(), ORDINARY);
+    let episodes = "--strict --sessions 2 --servers One --faults RlockStopped --seconds 20";
+    play(&episodes.parse().unwrap(), ORDINARY);
 }
 
 /// Plays episodes until one has a violation or the time is over, the first with the seed itself. A

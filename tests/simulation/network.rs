@@ -96,6 +96,7 @@ impl World {
             connection.fall_silent(&mut self.random);
         }
         self.connections.insert(id, connection);
+        self.mailboxes[task].connections.push(id);
         let node = self.node_at_once(&seek);
         match node {
             Some(node) => self.lead(id, node),
@@ -205,6 +206,7 @@ impl World {
     pub(super) fn close(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.inbox.clear();
+        self.mailboxes[connection.task].connections.retain(|own| *own != id);
         if connection.is_cut || connection.node.is_none() {
             self.forget(id);
         } else {
@@ -214,9 +216,8 @@ impl World {
 
     /// Closes all connections of a task, as the kernel does when a process ends.
     pub(super) fn close_all(&mut self, task: usize) {
-        let own = self.connections.iter().filter(|(_, connection)| connection.task == task);
-        let ids: Vec<_> = own.map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.close(id));
+        let own = std::mem::take(&mut self.mailboxes[task].connections);
+        own.into_iter().for_each(|id| self.close(id));
     }
 
     /// Takes the next thing that has arrived at a client.

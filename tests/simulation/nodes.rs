@@ -22,6 +22,8 @@ pub(super) struct Node {
     /// What has arrived and waits for its turn, each with its connection.
     arrivals: VecDeque<(usize, ToServer)>,
     has_turn: bool,
+    /// When the node has finished what it has begun.
+    busy_until: Duration,
     pub(super) stalled_until: Duration,
     pub(super) down_until: Duration,
 }
@@ -29,8 +31,9 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(clock: Clock, is_replica: bool) -> Self {
         let server = Server::new(is_replica);
-        let (stalled_until, down_until) = (Duration::ZERO, Duration::ZERO);
-        Self { server, clock, step: 0, arrivals: VecDeque::new(), has_turn: false, stalled_until, down_until }
+        let [busy_until, stalled_until, down_until] = [Duration::ZERO; 3];
+        let (step, arrivals, has_turn) = (0, VecDeque::new(), false);
+        Self { server, clock, step, arrivals, has_turn, busy_until, stalled_until, down_until }
     }
 
     pub(super) fn store_time(&self, at: Duration) -> StoreTime {
@@ -72,24 +75,37 @@ impl World {
 
     pub(super) fn at_node(&mut self, node: usize, connection: usize, frame: ToServer) {
         self.nodes[node].arrivals.push_back((connection, frame));
-        self.schedule_turn(node, self.now);
+        self.schedule_turn(node);
     }
 
-    fn schedule_turn(&mut self, node: usize, at: Duration) {
-        let Node { has_turn, stalled_until, .. } = &mut self.nodes[node];
-        if !std::mem::replace(has_turn, true) {
-            let at = at.max(*stalled_until);
+    /// Lets a node take the next thing that has arrived: now, or as soon as the node can.
+    fn schedule_turn(&mut self, node: usize) {
+        let Node { arrivals, has_turn, busy_until, stalled_until, .. } = &mut self.nodes[node];
+        let at = (*busy_until).max(*stalled_until);
+        if *has_turn || arrivals.is_empty() {
+            return;
+        }
+        if at <= self.now {
+            self.take_turn(node);
+        } else {
+            *has_turn = true;
             self.at(at, Happening::Turn(node));
         }
     }
 
     pub(super) fn turn(&mut self, node: usize) {
         self.nodes[node].has_turn = false;
-        if self.now < self.nodes[node].stalled_until {
-            return self.schedule_turn(node, self.now);
-        }
+        self.schedule_turn(node);
+    }
+
+    fn take_turn(&mut self, node: usize) {
         let Some((id, frame)) = self.nodes[node].arrivals.pop_front() else { return };
-        self.schedule_turn(node, self.now + SERVICE);
+        self.nodes[node].busy_until = self.now + SERVICE;
+        self.serve(node, id, frame);
+        self.schedule_turn(node);
+    }
+
+    fn serve(&mut self, node: usize, id: usize, frame: ToServer) {
         let is_refused = self.is_down(node) || self.weather.refuses;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match (frame, &mut connection.held_back) {
@@ -169,7 +185,7 @@ impl World {
         let held_back = held_back.into_iter().map(|frame| (id, frame));
         let arrivals = &mut self.nodes[node].arrivals;
         *arrivals = held_back.chain(arrivals.drain(..)).collect();
-        self.schedule_turn(node, self.now);
+        self.schedule_turn(node);
     }
 
     pub(super) fn publish(&mut self, messages: Vec<(usize, String)>) {

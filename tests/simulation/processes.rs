@@ -59,6 +59,8 @@ pub(super) struct Mailbox {
     pub(super) tree: Tree,
     /// The runs that the task has begun and not finished: one, or those of a lock server's clients.
     pub(super) runs: Vec<usize>,
+    /// The connections that the task has opened and not closed.
+    pub(super) connections: Vec<usize>,
     pub(super) clock: Clock,
 }
 

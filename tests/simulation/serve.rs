@@ -15,7 +15,7 @@ use super::task::Site;
 use super::world::Shared;
 use crate::clock::Boottime;
 use crate::lock::request::SessionId;
-use crate::serve::desk::{Deed, Desk};
+use crate::serve::desk::{Deed, Desk, Timers};
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::conversation::{Answer, Question, Retry, SharedConversation};
 use crate::store::redis::interface::Conversation as _;
@@ -69,6 +69,8 @@ pub(super) struct Serve<'s> {
     worker: &'s Worker,
     sessions: BTreeMap<SessionId, Session>,
     customers: BTreeMap<u64, Customer>,
+    /// When each customer does something, or gets something.
+    timers: Timers,
     accepted: u64,
     /// When the next client connects.
     connects_at: Boottime,
@@ -105,6 +107,7 @@ impl<'s> Serve<'s> {
             worker,
             sessions: BTreeMap::new(),
             customers: BTreeMap::new(),
+            timers: Timers::default(),
             accepted: 0,
             connects_at: site.now(),
             is_draining: false,
@@ -147,10 +150,9 @@ impl<'s> Serve<'s> {
         if has_signal || self.route.has_arrived() {
             return;
         }
-        let of_clients = self.customers.values().filter_map(Customer::timeout);
         let connects = Some(self.connects_at).filter(|_| self.may_connect());
-        let others = [self.desk.timeout(), self.conversation.timeout(), self.stops_at, connects];
-        self.site.wait(others.into_iter().flatten().chain(of_clients).min()).await;
+        let timers = [self.desk.timeout(), self.conversation.timeout(), self.timers.first(), self.stops_at, connects];
+        self.site.wait(timers.into_iter().flatten().min()).await;
     }
 
     fn may_connect(&self) -> bool {
@@ -182,20 +184,25 @@ impl<'s> Serve<'s> {
             self.accepted += 1;
             let world = &mut self.site.world();
             let customer = Customer::new(self.accepted, self.site.task, self.plan.grace, world);
+            self.timers.set(self.accepted, customer.timeout());
             self.customers.insert(self.accepted, customer);
             self.connects_at = now + world.between(Duration::ZERO, self.plan.pause);
             self.desk.accept(self.accepted, now);
         }
-        for (id, customer) in &mut self.customers {
+        for id in self.timers.due(now) {
+            let Some(customer) = self.customers.get_mut(&id) else { continue };
             customer.go_on(&mut self.site.world());
             while let Some(sent) = customer.next_sent(now) {
                 match sent {
-                    ToDesk::Line(ask) => self.desk.receive(*id, ask, now),
-                    ToDesk::End(end) => self.desk.end(*id, end, now),
+                    ToDesk::Line(ask) => self.desk.receive(id, ask, now),
+                    ToDesk::End(end) => self.desk.end(id, end, now),
                 }
             }
+            self.timers.set(id, customer.timeout());
+            if customer.is_over() {
+                self.customers.remove(&id);
+            }
         }
-        self.customers.retain(|_, customer| !customer.is_over());
         self.perform();
     }
 
@@ -256,11 +263,13 @@ impl<'s> Serve<'s> {
                 Deed::Say(id, line) => {
                     if let Some(customer) = self.customers.get_mut(&id) {
                         customer.hear(FromDesk::Line(line), world);
+                        self.timers.set(id, customer.timeout());
                     }
                 }
                 Deed::Close(id) => {
                     if let Some(customer) = self.customers.get_mut(&id) {
                         customer.hear(FromDesk::Closed, world);
+                        self.timers.set(id, customer.timeout());
                     }
                     self.worker.questions.borrow_mut().retain(|(client, _)| *client != id);
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::time::Duration;
 
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
@@ -34,6 +35,8 @@ pub(super) struct Server {
     scripts: BTreeSet<Script>,
     /// The connections that are subscribed to a channel.
     subscribers: BTreeMap<String, BTreeSet<usize>>,
+    /// The channels of each connection that has subscribed to any.
+    channels: BTreeMap<usize, BTreeSet<String>>,
     /// The number of calls that find more expired sessions than one call removes.
     pub(super) crowd: u32,
     /// Whether the server has no memory left.
@@ -347,6 +350,7 @@ impl Server {
     }
 
     pub(super) fn subscribe(&mut self, connection: usize, channel: String) {
+        self.channels.entry(connection).or_default().insert(channel.clone());
         self.subscribers.entry(channel).or_default().insert(connection);
     }
 
@@ -375,6 +379,13 @@ impl Server {
     }
 
     pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {
+        if let Some(own) = self.channels.get_mut(&connection) {
+            own.remove(channel);
+        }
+        self.leave(connection, channel);
+    }
+
+    fn leave(&mut self, connection: usize, channel: &str) {
         let Some(subscribers) = self.subscribers.get_mut(channel) else { return };
         subscribers.remove(&connection);
         if subscribers.is_empty() {
@@ -384,10 +395,8 @@ impl Server {
 
     /// The server has noticed the end of a connection.
     pub(super) fn disconnect(&mut self, connection: usize) {
-        self.subscribers.retain(|_, subscribers| {
-            subscribers.remove(&connection);
-            !subscribers.is_empty()
-        });
+        let own = self.channels.remove(&connection).unwrap_or_default();
+        own.iter().for_each(|channel| self.leave(connection, channel));
     }
 
     pub(super) fn take_snapshot(&mut self) {
@@ -435,9 +444,9 @@ impl Server {
         self.data.table.records().is_empty()
     }
 
-    /// Drops the sessions whose leases are over.
-    pub(super) fn expire(&mut self, now: StoreTime) {
-        let now = self.data.time(now);
+    /// Drops the sessions whose leases are over after this time.
+    pub(super) fn expire(&mut self, now: StoreTime, after: Duration) {
+        let now = self.data.time(now) + after;
         let mut also = Consequences::default();
         self.apply(Op::Expire, None, now, &mut also);
     }
@@ -445,8 +454,6 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::lock::lease::Lease;
     use crate::lock::request::Process;
