@@ -21,5 +21,7 @@ pub(crate) fn process(uid: u32, pid: u32, command: Vec<String>) -> Process {
         pid,
         user: passwd::lookup(uid).map_or_else(|| uid.to_string(), |(name, _)| name),
         command,
+        owner: None,
+        reason: None,
     }
 }

@@ -54,6 +54,8 @@ fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: 
         "pid": process.pid,
         "user": process.user,
         "command": process.command,
+        "owner": process.owner,
+        "reason": process.reason,
         "since": messages::time(since),
     })
 }

@@ -195,10 +195,21 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
     }
 }
 
-/// One line about a process: `user@host, pid 7, 'the command'`.
+/// One line about a process: `owner (reason), user@host, pid 7, 'the command'`.
 pub(crate) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
-    format!("{user}@{host}, pid {pid}, '{}'", shortened(&process.command.join(" ")))
+    format!("{}{user}@{host}, pid {pid}, '{}'", behind(process), shortened(&process.command.join(" ")))
+}
+
+/// Who is behind a process and why, as far as that was said: `owner (reason), `.
+pub(crate) fn behind(process: &Process) -> String {
+    let [owner, reason] = [&process.owner, &process.reason].map(|text| text.as_deref().map(shortened));
+    match (owner, reason) {
+        (Some(owner), Some(reason)) => format!("{owner} ({reason}), "),
+        (Some(owner), None) => format!("{owner}, "),
+        (None, Some(reason)) => format!("({reason}), "),
+        (None, None) => String::new(),
+    }
 }
 
 /// Whether the process of a session is stopped, as far as this process can tell. A pid means

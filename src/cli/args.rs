@@ -36,6 +36,8 @@ pub(super) mod id {
     pub(crate) const REPLICAS: &str = "replicas";
     pub(crate) const MEANWHILE: &str = "meanwhile";
     pub(crate) const ELSE: &str = "else";
+    pub(crate) const OWNER: &str = "owner";
+    pub(crate) const REASON: &str = "reason";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -201,6 +203,10 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
+        option(id::OWNER, "TEXT", values::owner, "Who is behind this, for others to read [default: RLOCK_OWNER]")
+            .value_hint(ValueHint::Other),
+        option(id::REASON, "TEXT", values::reason, "Why, for others to read [default: RLOCK_REASON]")
+            .value_hint(ValueHint::Other),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),

@@ -71,6 +71,10 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
+    /// Who is behind the request, for people.
+    pub owner: Option<String>,
+    /// Why the request is made, for people.
+    pub reason: Option<String>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.

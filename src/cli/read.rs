@@ -41,6 +41,8 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
+        owner: matches.remove_one(id::OWNER),
+        reason: matches.remove_one(id::REASON),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
@@ -231,6 +233,12 @@ mod tests {
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
         assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
+        let whose = exec("exec k --owner a_b --reason=c_d -- c");
+        assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
+        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).owner, Some("x".repeat(128)));
+        let text = "--owner: a text may have 128 bytes, this one has 129";
+        assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
+        assert_eq!(mistake("exec k --reason a\tb -- c"), "--reason: the text 'a?b' has the control character U+0009: leave out control and format characters");
         let both = exec("exec k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));

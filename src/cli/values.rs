@@ -7,6 +7,7 @@ use std::time::Duration;
 use glob::Pattern;
 
 use crate::lock::resource::Resource;
+use crate::lock::text::Unprintable;
 
 use super::invocation::Address;
 use super::numbers::unmark;
@@ -79,6 +80,27 @@ pub(super) fn ttl(word: &str) -> Result<Duration, String> {
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
     if timeout.is_zero() { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
+}
+
+/// Checks a text that other people will read.
+pub(crate) fn text_for_people(text: &str, bytes_max: usize) -> Result<(), String> {
+    if text.len() > bytes_max {
+        return Err(format!("a text may have {bytes_max} bytes, this one has {}", text.len()));
+    }
+    Unprintable::find(text).map_or(Ok(()), |found| Err(format!("the text {found}")))
+}
+
+/// The maximum length of the text of --owner, in bytes.
+pub(crate) const OWNER_BYTES: usize = 128;
+/// The maximum length of the text of --reason, in bytes.
+pub(crate) const REASON_BYTES: usize = 512;
+
+pub(super) fn owner(word: &str) -> Result<String, String> {
+    text_for_people(unmark(word), OWNER_BYTES).map(|()| unmark(word).to_owned())
+}
+
+pub(super) fn reason(word: &str) -> Result<String, String> {
+    text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::invocation::StoreOptions;
+use crate::cli::text_for_people;
 use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -26,6 +27,10 @@ pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
 pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
 pub(super) const MODE: &str = "RLOCK_MODE";
+/// The default of --owner.
+pub(super) const OWNER: &str = "RLOCK_OWNER";
+/// The default of --reason.
+pub(super) const REASON: &str = "RLOCK_REASON";
 
 /// The value of a variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, Failure> {
@@ -36,6 +41,23 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
             Err(Failure::usage(format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text")))
         }
     }
+}
+
+/// The text of an option, or of the variable that is its default. Every user of the store can read
+/// the text, so passwords in URLs are masked.
+pub(super) fn text(given: Option<String>, name: &str, bytes_max: usize) -> Result<Option<String>, Failure> {
+    let text = match given {
+        Some(text) => Some(text),
+        None => {
+            let text = variable(name)?;
+            let mistake = text.as_deref().and_then(|text| text_for_people(text, bytes_max).err());
+            if let Some(mistake) = mistake {
+                return Err(Failure::usage(format!("{name}: {mistake}")));
+            }
+            text
+        }
+    };
+    Ok(text.filter(|text| !text.is_empty()).map(|text| words::without_passwords(&text)))
 }
 
 /// The time that connecting to a server may take if no option limits it.

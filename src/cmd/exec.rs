@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::context;
 use super::room::{self, Limits};
 use crate::cli::invocation::Exec;
+use crate::cli::{OWNER_BYTES, REASON_BYTES};
 use crate::failure::Failure;
 use crate::identity;
 use crate::lock::lease::Lease;
@@ -51,7 +52,11 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         claims: exec.claims.clone(),
         wait: !no_wait,
         terms: has_leases.then(|| Lease::new(exec.ttl).terms()),
-        process: this_process(&exec.command),
+        process: Process {
+            owner: context::text(exec.owner.clone(), context::OWNER, OWNER_BYTES)?,
+            reason: context::text(exec.reason.clone(), context::REASON, REASON_BYTES)?,
+            ..this_process(&exec.command)
+        },
     };
     let mut related = ancestors;
     related.push(session);

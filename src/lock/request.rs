@@ -63,6 +63,10 @@ pub struct Process {
     pub user: String,
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// Who is behind the request, if that was said.
+    pub owner: Option<String>,
+    /// Why the request was made, if that was said.
+    pub reason: Option<String>,
 }
 
 /// The lengths of the leases of a session. A store needs leases if it can't see whether a process

@@ -16,7 +16,7 @@ pub(super) fn of_socket(socket: impl AsFd, address: &str, number: u64) -> (Strin
     match remote.and_then(|remote| SocketAddr::try_from(remote).ok()) {
         Some(remote) => {
             let (host, user) = (remote.to_string(), "client".to_owned());
-            (host.clone(), Process { host, pid: 0, user, command })
+            (host.clone(), Process { host, user, command, ..Process::default() })
         }
         None => {
             let process = match credentials(socket.as_fd()) {

@@ -46,7 +46,14 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
         claims: vec![claim],
         wait: true,
         terms: Some(TERMS),
-        process: Process { host: "h".to_owned(), pid: number, user: "u".to_owned(), command: vec!["c".to_owned()] },
+        process: Process {
+            host: "h".to_owned(),
+            pid: number,
+            user: "u".to_owned(),
+            command: vec!["c".to_owned()],
+            owner: None,
+            reason: Some("r".to_owned()),
+        },
     }
 }
 

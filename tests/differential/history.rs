@@ -313,6 +313,8 @@ impl World {
                 pid: self.order.len() as u32,
                 user: "\"u\"".to_owned(),
                 command: vec!["sh".to_owned(), "a b\n\u{0}".to_owned()],
+                owner: rng.chance(50).then(|| "o\"wner".to_owned()),
+                reason: rng.chance(50).then(|| "why é".to_owned()),
             },
         };
         self.requests.insert(request.session, request.clone());

@@ -24,6 +24,15 @@ fn expect_served(mut waiter: Running) {
     assert_eq!(waiter.end().code(), Some(0));
 }
 
+/// Serves waiters in whatever order they are granted.
+fn expect_all_served(waiters: Vec<Running>) {
+    std::thread::scope(|scope| {
+        for waiter in waiters {
+            scope.spawn(|| expect_served(waiter));
+        }
+    });
+}
+
 /// "When the turn of a stopped waiter comes, the waiter has 3 seconds to continue."
 #[test]
 fn waiter_that_continues_in_time_keeps_its_grant() {
@@ -66,12 +75,48 @@ fn several_stopped_waiters_in_a_row_are_passed_over() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut waiters = queue_up(&lab, 5);
-    let mut live = waiters.split_off(3).into_iter();
+    let live = waiters.split_off(3).into_iter();
     waiters.iter().for_each(|waiter| waiter.signal(Signal::STOP));
     assert_eq!(holder.end().code(), Some(0));
-    expect_served(live.next().unwrap());
+    live.for_each(expect_served);
     waiters.iter().for_each(|waiter| waiter.signal(Signal::CONT));
-    waiters.into_iter().chain(live).for_each(expect_served);
+    expect_all_served(waiters);
+    lab.assert_idle();
+}
+
+/// The only live waiter stands among stopped ones.
+#[test]
+fn live_waiter_among_stopped_ones_is_served() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let mut stopped = queue_up(&lab, 5);
+    let live = stopped.remove(2);
+    stopped.iter().for_each(|waiter| waiter.signal(Signal::STOP));
+    assert_eq!(holder.end().code(), Some(0));
+    expect_served(live);
+    stopped.iter().for_each(|waiter| waiter.signal(Signal::CONT));
+    expect_all_served(stopped);
+    lab.assert_idle();
+}
+
+/// Whoever watched the waiter that is passed over watches the next holder from then on.
+#[test]
+fn death_of_the_holder_is_noticed_after_a_waiter_was_passed_over() {
+    let lab = Lab::new();
+    let join = |lo: &str, place| {
+        let waiter = lab.wait_by(["range-write", "k", lo, "9"]);
+        lab.until_waiting("k", place);
+        waiter
+    };
+    let holder = lab.hold("k");
+    let (stopped, mut next, last) = (join("5", 1), join("0", 2), join("0", 3));
+    stopped.signal(Signal::STOP);
+    assert_eq!(holder.end().code(), Some(0));
+    next.expect_held();
+    next.kill();
+    expect_served(last);
+    stopped.signal(Signal::CONT);
+    expect_served(stopped);
     lab.assert_idle();
 }
 

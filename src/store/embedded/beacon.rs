@@ -82,14 +82,21 @@ impl Beacon {
     }
 
     /// Makes sure that a session of this beacon still has its name, before the session returns to
-    /// the table. Somebody may have removed or replaced the name meanwhile.
-    pub(super) fn restore(&self, directory: &Directory, session: SessionId) -> io::Result<()> {
+    /// the table. Somebody may have removed or replaced the name meanwhile. A pipe without any name
+    /// can't get one again, so the only session of a beacon gets a new pipe.
+    pub(super) fn restore(&mut self, directory: &Directory, session: SessionId, is_only: bool) -> io::Result<()> {
         let named = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| is_it(&stat, Some(&self.identity))) {
             return Ok(());
         }
         remove(directory, session);
-        self.share(directory, session)
+        match self.share(directory, session) {
+            Err(error) if is_only && error.kind() == io::ErrorKind::NotFound => {
+                *self = Self::light(directory, session)?;
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// The attributes that tell this beacon from any other file.
@@ -102,17 +109,19 @@ impl Beacon {
     /// understood asks the session to look now.
     pub(super) fn hear(&self, session: SessionId) -> io::Result<Option<Wake>> {
         let later = Wake::AtEndOfClaim.message(session);
-        let mut heard = None;
+        let (mut heard, mut total) = (None, 0);
         let mut buffer = [0; 64];
         loop {
             match rustix::io::read(&self.pipe, &mut buffer) {
                 Ok(read) => {
+                    total += read;
                     let (messages, rest) = buffer[..read].as_chunks();
                     let is_later = rest.is_empty() && messages.iter().all(|message| *message == later);
                     heard =
                         if is_later && heard != Some(Wake::Now) { Some(Wake::AtEndOfClaim) } else { Some(Wake::Now) };
                     if read < buffer.len() {
-                        return Ok(heard);
+                        // A full pipe may have refused a message.
+                        return Ok(if total >= PAGE_BYTES / 2 { Some(Wake::Now) } else { heard });
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(heard),

@@ -45,7 +45,14 @@ mod tests {
             since: StoreTime::from_micros(1),
             expiry: Some(StoreTime::MAX),
             terms: Some(Terms { ttl: us(1), claim: us(2), heartbeat: us(3) }),
-            process: Process { host: "höst".into(), pid: 4, user: String::new(), command: vec!["a b".into()] },
+            process: Process {
+                host: "höst".into(),
+                pid: 4,
+                user: String::new(),
+                command: vec!["a b".into()],
+                owner: Some("owner".into()),
+                reason: None,
+            },
         }
     }
 

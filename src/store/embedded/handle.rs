@@ -39,7 +39,7 @@ pub(super) struct EmbeddedHandle {
     is_news: bool,
     /// The sessions that block the request.
     watched: Vec<Watched>,
-    /// The instant at which one of them ends of itself.
+    /// The instant at which the next session ends of itself.
     look_at: Option<Boottime>,
     /// Whether the table has to be read as soon as the lock is free.
     must_look: bool,
@@ -106,7 +106,7 @@ impl EmbeddedHandle {
         }
         let id = self.request.session;
         let (at_once, request) = (Some(Duration::ZERO), &self.request);
-        let done = match &self.stage {
+        let done = match &mut self.stage {
             Stage::Over => return Ok(()),
             Stage::Asking => {
                 let mut beacon = None;
@@ -122,7 +122,7 @@ impl EmbeddedHandle {
                 let (waits, place) = (self.standing == Standing::Waiting, self.place);
                 self.store.transact_within(at_once, Some(id), |work| {
                     beacon.hear(id)?;
-                    if waits { work.stand_or_return(request, place, beacon) } else { work.stand(id) }
+                    if waits { work.stand_or_return(request, place, beacon, true) } else { work.stand(id) }
                 })?
             }
         };

@@ -18,6 +18,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -36,6 +37,18 @@ use crate::lock::resource::Resource;
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
 
+/// The expiry and the session in the key of an expiry.
+fn ending(key: &[u8]) -> Result<(StoreTime, SessionId), Error> {
+    let (expiry, id) = key.split_first_chunk().ok_or(Error::Damaged)?;
+    Ok((StoreTime::from_micros(u64::from_be_bytes(*expiry)), decode(id)?))
+}
+
+/// The inode of this process's time namespace, which decides what the time since the boot is.
+fn time_namespace() -> u64 {
+    static INODE: OnceLock<u64> = OnceLock::new();
+    *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino))
+}
+
 /// The clock of the table.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Clock {
@@ -43,6 +56,8 @@ pub(super) struct Clock {
     pub(super) now: StoreTime,
     /// The time from the boot of the machine to the last operation, in microseconds.
     since_boot: u64,
+    /// The inode of the time namespace in which `since_boot` counts; 0 if it is not known.
+    times: u64,
 }
 
 fn since_boot(boottime: Boottime) -> u64 {
@@ -136,20 +151,40 @@ impl<'t> Transaction<'t> {
     /// nothing would end until the wall clock is where it was.
     pub(super) fn advance_clock(&mut self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
         let now = self.time(wall, boottime)?;
-        self.put(CLOCK, &Clock { now, since_boot: since_boot(boottime) })?;
+        self.put(CLOCK, &Clock { now, since_boot: since_boot(boottime), times: time_namespace() })?;
         Ok(now)
     }
 
     /// The instant that [`advance_clock`](Self::advance_clock) would return.
     pub(super) fn time(&self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
-        let Clock { now, since_boot: last } = self.clock()?;
-        let passed = Duration::from_micros(since_boot(boottime).saturating_sub(last));
+        let Clock { now, since_boot: last, times } = self.clock()?;
+        // A process of another time namespace counts from another instant.
+        let passed = if times == time_namespace() { since_boot(boottime).saturating_sub(last) } else { 0 };
+        let passed = Duration::from_micros(passed);
         Ok(wall.max(now + passed.max(Duration::from_micros(1))))
     }
 
     fn clock(&self) -> Result<Clock, Error> {
         // Without a record, no time has passed.
-        Ok(self.get(CLOCK)?.unwrap_or(Clock { now: StoreTime::default(), since_boot: u64::MAX }))
+        Ok(self.get(CLOCK)?.unwrap_or(Clock { now: StoreTime::default(), since_boot: u64::MAX, times: 0 }))
+    }
+
+    /// The instant at which the next session ends of itself.
+    pub(super) fn first_expiry(&self) -> Result<Option<StoreTime>, Error> {
+        let prefix = self.key(b"e", &[]);
+        let first = self.txn.first(&prefix)?;
+        first.map(|(key, _)| Ok(ending(&key[prefix.len()..])?.0)).transpose()
+    }
+
+    /// The sessions that end by `now`.
+    pub(super) fn due_until(&self, now: StoreTime) -> Result<Vec<SessionId>, Error> {
+        if self.due(now)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let prefix = self.key(b"e", &[]);
+        let all = self.txn.scan(&prefix)?.into_iter().map(|(key, _)| ending(&key[prefix.len()..]));
+        let all = all.collect::<Result<Vec<_>, _>>()?;
+        Ok(all.into_iter().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id).collect())
     }
 
     /// All sessions of the namespace.
@@ -310,8 +345,7 @@ impl Records for Transaction<'_> {
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Error> {
         let prefix = self.key(b"e", &[]);
         let Some((key, _)) = self.txn.first(&prefix)? else { return Ok(None) };
-        let (expiry, id) = key[prefix.len()..].split_first_chunk().ok_or(Error::Damaged)?;
-        let expiry = StoreTime::from_micros(u64::from_be_bytes(*expiry));
-        Ok((expiry <= now).then_some(decode(id)?))
+        let (expiry, id) = ending(&key[prefix.len()..])?;
+        Ok((expiry <= now).then_some(id))
     }
 }

@@ -62,7 +62,7 @@ struct Session {
     is_due: bool,
     /// The rank at which the request waited, or [`Rank::HELD`] if it did not wait.
     queued: Rank,
-    /// The instant at which a session in its way ends of itself.
+    /// The instant at which the next session ends of itself, if this one waits.
     look_at: Option<Boottime>,
 }
 
@@ -184,8 +184,8 @@ impl EmbeddedSessions {
             (_, beacon) => Err(beacon),
         };
         let view = match waits {
-            Ok((request, place, beacon)) => {
-                let view = self.transact(|work| work.stand_or_return(&request, place, &beacon));
+            Ok((request, place, mut beacon)) => {
+                let view = self.transact(|work| work.stand_or_return(&request, place, &mut beacon, false));
                 self.beacon = Some(beacon);
                 view
             }

@@ -1,7 +1,7 @@
 //! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub(super) struct Work<'t> {
     /// The live sessions of other processes to wake.
     woken: Vec<(SessionId, Option<Identity>, Wake)>,
     reaped: Vec<SessionId>,
+    /// The beacons of the processes that did not claim a grant in time.
+    passed_over: HashSet<u64>,
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
     granted: VecDeque<SessionId>,
@@ -65,7 +67,7 @@ pub(super) struct View {
     pub(super) standing: Standing,
     /// The sessions to watch while this one waits.
     pub(super) watched: Vec<Watched>,
-    /// The instant at which a session in the way ends of itself.
+    /// The instant at which the next session ends of itself.
     pub(super) look_at: Option<Boottime>,
     /// The number in the queue; 0 for a session that does not wait.
     pub(super) place: u64,
@@ -83,7 +85,7 @@ const REPLACED: &str = "somebody has removed or replaced its files while it was 
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
 /// The number of waiters of whom some are asked to look when a claim lease ends.
-const WATCHERS_AMONG: usize = 16;
+const WATCHERS_AMONG: usize = 64;
 /// The number that no user has, see chown(2).
 const NO_USER: u32 = u32::MAX;
 
@@ -132,6 +134,7 @@ impl Embedded {
             concerned: Vec::new(),
             woken: Vec::new(),
             reaped: Vec::new(),
+            passed_over: HashSet::new(),
             granted: VecDeque::new(),
         };
         let result = work(&mut running).map_err(unusable)?;
@@ -185,18 +188,20 @@ impl<'t> Work<'t> {
     }
 
     /// Returns the state of a session that waits or holds. A waiter that was passed over returns to
-    /// its place. Other sessions may have taken it for stopped or dead.
+    /// its place. Other sessions may have taken it for stopped or dead. `is_only` says that no other
+    /// session has this beacon.
     pub(super) fn stand_or_return(
         &mut self,
         request: &Request,
         place: u64,
-        beacon: &Beacon,
+        beacon: &mut Beacon,
+        is_only: bool,
     ) -> Result<View, records::Error> {
         let view = self.stand(request.session)?;
         if view.standing != Standing::Lost {
             return Ok(view);
         }
-        beacon.restore(self.directory, request.session)?;
+        beacon.restore(self.directory, request.session, is_only)?;
         self.ask(request.clone(), Some(place), beacon.identity())
     }
 
@@ -272,7 +277,22 @@ impl<'t> Work<'t> {
 
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
+        let due = self.records().due_until(now)?;
+        let mut left = BTreeSet::new();
+        for session in &due {
+            let session = self.records().session(*session)?;
+            left.extend(session.iter().flat_map(Session::resources).cloned());
+        }
+        let passed_over = due.iter().filter_map(|id| self.records().beacon(*id).transpose());
+        let passed_over = passed_over.map(|beacon| beacon.map(|beacon| beacon.inode)).collect::<Result<Vec<_>, _>>()?;
+        self.passed_over.extend(passed_over);
         let outcome = self.table.apply(now, op)?;
+        // The sessions that have left go on, so nobody learns of it from their beacons.
+        for resource in left {
+            for waiter in self.sessions_of(&resource, |rank| !rank.is_held())? {
+                self.call(waiter, Wake::Now)?;
+            }
+        }
         self.changed |= !outcome.expired.is_empty()
             || !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
         self.granted.extend(outcome.granted);
@@ -304,7 +324,13 @@ impl<'t> Work<'t> {
             match self.fate(session)? {
                 Peer::Alive(_) => {
                     self.call(session, Wake::Now)?;
-                    self.appoint_watchers(session)?;
+                    let beacon = self.records().beacon(session)?;
+                    if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon.inode)) {
+                        // Its process has just failed to claim another grant.
+                        self.apply_alone(Op::Reap(session))?;
+                    } else {
+                        self.appoint_watchers(session)?;
+                    }
                 }
                 Peer::Dead => self.reap_alone(session)?,
                 Peer::Missing => {}
@@ -315,15 +341,18 @@ impl<'t> Work<'t> {
 
     /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
     /// process may be stopped, and so may those behind it. The nearest waiters are asked, and then
-    /// ever fewer, so that a hand-over wakes a handful of processes whatever the queue's length.
+    /// ever fewer, so that a hand-over wakes a handful of processes whatever the queue's length. Who
+    /// looks then has a timer for the next end of a claim lease, and so on.
     fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), records::Error> {
         let Some(session) = self.records().session(granted)?.filter(|session| session.expiry.is_some()) else {
             return Ok(());
         };
         for resource in session.resources() {
             let waiters = self.table.first_waiters(resource, WATCHERS_AMONG)?;
-            for (number, waiter) in waiters.iter().enumerate() {
-                if (number + 1).is_power_of_two() || number + 1 == waiters.len() {
+            for (place, waiter) in (1..).zip(&waiters) {
+                // 1, 2, 3, 4, 6, 8, 12, 16 and so on.
+                let is_appointed = usize::is_power_of_two(place) || place % 3 == 0 && (place / 3).is_power_of_two();
+                if is_appointed || place == waiters.len() {
                     self.call(*waiter, Wake::AtEndOfClaim)?;
                 }
             }
@@ -417,10 +446,7 @@ impl<'t> Work<'t> {
             };
             let mut watched = Vec::new();
             let mut dead = Vec::new();
-            let mut ends: Option<StoreTime> = None;
             for blocker in self.table.blockers(id)? {
-                let expiry = self.records().session(blocker)?.and_then(|blocker| blocker.expiry);
-                ends = ends.into_iter().chain(expiry).min();
                 if self.own.has(blocker) {
                     continue;
                 }
@@ -431,6 +457,8 @@ impl<'t> Work<'t> {
                 }
             }
             if dead.is_empty() {
+                // Any session that ends may let the next one in, and that one may be stopped, too.
+                let ends = self.records().first_expiry()?;
                 let left = ends.map(|ends| self.time().map(|now| ends - now)).transpose()?;
                 let look_at = left.map(|left| Boottime::now() + left);
                 return Ok(View { standing: Standing::Waiting, watched, look_at, place });

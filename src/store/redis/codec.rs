@@ -287,8 +287,8 @@ fn span(span: &Span) -> [Vec<u8>; 3] {
 
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> Vec<u8> {
-    let Process { host, pid, user, command } = process;
-    serde_json::json!([host, pid, user, command]).to_string().into_bytes()
+    let Process { host, pid, user, command, owner, reason } = process;
+    serde_json::json!([host, pid, user, command, owner, reason]).to_string().into_bytes()
 }
 
 #[cfg(test)]
@@ -325,8 +325,14 @@ mod tests {
             Claim { resource: name("a"), mode: Mode::Prewrite, span: Span::parse("(-inf,inf]").unwrap(), slots: None },
         ];
         let us = Duration::from_micros;
-        let process =
-            Process { host: "h\"".into(), pid: 7, user: "u".into(), command: vec!["a b".into(), "ü\n".into()] };
+        let process = Process {
+            host: "h\"".into(),
+            pid: 7,
+            user: "u".into(),
+            command: vec!["a b".into(), "ü\n".into()],
+            owner: Some("o".into()),
+            reason: None,
+        };
         let request = Request {
             session: SessionId([0x1A; 16]),
             ancestors: vec![SessionId([2; 16]), SessionId([3; 16])],
@@ -345,7 +351,7 @@ mod tests {
             ["5", "SPUBLISH", "2", "a", "b", &id].map(str::to_owned).to_vec(),
             vec!["02".repeat(16) + &"03".repeat(16), format!("ns:{{a}}:w:{id}")],
             ["1", "9", "0", "30", "3", "4503599627370496"].map(str::to_owned).to_vec(),
-            vec![r#"["h\"",7,"u",["a b","ü\n"]]"#.as_bytes().escape_ascii().to_string()],
+            vec![r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii().to_string()],
             ["1", "r", "0", "\\xc0\\x01\\x00\\x00", "\\xc0\\x02\\x00\\x00", "[1,2)"].map(str::to_owned).to_vec(),
             ["2", "s", "3", "\\x00", "\\xff", ""].map(str::to_owned).to_vec(),
             ["1", "p", "0", "\\x00", "\\xff", "(-inf,inf]"].map(str::to_owned).to_vec(),

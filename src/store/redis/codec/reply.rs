@@ -217,13 +217,16 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
 
 fn process(value: &Value) -> Option<Process> {
     let words: serde_json::Value = serde_json::from_str(text(value)?).ok()?;
-    let [host, pid, user, command] = words.as_array()?.as_slice() else { return None };
+    let [host, pid, user, command, owner, reason] = words.as_array()?.as_slice() else { return None };
     let word = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let optional = |value: &serde_json::Value| if value.is_null() { Some(None) } else { word(value).map(Some) };
     Some(Process {
         host: word(host)?,
         pid: pid.as_u64()?.try_into().ok()?,
         user: word(user)?,
         command: command.as_array()?.iter().map(word).collect::<Option<_>>()?,
+        owner: optional(owner)?,
+        reason: optional(reason)?,
     })
 }
 

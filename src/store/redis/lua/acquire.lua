@@ -177,6 +177,11 @@ local function must_wait()
   return false
 end
 
+-- Maximum number of waiters that one call looks at in search of a dead one, so that a long queue does
+-- not keep the server from others.
+local LOOKS = 500
+local looks = 0
+
 -- Returns the first waiter that blocks the request, and its resource. Returns nil if a holder blocks
 -- the request too: the release of that holder passes over dead waiters anyway.
 local function first_waiter_in_the_way()
@@ -188,7 +193,8 @@ local function first_waiter_in_the_way()
     end
     local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
     local at = first_place(r)
-    while not found and claim[NESTED] == 0 do
+    while not found and claim[NESTED] == 0 and looks < LOOKS do
+      looks = looks + 1
       local entry = waiter(r, at)
       if not entry or place > 0 and entry.score >= place then
         break
@@ -214,7 +220,9 @@ local in_the_way, dropped = must_wait(), 0
 while in_the_way do
   local id, r = first_waiter_in_the_way()
   local known = id and record(r, id)
-  if not known or is_alive(r, id, known) then
+  -- A waiter that does not listen yet cannot be told from a dead one, and neither can any waiter if
+  -- the user may not count subscribers: a message to find out would wake a live waiter each time.
+  if not known or known[LISTENING] ~= 1 or publish == '' or subscribers(known[CHANNEL]) ~= 0 then
     break
   end
   local more = dropped == DEAD and { 'need' } or needed({ id }, true)
@@ -342,7 +350,7 @@ for i = 1, #at do
     end
   end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
-  r.records[session] = new_record(0, seq, named, lists[r])
+  r.records[session] = new_record(0, in_the_way and seq or 0, named, lists[r])
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)

@@ -22,7 +22,7 @@ if n == 1 then
     end
     local over = alone and call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
     -- A member that is missing shows that a key was lost. Then the general path drops all keys.
-    if alone and #over == 1 and over[1] == meta[2]
+    if alone and #over == 1 and over[1] == meta[2] and call('ZSCORE', KEYS[5], member(class, claim[HI], session, 0))
       and call('ZREM', KEYS[4], member(class, claim[LO], session, 0)) == 1
       and call('ZREM', KEYS[5], member(class, claim[HI], session, 0)) == 1 then
       call('HDEL', d, session, '#count', '#slots', '#with', '#epoch')
