@@ -34,7 +34,13 @@ impl Crowd {
 
     fn acquire(&mut self, number: u64, mode: Mode, span: Span) -> Reply {
         let claim = Claim { resource: Resource::new("bench").expect("the name is valid"), mode, span, slots: None };
-        let process = Process { host: "host".into(), pid: 1, user: "user".into(), command: vec!["true".into()], ..Process::default() };
+        let process = Process {
+            host: "host".into(),
+            pid: 1,
+            user: "user".into(),
+            command: vec!["true".into()],
+            ..Process::default()
+        };
         let request = Request {
             session: id(number),
             ancestors: Vec::new(),

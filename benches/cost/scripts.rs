@@ -62,7 +62,13 @@ impl Client {
             claims: spans.into_iter().map(claim).collect(),
             wait: true,
             terms: Some(Terms { ttl: HOUR, claim: HOUR, heartbeat: HOUR }),
-            process: Process { host: "host".into(), pid: 4711, user: "user".into(), command: vec!["true".into()], ..Process::default() },
+            process: Process {
+                host: "host".into(),
+                pid: 4711,
+                user: "user".into(),
+                command: vec!["true".into()],
+                ..Process::default()
+            },
         };
         let reply = self.ask(client, &Call::acquire(&request, 0, false));
         assert!(matches!(reply, ScriptReply::Granted { .. }), "another client has the lock");

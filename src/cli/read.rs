@@ -238,7 +238,10 @@ mod tests {
         assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).owner, Some("x".repeat(128)));
         let text = "--owner: a text may have 128 bytes, this one has 129";
         assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
-        assert_eq!(mistake("exec k --reason a\tb -- c"), "--reason: the text 'a?b' has the control character U+0009: leave out control and format characters");
+        assert_eq!(
+            mistake("exec k --reason a\tb -- c"),
+            "--reason: the text 'a?b' has the control character U+0009: leave out control and format characters"
+        );
         let both = exec("exec k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));

@@ -165,8 +165,9 @@ impl World {
         also.session.into_iter().for_each(|session| self.checkers.count_call(session));
         also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
         let server = &self.nodes[self.primary].server;
-        for granted in &also.granted {
-            self.checkers.check_order(*granted, |other| server.waits(other));
+        for (number, granted) in also.granted.iter().enumerate() {
+            let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);
+            self.checkers.check_order(*granted, |other| has_joined(other) && server.waits(other));
         }
     }
 

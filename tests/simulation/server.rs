@@ -54,6 +54,9 @@ pub(super) struct Consequences {
     pub(super) messages: Vec<(usize, String)>,
     /// The sessions that the call grants their requests.
     pub(super) granted: Vec<SessionId>,
+    /// The session that joins the queue, and the number of grants before that. None of these
+    /// overtakes the session.
+    pub(super) joined: Option<(SessionId, usize)>,
     /// The waiter that cannot get its place back, because another one has its number.
     pub(super) displaced: Option<SessionId>,
     /// The session that calls, if the server carries out its call.
@@ -210,6 +213,7 @@ impl Server {
         if place > 0 {
             op = Op::Return { request: request.clone(), place };
         }
+        also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
         let mut reply = self.apply(op.clone(), caller, now, also);
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
