@@ -239,8 +239,8 @@ mod tests {
         let text = "--owner: a text may have 128 bytes, this one has 129";
         assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
         assert_eq!(
-            mistake("exec k --reason a\tb -- c"),
-            "--reason: the text 'a?b' has the control character U+0009: leave out control and format characters"
+            mistake("exec k --reason a\u{7}b -- c"),
+            "--reason: the text 'a?b' has the control character U+0007: leave out control and format characters"
         );
         let both = exec("exec k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));

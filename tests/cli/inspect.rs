@@ -31,7 +31,7 @@ fn json_has_the_documented_keys_and_types() {
     assert_eq!(keys(resource), BTreeSet::from(["name", "holders", "waiters"]));
     assert_eq!(resource["name"], "k");
 
-    let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "since"];
+    let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
     let held = &resource["holders"][0];
     assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms"]).collect());
     let waits = &resource["waiters"][0];

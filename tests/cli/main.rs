@@ -20,6 +20,7 @@ mod intervals;
 mod messages;
 mod namespaces;
 mod network;
+mod owner;
 mod printed;
 mod refusals;
 mod spare;
