@@ -34,7 +34,7 @@ pub(super) struct Channel {
 /// A change, which a replica makes too.
 #[derive(Clone)]
 pub(super) enum Effect {
-    Apply { now: StoreTime, op: Op },
+    Apply { now: StoreTime, op: Box<Op> },
     Listen(SessionId, Channel),
 }
 
@@ -105,7 +105,7 @@ impl Data {
     /// Repeats a change that the primary has made.
     pub(super) fn repeat(&mut self, effect: Effect) {
         match effect {
-            Effect::Apply { now, op } => drop(self.apply(now, op)),
+            Effect::Apply { now, op } => drop(self.apply(now, *op)),
             Effect::Listen(session, channel) => drop(self.channels.insert(session, channel)),
         }
     }

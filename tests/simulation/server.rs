@@ -293,7 +293,7 @@ impl Server {
     }
 
     fn change(&mut self, now: StoreTime, op: Op) -> Outcome {
-        self.log(|| Effect::Apply { now, op: op.clone() });
+        self.log(|| Effect::Apply { now, op: Box::new(op.clone()) });
         self.data.apply(now, op)
     }
 
