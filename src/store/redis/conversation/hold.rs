@@ -145,7 +145,11 @@ impl HoldConversation {
         sent: Boottime,
         now: Boottime,
     ) -> Result<(), Failure> {
-        self.exchange.served();
+        // A replica that was the primary knows no session and refuses every request. If its answer
+        // ended the outage, the client would ask it again and again without a pause.
+        if reply != ScriptReply::Unknown {
+            self.exchange.served();
+        }
         self.piecemeal = None;
         let commands = self.negotiation.on_reply(command, reply, sent, now);
         let commands = commands.map_err(|kind| self.exchange.failure(kind))?;

@@ -183,7 +183,10 @@ impl SharedConversation {
     }
 
     fn on_answer(&mut self, id: SessionId, command: Command, reply: ScriptReply, sent: Boottime, now: Boottime) {
-        self.exchange.served();
+        // As in the conversation about one request: a replica answers this to everybody.
+        if reply != ScriptReply::Unknown {
+            self.exchange.served();
+        }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.turn = Turn::Quiet;
         if session.farewell.is_some() {

@@ -205,6 +205,26 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
 }
 
+/// A replica that was the primary answers that it knows no session, and then refuses the request.
+#[test]
+fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
+    let mut conversation = waiting(SINGLE);
+    let mut pauses = Vec::new();
+    let mut now = START;
+    for attempt in 0..4 {
+        assert_eq!(after(&mut conversation, reply(&["unknown"]), now), "acquire", "{attempt}");
+        conversation.on(error_reply("READONLY You can't write against a read only replica."), now);
+        let at_next = conversation.timeout().unwrap();
+        pauses.push(at_next - now);
+        now = at_next;
+        at(&mut conversation, now);
+        conversation.on(Event::Connecting(node(1)), now);
+    }
+    assert_eq!(pauses, [0, 50, 100, 200].map(Duration::from_millis));
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
+    assert!(conversation.exchange.outage().is_none());
+}
+
 #[test]
 fn only_one_renewal_is_in_flight() {
     let mut conversation = waiting(SINGLE);
