@@ -35,7 +35,7 @@ fn json_has_the_documented_keys_and_types() {
         let resource = &shown["resources"][0];
         assert_eq!((names(resource), &resource["name"]), (BTreeSet::from(["name", "holders", "waiters"]), &json!("k")));
 
-        let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "since"];
+        let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
         let (held, waits) = (&resource["holders"][0], &resource["waiters"][0]);
         assert_eq!(names(held), both.into_iter().chain(["token", "expires_in_ms"]).collect());
         assert_eq!(names(waits), both.into_iter().chain(["position"]).collect());
