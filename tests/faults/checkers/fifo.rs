@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::Violation;
+use crate::claims;
 use crate::log::{Instant, Run};
-use crate::rules;
 
 pub(super) fn check(runs: &[Run]) -> Vec<Violation> {
     let ordinary = || runs.iter().filter(|run| run.parent().is_none());
@@ -25,7 +25,8 @@ pub(super) fn check(runs: &[Run]) -> Vec<Violation> {
         waiting.retain(|wait| wait.to > run.asked);
         let Some(start) = run.start else { continue };
         for first in waiting.iter().filter(|wait| start < wait.to && wait.run.id != run.id) {
-            if rules::must_go_first(&first.run.claims, &run.claims) {
+            // Two slots may be granted together, and their commands then start in any order.
+            if claims::conflict(&first.run.claims, &run.claims) {
                 let message = format!(
                     "{} was granted before {}, which had waited since before the request",
                     run.id, first.run.id
