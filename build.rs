@@ -29,9 +29,9 @@ const LIBRARIES: [(&str, &str); 7] = [
 const LUA: &str = "src/store/redis/lua";
 
 /// The core of every operation, and the parts of the prelude of its general path, in this order.
-/// What both paths of an operation use and its fast path stand between the two. The general path is
-/// one function, because a server would spend a third of its time on the definition of functions
-/// that are not used.
+/// Between the core and the prelude stand the definitions that both paths of an operation share, and
+/// the fast path. The general path is one function, because a server would spend a third of its time
+/// on the definition of functions that the call does not use.
 const CORE: &str = "core";
 const PRELUDE: [&str; 8] = ["head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const FAST: &str = "--- the fast path ---\n";

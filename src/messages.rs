@@ -12,8 +12,7 @@ use rustix::process::Pid;
 
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Process, SessionId};
-use crate::lock::resource::Resource;
+use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::processes;
@@ -100,12 +99,6 @@ impl Messages {
         let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// The resources of some claims, each once, in the order of the claims.
-fn resources(claims: &[Claim]) -> Vec<&Resource> {
-    let mut seen = HashSet::new();
-    claims.iter().map(|claim| &claim.resource).filter(|name| seen.insert(*name)).collect()
 }
 
 pub(crate) fn spare_exited(code: u8) -> String {
@@ -198,11 +191,11 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
 /// One line about a process: `owner (reason), user@host, pid 7, 'the command'`.
 pub(crate) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
-    format!("{}{user}@{host}, pid {pid}, '{}'", behind(process), shortened(&process.command.join(" ")))
+    format!("{}{user}@{host}, pid {pid}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
 }
 
-/// Who is behind a process and why, as far as that was said: `owner (reason), `.
-pub(crate) fn behind(process: &Process) -> String {
+/// The owner and the reason of a process, as far as they are known: `owner (reason), `.
+pub(crate) fn owner_and_reason(process: &Process) -> String {
     let [owner, reason] = [&process.owner, &process.reason].map(|text| text.as_deref().map(shortened));
     match (owner, reason) {
         (Some(owner), Some(reason)) => format!("{owner} ({reason}), "),

@@ -223,11 +223,5 @@ const NOTHING_HELD: &str =
 
 /// The resources that a session holds, each once; none if the session waits.
 pub(super) fn held_by(session: &Session) -> Vec<Resource> {
-    let mut held = Vec::new();
-    for record in session.claims.iter().filter(|record| record.rank.is_held()) {
-        if !held.contains(&record.claim.resource) {
-            held.push(record.claim.resource.clone());
-        }
-    }
-    held
+    if session.is_holder() { session.resources().into_iter().cloned().collect() } else { Vec::new() }
 }

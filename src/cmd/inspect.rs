@@ -81,7 +81,7 @@ fn row(
     since: String,
     lease: Option<String>,
 ) -> [String; HEADINGS.len()] {
-    let who = one_line(&format!("{}{}@{}", messages::behind(process), process.user, process.host));
+    let who = one_line(&format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host));
     let command = one_line(&process.command.join(" "));
     let lease = lease.unwrap_or_else(|| "-".to_owned());
     [name.take().unwrap_or_default(), state, mode, span, who, process.pid.to_string(), since, lease, command]

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use serde::{Deserialize, Serialize};
 
 use super::index::{Node, Rank, Tree};
-use super::request::{Claim, Process, SessionId, Terms};
+use super::request::{self, Claim, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::clock::StoreTime;
 
@@ -52,8 +52,8 @@ impl Session {
     }
 
     /// The resources of the session, each once.
-    pub fn resources(&self) -> BTreeSet<&Resource> {
-        self.claims.iter().map(|record| &record.claim.resource).collect()
+    pub fn resources(&self) -> Vec<&Resource> {
+        request::resources(self.claims.iter().map(|record| &record.claim))
     }
 
     /// The number of the request in the queue; 0 for a holder.

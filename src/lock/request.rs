@@ -1,6 +1,7 @@
 //! Defines the request of a session: its id, its claims, and a description of its process for
 //! people.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -52,6 +53,12 @@ pub struct Claim {
     pub slots: Option<u32>,
 }
 
+/// The resources of some claims, each once, in the order of their first mention.
+pub fn resources<'c>(claims: impl IntoIterator<Item = &'c Claim>) -> Vec<&'c Resource> {
+    let mut seen = HashSet::new();
+    claims.into_iter().map(|claim| &claim.resource).filter(|name| seen.insert(*name)).collect()
+}
+
 /// A description of the rlock process for people. The table bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
@@ -63,9 +70,9 @@ pub struct Process {
     pub user: String,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Who is behind the request, if that was said.
+    /// The person or the system that the request is made for, if the caller named one.
     pub owner: Option<String>,
-    /// Why the request was made, if that was said.
+    /// The reason for the request, if the caller gave one.
     pub reason: Option<String>,
 }
 

@@ -383,7 +383,8 @@ where
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
-        // Spare work may outlast the release. Another renewal would put the request back into the queue.
+        // Spare work may outlast the release. Another renewal would put the request back into the
+        // queue.
         self.asks = false;
         self.on_child(Child::dismiss_guardian);
         let released = self.handle.release();

@@ -6,8 +6,8 @@
 //! | key | value |
 //! | --- | --- |
 //! | `b` namespace 0 session id | the identity of the session's beacon |
-//! | `c` | the clock: the instant of the last operation, or the last token if that is later; and the time since the boot |
-//! | `e` namespace 0 expiry (8 bytes, big-endian) session id | nothing: the instant at which the session ends |
+//! | `c` | the [`Clock`] |
+//! | `e` namespace 0 expiry (8 bytes, big-endian) session id | empty: the session ends at the expiry |
 //! | `n` namespace 0 resource 0 number (4 bytes, big-endian) | a node of the resource's tree |
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
@@ -147,8 +147,8 @@ impl<'t> Transaction<'t> {
     /// below `wall`. So the clock never goes back. A token is at least the instant of its grant, so
     /// tokens rise even on a resource whose state was dropped in between.
     ///
-    /// If somebody sets the wall clock back, the clock goes on by the time since the boot. Otherwise
-    /// nothing would end until the wall clock is where it was.
+    /// If the wall clock is set back, the clock of the table follows the time since the boot.
+    /// Otherwise no session would end until the wall clock has caught up.
     pub(super) fn advance_clock(&mut self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
         let now = self.time(wall, boottime)?;
         self.put(CLOCK, &Clock { now, since_boot: since_boot(boottime), times: time_namespace() })?;
@@ -171,9 +171,12 @@ impl<'t> Transaction<'t> {
 
     /// The instant at which the next session ends of itself.
     pub(super) fn first_expiry(&self) -> Result<Option<StoreTime>, Error> {
+        Ok(self.first_to_end()?.map(|(expiry, _)| expiry))
+    }
+
+    fn first_to_end(&self) -> Result<Option<(StoreTime, SessionId)>, Error> {
         let prefix = self.key(b"e", &[]);
-        let first = self.txn.first(&prefix)?;
-        first.map(|(key, _)| Ok(ending(&key[prefix.len()..])?.0)).transpose()
+        self.txn.first(&prefix)?.map(|(key, _)| ending(&key[prefix.len()..])).transpose()
     }
 
     /// The sessions that end by `now`.
@@ -343,9 +346,6 @@ impl Records for Transaction<'_> {
     }
 
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Error> {
-        let prefix = self.key(b"e", &[]);
-        let Some((key, _)) = self.txn.first(&prefix)? else { return Ok(None) };
-        let (expiry, id) = ending(&key[prefix.len()..])?;
-        Ok((expiry <= now).then_some(id))
+        Ok(self.first_to_end()?.filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id))
     }
 }

@@ -16,7 +16,7 @@ use super::keys::Keyspace;
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
-use crate::lock::request::{Process, Request, SessionId, Terms};
+use crate::lock::request::{self, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -97,7 +97,7 @@ impl Call {
     /// Grants or queues a request. `place` is the place of a request that returns after it was
     /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
-        let resources = distinct(request.claims.iter().map(|claim| &claim.resource));
+        let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
         let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
         let mut claims = Vec::with_capacity(6 * request.claims.len());
         for claim in &request.claims {
@@ -250,12 +250,6 @@ impl Call {
         }
         command
     }
-}
-
-/// Each resource once, in the order of the first mentions.
-pub(super) fn distinct<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Vec<Resource> {
-    let mut seen = HashSet::new();
-    resources.into_iter().filter(|resource| seen.insert(*resource)).cloned().collect()
 }
 
 fn text(of: impl ToString) -> Vec<u8> {

@@ -14,9 +14,9 @@ use super::release::Release;
 use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
-use crate::lock::request::{Request, Terms};
+use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::redis::codec::{self, Call, ScriptReply};
+use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::{Error, Standing};
@@ -48,7 +48,7 @@ impl HoldConversation {
         Self {
             exchange,
             negotiation: Negotiation::new(terms, request.claims.len(), replicas, until),
-            resources: codec::distinct(request.claims.iter().map(|claim| &claim.resource)),
+            resources: request::resources(&request.claims).into_iter().cloned().collect(),
             request,
             terms,
             connect_timeout,

@@ -7,9 +7,8 @@ use super::super::negotiation::{Negotiation, State};
 use super::super::release::{Parting, old_limit};
 use super::super::retry::Retry;
 use crate::clock::Boottime;
-use crate::lock::request::{Request, Terms};
+use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::redis::codec;
 use crate::store::redis::failure::Failure;
 
 /// A session.
@@ -65,7 +64,7 @@ impl Session {
     pub(super) fn new(request: Request, terms: Terms, until: Boottime) -> Self {
         Self {
             negotiation: Negotiation::new(terms, request.claims.len(), 0, until),
-            resources: codec::distinct(request.claims.iter().map(|claim| &claim.resource)),
+            resources: request::resources(&request.claims).into_iter().cloned().collect(),
             request: Some(Box::new(request)),
             kept_for: terms.ttl.max(terms.heartbeat),
             turn: Turn::Unsent,
