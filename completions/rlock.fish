@@ -55,8 +55,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease a
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'Who is behind this, for others to read [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'Why, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -72,8 +72,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The l
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'Who is behind this, for others to read [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'Why, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -89,8 +89,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'T
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'Who is behind this, for others to read [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'Why, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -106,8 +106,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'Who is behind this, for others to read [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'Why, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"

@@ -203,9 +203,9 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
-        option(id::OWNER, "TEXT", values::owner, "Who is behind this, for others to read [default: RLOCK_OWNER]")
+        option(id::OWNER, "TEXT", values::owner, "The person or system that this is for [default: RLOCK_OWNER]")
             .value_hint(ValueHint::Other),
-        option(id::REASON, "TEXT", values::reason, "Why, for others to read [default: RLOCK_REASON]")
+        option(id::REASON, "TEXT", values::reason, "The reason for this, for others to read [default: RLOCK_REASON]")
             .value_hint(ValueHint::Other),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")

@@ -52,7 +52,8 @@ pub struct StoreOptions {
 pub struct Exec {
     /// The store to use.
     pub store: StoreOptions,
-    /// The claims to hold: never empty, no span of a resource twice, in the order of the command line.
+    /// The claims to hold, in the order of the command line: never empty, no span of a resource
+    /// twice.
     pub claims: Vec<Claim>,
     /// The words to execute: never empty; the first names the program.
     pub command: Vec<OsString>,
@@ -71,9 +72,9 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
-    /// Who is behind the request, for people.
+    /// The person or the system that the request is made for, as text for people.
     pub owner: Option<String>,
-    /// Why the request is made, for people.
+    /// The reason for the request, as text for people.
     pub reason: Option<String>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,

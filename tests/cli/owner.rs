@@ -1,4 +1,4 @@
-//! The texts for people: who is behind a request, and why it was made.
+//! The owner of a request and the reason for it, which are text for people.
 
 use crate::support::{Lab, RLOCK, Ran};
 

@@ -99,7 +99,7 @@ fn live_waiter_among_stopped_ones_is_served() {
     lab.assert_idle();
 }
 
-/// Whoever watched the waiter that is passed over watches the next holder from then on.
+/// Waiters that watched the passed-over waiter watch the next holder from then on.
 #[test]
 fn death_of_the_holder_is_noticed_after_a_waiter_was_passed_over() {
     let lab = Lab::new();

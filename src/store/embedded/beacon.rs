@@ -105,8 +105,8 @@ impl Beacon {
     }
 
     /// Reads the messages to the only session of the process. Returns `None` if there are none.
-    /// Whoever may write to the directory may write anything into the pipe; whatever is not
-    /// understood asks the session to look now.
+    /// Every user with write access to the directory can write arbitrary bytes into the pipe. A
+    /// message that the session does not understand asks it to look now.
     pub(super) fn hear(&self, session: SessionId) -> io::Result<Option<Wake>> {
         let later = Wake::AtEndOfClaim.message(session);
         let (mut heard, mut total) = (None, 0);

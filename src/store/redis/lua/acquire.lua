@@ -177,13 +177,13 @@ local function must_wait()
   return false
 end
 
--- Maximum number of waiters that one call looks at in search of a dead one, so that a long queue does
--- not keep the server from others.
+-- Maximum number of waiters that one call looks at in search of a dead waiter. Otherwise a long
+-- queue would keep the server from other clients.
 local LOOKS = 500
 local looks = 0
 
--- Returns the first waiter that blocks the request, and its resource. Returns nil if a holder blocks
--- the request too: the release of that holder passes over dead waiters anyway.
+-- Returns the first waiter that blocks the request, and its resource. Returns nil if a holder
+-- blocks the request too: the release of that holder passes over dead waiters anyway.
 local function first_waiter_in_the_way()
   local found, its
   for i = 1, #claims do
@@ -213,8 +213,9 @@ end
 -- Maximum number of dead waiters that one call drops. The client repeats the call for the others.
 local DEAD = 100
 
--- A killed waiter must not block anybody until its heartbeat ends. What the dead waiters free is
--- granted to others only when this request has its grant or its place, which may be ahead of theirs.
+-- A killed waiter must not block other requests until its heartbeat ends. Other waiters are granted
+-- what the dead waiters free only when this request has its grant or its place, because its place
+-- may be ahead of theirs.
 local freed = {}
 local in_the_way, dropped = must_wait(), 0
 while in_the_way do

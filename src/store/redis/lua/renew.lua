@@ -6,8 +6,8 @@ local session, listening = argument(1), tonumber(argument(2))
 
 --- the fast path ---
 
--- Most renewals come from a holder of one resource when no lease is over. Whether a key was replaced
--- is left to the calls of others.
+-- Most renewals come from a holder of one resource when no lease is over. The calls of other
+-- sessions notice a key that was replaced.
 if n == 1 then
   local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
   local meta = call('HMGET', d, '#clock', '#epoch', '#count', session, '#format')

@@ -1,10 +1,11 @@
 -- The core of every script except renew_alone: arguments, the clock, and how a record is written.
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
--- A script takes one of two paths. The fast path handles the common case, one resource that no other
--- session uses, and needs only this core. Everything else is one function that the script defines
--- and calls otherwise: a server would spend a third of the time of a short script on the definition
--- of functions that the script does not use. Both paths write by the functions of this core.
+-- A script takes one of two paths. The fast path handles the common case, one resource that no
+-- other session uses, and needs only this core. The general path is one function, which a script
+-- defines and calls only if the fast path does not apply: a server would spend a third of the time
+-- of a short script on the definition of unused functions. Both paths write by the functions of
+-- this core.
 --
 -- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | the
 -- arguments of the operation
@@ -60,8 +61,8 @@ local function argument(i)
   return ARGV[3 + n + i]
 end
 
--- Sets `now` to the instant of the call, or to a later instant at which a script changed a resource:
--- time never goes back for a resource.
+-- Sets `now` to the instant of the call, or to the last instant at which a script changed a
+-- resource, if that is later: time never goes back for a resource.
 local function read_clock(clock)
   if not now then
     now = tonumber(ARGV[1])
