@@ -8,6 +8,7 @@
 //! Mutant: the mistake, in words
 //! Caught by: variables for the environment, then what `cargo test` takes
 //! File: src/one/file.rs
+//! Simulation: `catches it`, or `cannot, because …`, or `open, …`
 //!
 //! --- find
 //! whole lines that occur exactly once in that file
@@ -23,6 +24,7 @@ struct Mutant {
     description: String,
     caught_by: String,
     file: String,
+    simulation: String,
     find: String,
     replacement: String,
 }
@@ -44,7 +46,8 @@ impl Mutant {
             values.next().unwrap_or_else(|| panic!("{name} has no line '{field}: …'")).to_owned()
         };
         let (description, caught_by, file) = (field("Mutant"), field("Caught by"), field("File"));
-        Self { name, description, caught_by, file, find: find.to_owned(), replacement: replacement.to_owned() }
+        let (find, replacement) = (find.to_owned(), replacement.to_owned());
+        Self { simulation: field("Simulation"), name, description, caught_by, file, find, replacement }
     }
 
     /// Returns the folder of the suite that `Caught by` names, and the name of the test or module
@@ -81,6 +84,16 @@ fn every_replacement_changes_the_source() {
         assert!(mutant.find.ends_with('\n') && mutant.find.trim() != "", "{}: nothing to find", mutant.name);
         assert_ne!(mutant.find, mutant.replacement, "{}", mutant.name);
         assert!(!mutant.description.is_empty(), "{}", mutant.name);
+    }
+}
+
+/// `tests/simulate` either finds the mistake within ten seconds, or the reason why it can't is known,
+/// or the question is open.
+#[test]
+fn every_mutant_says_whether_the_simulation_catches_it() {
+    for Mutant { name, simulation, .. } in Mutant::all() {
+        let has_reason = ["cannot, because ", "open, "].iter().any(|form| simulation.starts_with(form));
+        assert!(simulation == "catches it" || has_reason, "{name}: 'Simulation: {simulation}'");
     }
 }
 

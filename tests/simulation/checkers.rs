@@ -4,6 +4,7 @@
 //! judges its logs by the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::Duration;
 
 use super::claims::{Claim, Mode};
@@ -12,6 +13,7 @@ use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
 use crate::lock::mode;
 use crate::lock::request::{self, Request, SessionId};
+use crate::lock::resource::Resource;
 
 /// How long a live waiter may wait after every session ahead of it has left, where faults struck
 /// before.
@@ -57,6 +59,8 @@ pub(super) struct Run {
     free_since: Duration,
     /// The number of commands that the server carried out for the session.
     calls: u32,
+    /// The resources that the server has asked the session to name since its last renewal.
+    needed: BTreeSet<String>,
     /// The tokens of the grant.
     tokens: Option<Vec<u64>>,
     /// Whether rlock was stopped, which the promise does not cover.
@@ -130,6 +134,8 @@ pub(super) struct Checkers {
     pub(super) is_calm: bool,
     /// Whether no fault breaks connections or ends processes, so that every session is released.
     pub(super) is_mild: bool,
+    /// Whether each new connection reaches the server and stays as it is until the next fault.
+    pub(super) is_reachable: bool,
     /// Whether no fault keeps a holder from renewing its lease in time.
     pub(super) is_gentle: bool,
     /// Whether the checkers make no exception where the promise does not hold.
@@ -150,6 +156,7 @@ impl Checkers {
             queued: None,
             free_since: now,
             calls: 0,
+            needed: BTreeSet::new(),
             tokens: None,
             was_stopped: false,
             release_failed: false,
@@ -333,6 +340,34 @@ impl Checkers {
     pub(super) fn lower(&mut self, run: usize, mode: mode::Mode, now: Duration) {
         self.make_way(run, now);
         self.runs[run].claims[0].mode = named(mode);
+    }
+
+    /// A release has failed that began at `since`.
+    pub(super) fn fail_to_release(&mut self, run: usize, since: Duration) {
+        if self.is_reachable && self.disturbed < since {
+            self.violations.push(format!("run {run} could not release, though a new connection reaches the server"));
+        }
+    }
+
+    /// The server has asked a session to name these resources too.
+    pub(super) fn need(&mut self, session: SessionId, names: &[Resource]) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.runs[*run].needed.extend(names.iter().map(|name| name.as_str().to_owned()));
+        }
+    }
+
+    /// The server has carried out a renewal that names these resources. Apart from its own, it names
+    /// those only that the server asked for since the renewal before. Otherwise the renewals of a
+    /// long session grow with every session that ends beside it.
+    pub(super) fn check_names(&mut self, session: SessionId, names: &[Resource]) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
+        let Run { claims, needed, .. } = &mut self.runs[run];
+        let needed = mem::take(needed);
+        let is_own = |name: &str| claims.iter().any(|claim| claim.resource == name);
+        let foreign = names.iter().find(|name| !is_own(name.as_str()) && !needed.contains(name.as_str()));
+        if let Some(name) = foreign {
+            self.violations.push(format!("run {run} names {name:?}, which nobody asked for"));
+        }
     }
 
     /// A session has left, for which others may have waited.

@@ -228,12 +228,16 @@ impl<'s> Supervision<'s> {
         self.asks = false;
         self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
+        let began = self.site.world().now;
         match self.conversation.release(self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
                 self.route.run(&mut Counted(&mut release.question, self.site)).await;
                 let now = self.site.now();
                 let result = release.result(now);
+                if result.is_err() {
+                    self.site.world().checkers.fail_to_release(self.run, began);
+                }
                 let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
                 self.site.world().checkers.runs[self.run].release_failed = !is_certain;
                 match result {

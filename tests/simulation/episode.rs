@@ -30,6 +30,7 @@ pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
     world.checkers.is_calm = nemesis.is_calm();
     world.checkers.is_mild = nemesis.is_mild();
     world.checkers.is_gentle = nemesis.is_gentle();
+    world.checkers.is_reachable = nemesis.spares_new_connections();
     world.checkers.is_strict = setup.is_strict;
     world.timeline = has_timeline.then(VecDeque::new);
     nemesis.schedule(&mut world);

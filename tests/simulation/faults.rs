@@ -140,6 +140,11 @@ impl Fault {
         self.is_mild() || self == Self::SlotMigrates
     }
 
+    /// Whether a new connection reaches the server and stays as it is until the next fault.
+    fn spares_new_connections(self) -> bool {
+        self.is_gentle() || self == Self::HalfOpenConnections
+    }
+
     /// Whether sessions may lose what the server has of them. A clock that steps forward ends their
     /// leases.
     fn loses_data(self) -> bool {
@@ -151,7 +156,7 @@ impl Fault {
 }
 
 /// Chooses the faults of an episode: none in one of four episodes, and only covered ones in half of
-/// the others. Sometimes no fault breaks connections, while replicas or slots cause trouble.
+/// the others. Sometimes one kind of trouble is common, and no other fault breaks connections.
 pub(super) fn choose(random: &mut Random, servers: Servers) -> Vec<Fault> {
     let is_calm = random.once_in(4);
     let is_covered = random.once_in(2);
@@ -159,13 +164,13 @@ pub(super) fn choose(random: &mut Random, servers: Servers) -> Vec<Fault> {
     let rare = 1 + random.below(4);
     let mut faults = Fault::ALL.to_vec();
     let common = match servers {
-        Servers::One => None,
-        Servers::Replicated | Servers::Sentinels => Some(Fault::ReplicaCutOff),
-        Servers::Cluster => Some(Fault::SlotMigrates),
+        Servers::One => Fault::HalfOpenConnections,
+        Servers::Replicated | Servers::Sentinels => Fault::ReplicaCutOff,
+        Servers::Cluster => Fault::SlotMigrates,
     };
-    let is_common = |fault| is_gentle && common == Some(fault);
+    let is_common = |fault| is_gentle && common == fault;
     let may_strike = |fault: Fault| !is_covered || fault.is_covered();
-    let is_harmless = |fault: Fault| !is_gentle || common.is_none() || fault.is_gentle();
+    let is_harmless = |fault: Fault| !is_gentle || fault == common || fault.is_gentle();
     faults.retain(|fault| !is_calm && fault.can_strike(servers) && may_strike(*fault) && is_harmless(*fault));
     faults.retain(|fault| random.once_in(rare) || is_common(*fault));
     faults
@@ -202,6 +207,11 @@ impl Nemesis {
     /// Whether the server hears of the end of every session, so that it keeps none.
     pub(super) fn is_mild(&self) -> bool {
         self.faults.iter().all(|fault| fault.is_mild())
+    }
+
+    /// Whether a new connection reaches the server and stays as it is until the next fault.
+    pub(super) fn spares_new_connections(&self) -> bool {
+        self.faults.iter().all(|fault| fault.spares_new_connections())
     }
 
     pub(super) fn is_calm(&self) -> bool {

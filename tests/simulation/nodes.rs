@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::clocks::Clock;
 use super::network::{ToClient, ToServer};
-use super::server::{Consequences, Server};
+use super::server::{Consequences, Replied, Server};
 use super::wire::{self, Call, Command, Operation};
 use super::world::{Happening, World};
 use crate::clock::StoreTime;
+use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Stage};
 
 /// How long a node takes for a call.
@@ -151,6 +152,7 @@ impl World {
             self.mislead(&call.operation);
         } else {
             self.check(&also);
+            self.check_names(call, &reply);
         }
         self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
@@ -168,6 +170,16 @@ impl World {
         for (number, granted) in also.granted.iter().enumerate() {
             let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);
             self.checkers.check_order(*granted, |other| has_joined(other) && server.waits(other));
+        }
+    }
+
+    /// Shows the checkers which resources a renewal names, and which it lacks.
+    fn check_names(&mut self, call: &Call, reply: &Replied) {
+        let Operation::Renew { session, .. } = call.operation else { return };
+        match reply {
+            Ok(ScriptReply::Need(names)) => self.checkers.need(session, names),
+            Ok(_) => self.checkers.check_names(session, &call.resources),
+            Err(_) => {}
         }
     }
 

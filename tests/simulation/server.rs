@@ -64,7 +64,7 @@ pub(super) struct Consequences {
 }
 
 /// The reply of a script, or the text of an error.
-type Replied = Result<ScriptReply, &'static str>;
+pub(super) type Replied = Result<ScriptReply, &'static str>;
 
 impl Server {
     pub(super) fn new(is_replica: bool) -> Self {

@@ -235,6 +235,25 @@ fn only_one_renewal_is_in_flight() {
     assert_eq!(after(&mut conversation, message(), START), "renew");
 }
 
+/// Sessions that died beside the holder belong to that one renewal only.
+#[test]
+fn renewal_names_no_resource_that_an_earlier_one_needed() {
+    let mut conversation = held(SINGLE);
+    let mut words = |event: Option<Event>, now| {
+        event.into_iter().for_each(|event| conversation.on(event, now));
+        conversation.tick(now);
+        let mut actions = std::iter::from_fn(|| conversation.next_action());
+        let sent = actions.find_map(|action| if let Action::Send(command) = action { Some(command) } else { None });
+        actions.for_each(drop);
+        sent.map(|command| command.args_iter().count())
+    };
+    let (first, second) = (START + TTL / 3, START + TTL / 3 * 2);
+    let own = words(None, first);
+    assert!(words(Some(reply(&["need", "{t}c"])), first) > own);
+    assert_eq!(words(Some(granted()), first), None);
+    assert_eq!(words(None, second), own);
+}
+
 /// Each resource is renewed where its key is. The lease counts from the first renewal.
 #[test]
 fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
