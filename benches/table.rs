@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply};
-use rlock::lock::request::{Claim, Process, Request, SessionId};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -47,13 +47,14 @@ impl Crowd {
             claims: vec![claim],
             wait: true,
             terms: None,
+            job: Job::default(),
             process,
         };
         self.apply(Op::Acquire(request)).0
     }
 
     fn release(&mut self, number: u64) -> Vec<SessionId> {
-        self.apply(Op::Release(id(number))).1
+        self.apply(Op::Release { session: id(number), end: None }).1
     }
 
     fn apply(&mut self, op: Op) -> (Reply, Vec<SessionId>) {

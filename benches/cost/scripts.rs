@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Connection, Value};
 
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
@@ -62,6 +62,7 @@ impl Client {
             claims: spans.into_iter().map(claim).collect(),
             wait: true,
             terms: Some(Terms { ttl: HOUR, claim: HOUR, heartbeat: HOUR }),
+            job: Job::default(),
             process: Process {
                 host: "host".into(),
                 pid: 4711,

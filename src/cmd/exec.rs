@@ -13,7 +13,7 @@ use crate::cli::{OWNER_BYTES, REASON_BYTES};
 use crate::failure::Failure;
 use crate::identity;
 use crate::lock::lease::Lease;
-use crate::lock::request::{Process, Request, SessionId};
+use crate::lock::request::{Job, Process, Request, SessionId};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Store};
 use crate::supervise::machine::Settings;
@@ -52,6 +52,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         claims: exec.claims.clone(),
         wait: !no_wait,
         terms: has_leases.then(|| Lease::new(exec.ttl).terms()),
+        job: Job::default(),
         process: Process {
             owner: context::text(exec.owner.clone(), context::OWNER, OWNER_BYTES)?,
             reason: context::text(exec.reason.clone(), context::REASON, REASON_BYTES)?,

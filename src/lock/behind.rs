@@ -109,7 +109,7 @@ mod tests {
             let session = id(session);
             let Ok(found) = self.table.records().session(session);
             let queued = self.queued.remove(&session).unwrap_or(Rank::HELD);
-            self.apply(Op::Release(session));
+            self.apply(Op::Release { session, end: None });
             self.watched.remove(&session);
             for record in found.map(|session| session.claims).unwrap_or_default() {
                 let Ok(waiters) = self.table.waiters_behind(&record.claim, queued);

@@ -84,6 +84,8 @@ pub struct Entry {
     /// Whether the claim shares an ancestor's slot. The conflict check does not count a shared slot
     /// a second time.
     pub shares: bool,
+    /// The number of the slot, for a held claim in mode slot only.
+    pub slot: Option<u32>,
 }
 
 impl Entry {

@@ -45,6 +45,7 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
                 token: record.token,
                 since: session.since,
                 expiry: session.expiry,
+                kept: session.is_kept(),
                 process: session.process.clone(),
             });
         } else {

@@ -12,15 +12,20 @@
 //! | [`index`] | the claims on a resource, ordered by where they begin |
 //! | [`records`] | the state of the table |
 //! | [`op`] | the operations and their replies |
+//! | [`past`], `remember` | what a resource remembers of ended sessions; keeps and forgets it |
+//! | [`kept`] | how long a hold lasts, with or without a process |
 //! | `conflict`, `nesting`, `listing` | the one rule; holds of ancestors; holders and waiters |
+//! | `slots` | the numbers of slots |
 //! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
 
 pub mod endpoint;
 pub mod index;
+pub mod kept;
 pub mod lease;
 pub mod mode;
 pub mod op;
+pub mod past;
 pub mod records;
 pub mod request;
 pub mod resource;
@@ -32,6 +37,8 @@ mod behind;
 mod conflict;
 mod listing;
 mod nesting;
+mod remember;
+mod slots;
 
 #[cfg(test)]
 mod samples;

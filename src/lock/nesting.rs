@@ -15,8 +15,8 @@ pub(super) enum Standing {
     Included {
         /// The token of the ancestor's hold.
         token: u64,
-        /// Whether the claim shares an ancestor's slot.
-        shares: bool,
+        /// The number of the ancestor's slot, if the claim shares that slot.
+        slot: Option<u32>,
     },
     /// An ancestor's hold lets the claim ask for more, as prewrite does for write. The claim waits
     /// for holders but for no waiter, because any waiter may wait for that very hold.
@@ -31,7 +31,7 @@ impl Standing {
 
     /// Whether the claim shares an ancestor's slot.
     pub(super) fn shares(self) -> bool {
-        matches!(self, Self::Included { shares: true, .. })
+        matches!(self, Self::Included { slot: Some(_), .. })
     }
 }
 
@@ -55,8 +55,8 @@ pub(super) fn standing<R: Records>(
             }
             match claim.mode.below(held.mode) {
                 Nesting::AtOnce if held.span.covers(&claim.span) => {
-                    let shares = claim.mode == Mode::Slot && held.mode == Mode::Slot;
-                    return Ok(Ok(Standing::Included { token: record.token, shares }));
+                    let slot = record.slot.filter(|_| claim.mode == Mode::Slot);
+                    return Ok(Ok(Standing::Included { token: record.token, slot }));
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
                 // A session for which this claim would wait may itself wait for that slot. So the
@@ -118,9 +118,9 @@ mod tests {
                 let part = if mode == Slot || held == Slot { "" } else { "[3,4]" };
                 let whole = if mode == Slot { claim(held, "") } else { hold.clone() };
                 let asked = claim(mode, part);
-                let shares = held == Slot && mode == Slot;
+                let slot = (held == Slot && mode == Slot).then_some(0);
                 let expected = match cell {
-                    '=' => Ok(Standing::Included { token: 10, shares }),
+                    '=' => Ok(Standing::Included { token: 10, slot }),
                     'w' => Ok(Standing::Growing),
                     _ => Err(cannot_grow(&whole, &asked)),
                 };
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn innermost_hold_that_includes_the_claim_counts() {
         let holds = [claim(Mode::Prewrite, ""), claim(Mode::Write, "[0,9]")];
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, shares: false }));
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, slot: None }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, slot: None }));
         assert_eq!(below(&holds, &claim(Mode::Write, "[0,10]")), Ok(Standing::Growing));
     }
 
@@ -161,6 +161,6 @@ mod tests {
         let asked = claim(Mode::Write, "");
         assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[1], &asked)));
         let asked = claim(Mode::Prewrite, "");
-        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, shares: false }));
+        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, slot: None }));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::mode::Mode;
-use super::request::{Process, Request, SessionId};
+use super::past::{End, Ending, Streak};
+use super::request::{Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
 use crate::clock::StoreTime;
@@ -21,17 +22,34 @@ pub enum Op {
     Return {
         /// The request.
         request: Request,
-        /// The number.
-        place: u64,
+        /// The place.
+        place: Place,
     },
     /// Shows that a session is alive. A waiter keeps its place and a holder its grant. The first
     /// renewal of a grant from the queue claims the grant.
     Renew(SessionId),
+    /// Lets a kept hold that `acquire` made last longer.
+    Extend {
+        /// The session that has the kept hold.
+        session: SessionId,
+        /// How long the hold lasts from now, or none for as long as its request asked. The hold
+        /// never ends sooner than before.
+        by: Option<Duration>,
+    },
     /// Gives back a grant or a place in the queue.
-    Release(SessionId),
+    Release {
+        /// The session that holds or waits.
+        session: SessionId,
+        /// How the command ended that ran under the grant, or none if no command ran or its end is
+        /// not known. The history then has no entry of the hold; only the totals count it.
+        end: Option<End>,
+    },
     /// Leaves the queue. If the request was granted in the meantime, the grant is given back. The
-    /// table treats this operation exactly like a release.
+    /// table treats this operation exactly like a release without an end.
     Cancel(SessionId),
+    /// Leaves the queue because the wait took too long, and counts the request as busy. If the
+    /// request was granted in the meantime, the session keeps the grant.
+    GiveUp(SessionId),
     /// Gives up the part of a held interval that lies outside `span`.
     Shrink {
         /// The session that holds the claim.
@@ -52,7 +70,7 @@ pub enum Op {
     },
     /// Removes every session whose lease has ended. Every other operation does this first.
     Expire,
-    /// Removes a session whose process is known to be dead.
+    /// Removes a session whose process is known to be dead. A kept hold stays.
     Reap(SessionId),
     /// Removes every holder of a resource, together with the other claims of these holders.
     Break(Resource),
@@ -65,7 +83,9 @@ pub enum Op {
 pub struct Outcome {
     /// The reply to the session that sent the operation.
     pub reply: Reply,
-    /// The waiters that this operation granted, in the order of their grants.
+    /// The waiters to wake: those that this operation granted, in the order of their grants, and
+    /// those that left the queue because their jobs are done. The latter find out when they ask
+    /// again.
     pub granted: Vec<SessionId>,
     /// The sessions that were removed because their leases had ended.
     pub expired: Vec<SessionId>,
@@ -80,12 +100,23 @@ pub enum Reply {
         lease: Option<Duration>,
         /// The token of each claim, in the order of the claims.
         tokens: Vec<u64>,
+        /// The number of each held slot, in the order of the claims.
+        slots: Vec<u32>,
+        /// How the last hold of the first resource had ended at the grant, if that is known.
+        last: Option<Ending>,
     },
     /// The session is a waiter.
     Waiting,
-    /// The request would have to wait. The reply names the sessions that block it, as
-    /// [`super::table::LockTable::blockers`] does.
-    Busy(Vec<SessionId>),
+    /// The request would have to wait, or has waited for too long.
+    Busy {
+        /// The sessions that block a request without a wait, as
+        /// [`super::table::LockTable::blockers`] names them.
+        blockers: Vec<SessionId>,
+        /// The skips of the job in a row, if this request counts as a skip.
+        streak: Option<Streak>,
+    },
+    /// A run has succeeded so lately that this request is not granted.
+    AlreadyDone,
     /// The request or the change can never be granted.
     Refused(Refusal),
     /// The operation succeeded.
@@ -93,6 +124,8 @@ pub enum Reply {
     /// The session gave back its grant or its place in the queue. The reply has a token for each
     /// claim; the tokens of a waiter are 0.
     Released(Vec<u64>),
+    /// The command has ended, and the grant is now a kept hold that ends at this instant.
+    KeptUntil(StoreTime),
     /// The session is unknown: it never held or waited, or it no longer does.
     Unknown,
     /// The holders whose grants were taken away.
@@ -181,6 +214,9 @@ pub enum Refusal {
         /// The requested mode.
         asked: Mode,
     },
+    /// The session has no kept hold that `acquire` made, so nothing extends it.
+    #[error("only what 'rlock acquire --for' has locked can be extended: a lock with a process lasts as long as it")]
+    NotKept,
     /// A nested request waits and relies on the part that would be given up.
     #[error("a nested rlock waits for '{resource}' on the strength of this hold: let it finish or end it first")]
     NestedWaits {
@@ -215,8 +251,10 @@ pub struct HolderListing {
     pub token: u64,
     /// The instant at which the session became a holder or a waiter.
     pub since: StoreTime,
-    /// The instant at which the lease ends, if the session has a lease.
+    /// The instant at which the lease or the kept hold ends, if there is one.
     pub expiry: Option<StoreTime>,
+    /// Whether the claim is held without a process, until the expiry.
+    pub kept: bool,
     /// The rlock process of the session.
     pub process: Process,
 }

@@ -11,7 +11,8 @@ use std::convert::Infallible;
 use serde::{Deserialize, Serialize};
 
 use super::index::{Node, Rank, Tree};
-use super::request::{self, Claim, Process, SessionId, Terms};
+use super::past::{Ending, Entry, Past};
+use super::request::{self, Claim, Job, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::clock::StoreTime;
 
@@ -26,6 +27,22 @@ pub struct ClaimRecord {
     pub token: u64,
     /// See [`super::index::Entry::shares`].
     pub shares: bool,
+    /// See [`super::index::Entry::slot`].
+    pub slot: Option<u32>,
+}
+
+/// The phase of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The claims wait.
+    Waiting,
+    /// The claims were granted from the queue, and the session has not claimed the grant yet. No
+    /// command runs.
+    Granted,
+    /// The claims are held, and their command runs.
+    Held,
+    /// The claims are held without a process until the expiry.
+    Kept,
 }
 
 /// A session: a holder if its claims are held, otherwise a waiter.
@@ -35,12 +52,20 @@ pub struct Session {
     pub ancestors: Vec<SessionId>,
     /// The claims of the session, which are all held or all waiting.
     pub claims: Vec<ClaimRecord>,
+    /// The phase.
+    pub phase: Phase,
+    /// The instant of the request. A request that was passed over keeps its instant.
+    pub asked: StoreTime,
     /// The instant at which the session became a holder or a waiter.
     pub since: StoreTime,
-    /// The instant at which the lease ends, if the session has a lease.
+    /// The instant at which the lease or the kept hold ends, if there is one.
     pub expiry: Option<StoreTime>,
     /// The lengths of the leases that the session asked for.
     pub terms: Option<Terms>,
+    /// The command of the request.
+    pub job: Job,
+    /// How the last hold of the first resource had ended when this session was granted its request.
+    pub last: Option<Ending>,
     /// The rlock process of the session.
     pub process: Process,
 }
@@ -48,7 +73,12 @@ pub struct Session {
 impl Session {
     /// Whether the request of the session is granted.
     pub fn is_holder(&self) -> bool {
-        self.claims.iter().all(|claim| claim.rank.is_held())
+        self.phase != Phase::Waiting
+    }
+
+    /// Whether the session holds its claims without a process.
+    pub fn is_kept(&self) -> bool {
+        self.phase == Phase::Kept
     }
 
     /// The resources of the session, each once.
@@ -64,6 +94,11 @@ impl Session {
     /// The token of each claim, in the order of the claims.
     pub fn tokens(&self) -> Vec<u64> {
         self.claims.iter().map(|claim| claim.token).collect()
+    }
+
+    /// The numbers of the held slots, in the order of their claims.
+    pub fn slots(&self) -> Vec<u32> {
+        self.claims.iter().filter_map(|claim| claim.slot).collect()
     }
 }
 
@@ -127,6 +162,29 @@ pub trait Records {
     fn put_last_seq(&mut self, seq: u64) -> Result<(), Self::Error>;
     /// The session whose lease ended first, if a lease has ended by `now`.
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Self::Error>;
+
+    /// Whether the storage has room for more than what the sessions need. Otherwise the table adds
+    /// nothing to the past.
+    fn has_room(&self) -> bool {
+        true
+    }
+    /// The past of a resource.
+    fn past(&self, name: &Resource) -> Result<Option<Past>, Self::Error>;
+    /// Inserts or replaces the past of a resource. `known` is the instant by which the records find
+    /// the past so far, if there is one.
+    fn put_past(&mut self, name: &Resource, past: Past, known: Option<StoreTime>) -> Result<(), Self::Error>;
+    /// Removes the past of a resource, whose ring is already empty. The records find it by
+    /// `check_at`.
+    fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), Self::Error>;
+    /// The past with the first [`Past::check_at`], if that instant has come by `now`.
+    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Self::Error>;
+
+    /// An entry of a resource's ring.
+    fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Self::Error>;
+    /// Inserts or replaces an entry.
+    fn put_entry(&mut self, name: &Resource, number: u64, entry: Entry) -> Result<(), Self::Error>;
+    /// Removes an entry.
+    fn remove_entry(&mut self, name: &Resource, number: u64) -> Result<(), Self::Error>;
 }
 
 /// Records in memory.
@@ -137,12 +195,20 @@ pub struct Memory {
     resources: BTreeMap<Resource, ResourceState>,
     nodes: HashMap<(Resource, u32), Node>,
     seq: u64,
+    pasts: BTreeMap<Resource, Past>,
+    checks: BTreeSet<(StoreTime, Resource)>,
+    entries: BTreeMap<(Resource, u64), Entry>,
 }
 
 impl Memory {
     /// Whether no session, expiry, resource or node is left.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
+    }
+
+    /// Whether the past of every resource is forgotten.
+    pub fn is_forgotten(&self) -> bool {
+        self.pasts.is_empty() && self.checks.is_empty() && self.entries.is_empty()
     }
 
     /// The session, if it is a holder or a waiter.
@@ -231,5 +297,40 @@ impl Records for Memory {
 
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Infallible> {
         Ok(self.expiries.first().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| *id))
+    }
+
+    fn past(&self, name: &Resource) -> Result<Option<Past>, Infallible> {
+        Ok(self.pasts.get(name).cloned())
+    }
+
+    fn put_past(&mut self, name: &Resource, past: Past, known: Option<StoreTime>) -> Result<(), Infallible> {
+        known.map(|at| self.checks.remove(&(at, name.clone())));
+        self.checks.insert((past.check_at, name.clone()));
+        self.pasts.insert(name.clone(), past);
+        Ok(())
+    }
+
+    fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), Infallible> {
+        self.checks.remove(&(check_at, name.clone()));
+        self.pasts.remove(name);
+        Ok(())
+    }
+
+    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Infallible> {
+        Ok(self.checks.first().filter(|(at, _)| *at <= now).map(|(_, name)| name.clone()))
+    }
+
+    fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Infallible> {
+        Ok(self.entries.get(&(name.clone(), number)).cloned())
+    }
+
+    fn put_entry(&mut self, name: &Resource, number: u64, entry: Entry) -> Result<(), Infallible> {
+        self.entries.insert((name.clone(), number), entry);
+        Ok(())
+    }
+
+    fn remove_entry(&mut self, name: &Resource, number: u64) -> Result<(), Infallible> {
+        self.entries.remove(&(name.clone(), number));
+        Ok(())
     }
 }

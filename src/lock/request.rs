@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::mode::Mode;
+use super::past::HISTORY;
 use super::resource::Resource;
 use super::span::Span;
+use crate::clock::StoreTime;
 
 /// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,6 +90,51 @@ pub struct Terms {
     pub heartbeat: Duration,
 }
 
+/// A request that is granted only if no run has succeeded lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OncePer {
+    /// The time between the beginnings of two successful runs. Periods beyond
+    /// [`RETENTION`](super::past::RETENTION) count as that long.
+    pub period: Duration,
+    /// Whether only the runs of the same job count.
+    pub same_job: bool,
+}
+
+/// The command of a request as the store sees it: the name by which the store counts its skips and
+/// successes, and what the store does about its holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The name.
+    pub name: String,
+    /// Nothing is granted if a run has succeeded lately. Such a request has one claim: a write on a
+    /// whole resource.
+    pub once_per: Option<OncePer>,
+    /// Whether a busy request counts as a skip of the job.
+    pub skips: bool,
+    /// How long the hold lasts from its grant even if the command ends sooner.
+    pub hold_at_least: Option<Duration>,
+    /// The grant is a kept hold that lasts so long.
+    pub keep_for: Option<Duration>,
+    /// Whether `acquire` makes the request.
+    pub is_acquire: bool,
+    /// The number of entries that the history of each resource keeps.
+    pub history: u32,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            once_per: None,
+            skips: false,
+            hold_at_least: None,
+            keep_for: None,
+            is_acquire: false,
+            history: HISTORY,
+        }
+    }
+}
+
 /// One or more claims, granted all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -102,6 +149,17 @@ pub struct Request {
     pub wait: bool,
     /// The lengths of the leases, or none in a store where a session lives as long as its process.
     pub terms: Option<Terms>,
+    /// The command of the request.
+    pub job: Job,
     /// The rlock process of the session.
     pub process: Process,
+}
+
+/// The place of a waiter in the queue, to which a request that was passed over returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the request in the queue.
+    pub number: u64,
+    /// The instant of the request.
+    pub asked: StoreTime,
 }

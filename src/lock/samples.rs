@@ -1,7 +1,7 @@
 //! Builds sample values for the tests of the model.
 
 use super::mode::Mode;
-use super::request::{Claim, Process, Request, SessionId};
+use super::request::{Claim, Job, Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
 
@@ -31,6 +31,7 @@ pub(super) fn request(session: u8, ancestors: &[u8], claims: &[Claim]) -> Reques
         claims: claims.to_vec(),
         wait: true,
         terms: None,
+        job: Job::default(),
         process: Process::default(),
     }
 }

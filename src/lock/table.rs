@@ -16,11 +16,16 @@ use super::listing;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};
-use super::records::{ClaimRecord, Memory, Records, ResourceState, Session};
-use super::request::{Claim, Request, SessionId};
+use super::past::{Entry as PastEntry, Past};
+use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
+use super::remember::{self, Leaving};
+use super::request::{Claim, Place, Request, SessionId};
 use super::resource::Resource;
+use super::slots;
 use super::span::Span;
 use crate::clock::StoreTime;
+
+mod leaving;
 
 /// The holders and waiters of all resources.
 #[derive(Clone, Debug, Default)]
@@ -66,13 +71,16 @@ impl<R: Records> LockTable<R> {
     pub fn apply(&mut self, now: StoreTime, op: Op) -> Result<Outcome, R::Error> {
         let mut granted = Vec::new();
         let expired = self.expire(now, &mut granted)?;
+        remember::prune(&mut self.records, now)?;
         let reply = match op {
             Op::Acquire(request) => self.acquire(now, request, None)?,
             Op::Return { request, place } => self.acquire(now, request, Some(place))?,
             Op::Renew(session) => self.renew(now, session)?,
-            Op::Release(session) | Op::Cancel(session) | Op::Reap(session) => {
-                self.release(now, session, &mut granted)?
-            }
+            Op::Extend { session, by } => self.extend(now, session, by)?,
+            Op::Release { session, end } => self.release(now, session, end, &mut granted)?,
+            Op::Cancel(session) => self.release(now, session, None, &mut granted)?,
+            Op::GiveUp(session) => self.give_up(now, session, &mut granted)?,
+            Op::Reap(session) => self.reap(now, session, &mut granted)?,
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
             Op::Expire => Reply::Done,
@@ -136,6 +144,32 @@ impl<R: Records> LockTable<R> {
         Ok(waiters)
     }
 
+    /// The sessions that block a new request, as [`Reply::Busy`] names them. The list is empty if the
+    /// request would be granted or refused.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn blockers_of_request(&self, request: &Request) -> Result<Vec<SessionId>, R::Error> {
+        match self.standings(request)? {
+            Ok(standings) => self.in_the_way(request, &standings, None),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What a resource remembers, and the entries of its ring with the oldest first. `None` for a
+    /// resource without a past.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn past(&self, now: StoreTime, name: &Resource) -> Result<Option<(Past, Vec<PastEntry>)>, R::Error> {
+        let Some(past) = remember::past(&self.records, now, name)? else { return Ok(None) };
+        let mut entries = Vec::new();
+        for number in past.ring.clone() {
+            entries.extend(self.records.entry(name, number)?);
+        }
+        Ok(Some((past, entries)))
+    }
+
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
@@ -148,53 +182,82 @@ impl<R: Records> LockTable<R> {
         Ok(Vec::new())
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request, place: Option<u64>) -> Result<Reply, R::Error> {
+    fn acquire(&mut self, now: StoreTime, request: Request, returns: Option<Place>) -> Result<Reply, R::Error> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(standing(now, &session));
         }
-        let mut standings = Vec::with_capacity(request.claims.len());
-        for claim in &request.claims {
-            if let Some(refusal) = self.slots_differ(claim)? {
-                return Ok(Reply::Refused(refusal));
-            }
-            match nesting::standing(&self.records, claim, &request.ancestors)? {
-                Ok(standing) => standings.push(standing),
-                Err(refusal) => return Ok(Reply::Refused(refusal)),
-            }
+        let standings = match self.standings(&request)? {
+            Ok(standings) => standings,
+            Err(refusal) => return Ok(Reply::Refused(refusal)),
+        };
+        if let [claim, ..] = request.claims.as_slice()
+            && remember::is_done(&mut self.records, now, &claim.resource, &request.job)?
+        {
+            return Ok(Reply::AlreadyDone);
         }
-        let place = match place {
-            Some(place) if !self.is_taken(place, &request)? => Some(place),
+        let place = match returns {
+            Some(place) if !self.is_taken(place.number, &request)? => Some(place.number),
             _ => None,
         };
-        let asker = Asker { session: request.session, ancestors: &request.ancestors };
-        let mut blockers = Vec::new();
-        for (claim, standing) in request.claims.iter().zip(&standings) {
-            let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
-            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
-            blockers = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
-            if !blockers.is_empty() {
-                break;
-            }
+        let blockers = self.in_the_way(&request, &standings, place)?;
+        if !blockers.is_empty() && !request.wait {
+            let Request { claims, job, process, .. } = &request;
+            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            return Ok(Reply::Busy { blockers, streak });
         }
+        let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;
         if blockers.is_empty() {
-            let expiry = request.terms.map(|terms| now + terms.ttl);
-            let session = session_of(request, &standings, |_| Rank::LAST, now, expiry);
-            let lease = session.terms.map(|terms| terms.ttl);
-            return self.grant(now, id, session, expiry).map(|tokens| Reply::Granted { lease, tokens });
-        }
-        if !request.wait {
-            return Ok(Reply::Busy(blockers));
+            let mut session = session_of(request, &standings, |_| Rank::LAST, asked, now);
+            session.begin(now);
+            return self.grant(now, id, session).map(|session| standing(now, &session));
         }
         let last = self.records.last_seq()?;
         let seq = place.unwrap_or(last + 1);
         if seq > last {
             self.records.put_last_seq(seq)?;
         }
-        let expiry = request.terms.map(|terms| now + terms.heartbeat);
-        let session = session_of(request, &standings, |standing| Rank::waiting(seq, standing.is_nested()), now, expiry);
-        self.queue(id, session)?;
+        let rank = |standing: Standing| Rank::waiting(seq, standing.is_nested());
+        let mut session = session_of(request, &standings, rank, asked, now);
+        session.renew(now);
+        self.queue(now, id, session)?;
         Ok(Reply::Waiting)
+    }
+
+    /// The standing of each claim of a new request, or the reason why the request can never be
+    /// granted.
+    fn standings(&self, request: &Request) -> Result<Result<Vec<Standing>, Refusal>, R::Error> {
+        let mut standings = Vec::with_capacity(request.claims.len());
+        for claim in &request.claims {
+            if let Some(refusal) = self.slots_differ(claim)? {
+                return Ok(Err(refusal));
+            }
+            match nesting::standing(&self.records, claim, &request.ancestors)? {
+                Ok(standing) => standings.push(standing),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Ok(Ok(standings))
+    }
+
+    /// The sessions that block a new request. `place` is the number in the queue to which the
+    /// request returns.
+    fn in_the_way(
+        &self,
+        request: &Request,
+        standings: &[Standing],
+        place: Option<u64>,
+    ) -> Result<Vec<SessionId>, R::Error> {
+        let asker = Asker { session: request.session, ancestors: &request.ancestors };
+        let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
+        for (claim, standing) in request.claims.iter().zip(standings) {
+            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
+            let found = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// Whether another request has this number in a queue of the request. The numbers begin anew
@@ -222,9 +285,10 @@ impl<R: Records> LockTable<R> {
         Ok((in_force != asked).then(differs))
     }
 
-    fn queue(&mut self, id: SessionId, session: Session) -> Result<(), R::Error> {
+    fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<(), R::Error> {
         for (index, record) in session.claims.iter().enumerate() {
             let name = &record.claim.resource;
+            remember::current(&mut self.records, now, name)?;
             let mut state = self.records.take_resource(name)?.unwrap_or_default();
             state.waiting += 1;
             state.count_slots(record);
@@ -234,15 +298,11 @@ impl<R: Records> LockTable<R> {
         self.records.put_session(id, session)
     }
 
-    /// Grants the request of a session and returns its tokens. The claims of a waiter are in the
-    /// trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree yet.
-    fn grant(
-        &mut self,
-        now: StoreTime,
-        id: SessionId,
-        mut session: Session,
-        expiry: Option<StoreTime>,
-    ) -> Result<Vec<u64>, R::Error> {
+    /// Grants the request of a session, whose phase has begun already. The claims of a waiter are in
+    /// the trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree
+    /// yet.
+    fn grant(&mut self, now: StoreTime, id: SessionId, mut session: Session) -> Result<Session, R::Error> {
+        session.last = remember::is_granted(&mut self.records, now, &session)?;
         let mut fresh: HashMap<Resource, u64> = HashMap::new();
         for index in 0..session.claims.len() {
             // An ancestor's hold may have ended while this request waited, so the standing is found
@@ -260,6 +320,12 @@ impl<R: Records> LockTable<R> {
             }
             let record = &mut session.claims[index];
             record.rank = Rank::HELD;
+            if record.claim.mode == Mode::Slot {
+                record.slot = match standing {
+                    Ok(Standing::Included { slot: Some(slot), .. }) => Some(slot),
+                    _ => Some(slots::free(&self.records, &name, &state)?),
+                };
+            }
             record.token = if let Ok(Standing::Included { token, .. }) = standing {
                 token
             } else if let Some(token) = fresh.get(&name) {
@@ -273,113 +339,27 @@ impl<R: Records> LockTable<R> {
             state.tree.insert(&mut self.records, &name, entry(id, index, record))?;
             self.records.put_resource(&name, state)?;
         }
-        session.since = now;
-        session.expiry = expiry;
-        let tokens = session.tokens();
-        self.records.put_session(id, session)?;
-        Ok(tokens)
+        self.records.put_session(id, session.clone())?;
+        Ok(session)
     }
 
     fn renew(&mut self, now: StoreTime, id: SessionId) -> Result<Reply, R::Error> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
-        let holds = session.is_holder();
-        let expiry = session.terms.map(|terms| now + if holds { terms.ttl } else { terms.heartbeat });
-        if session.expiry != expiry {
-            session.expiry = expiry;
+        let (phase, expiry) = (session.phase, session.expiry);
+        session.renew(now);
+        if (phase, expiry) != (session.phase, session.expiry) {
             self.records.put_session(id, session.clone())?;
         }
         Ok(standing(now, &session))
     }
 
-    fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
-        let mut expired = Vec::new();
-        let mut freed = Vec::new();
-        // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
-        // get a grant at the instant at which its own lease ends.
-        while let Some(id) = self.records.due(now)? {
-            freed.extend(self.remove(id)?);
-            expired.push(id);
+    fn extend(&mut self, now: StoreTime, id: SessionId, by: Option<Duration>) -> Result<Reply, R::Error> {
+        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        if !session.extend(now, by) {
+            return Ok(Reply::Refused(Refusal::NotKept));
         }
-        self.settle_all(now, &freed, granted)?;
-        Ok(expired)
-    }
-
-    fn take_away(
-        &mut self,
-        now: StoreTime,
-        resource: &Resource,
-        granted: &mut Vec<SessionId>,
-    ) -> Result<Reply, R::Error> {
-        let holders = self.sessions_of(resource, Rank::is_held)?;
-        self.leave(now, &holders, granted)?;
-        Ok(Reply::Broken(holders))
-    }
-
-    fn release(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Reply, R::Error> {
-        let Some(session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
-        self.leave(now, &[id], granted)?;
-        Ok(Reply::Released(session.tokens()))
-    }
-
-    /// Removes sessions, then grants the waiters that they blocked.
-    fn leave(&mut self, now: StoreTime, sessions: &[SessionId], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
-        let mut freed = Vec::new();
-        for session in sessions {
-            freed.extend(self.remove(*session)?);
-        }
-        self.settle_all(now, &freed, granted)
-    }
-
-    /// Removes a session and returns the claims that it held or waited for. The list is empty for
-    /// an unknown session.
-    fn remove(&mut self, id: SessionId) -> Result<Vec<Freed>, R::Error> {
-        let Some(session) = self.records.session(id)? else { return Ok(Vec::new()) };
-        self.records.remove_session(id)?;
-        let mut freed = Vec::with_capacity(session.claims.len());
-        for (index, record) in session.claims.into_iter().enumerate() {
-            let name = record.claim.resource.clone();
-            let mut state = self.records.take_resource(&name)?.unwrap_or_default();
-            state.tree.remove(&mut self.records, &name, &entry(id, index, &record))?;
-            if record.rank.is_held() {
-                state.held -= 1;
-            } else {
-                state.waiting -= 1;
-            }
-            if record.claim.mode == Mode::Slot {
-                state.slot_claims -= 1;
-                state.shared_slots -= u32::from(record.shares);
-                self.unshare(&name, &mut state)?;
-            }
-            if state.held == 0 && state.waiting == 0 {
-                self.records.remove_resource(&name)?;
-            } else {
-                self.records.put_resource(&name, state)?;
-            }
-            freed.push(Freed { resource: name, span: record.claim.span, modes: blocked_by(record.claim.mode) });
-        }
-        Ok(freed)
-    }
-
-    /// Counts the shares whose ancestors have released their slot. Such a share outlives that slot
-    /// and now takes a slot of its own.
-    fn unshare(&mut self, name: &Resource, state: &mut ResourceState) -> Result<(), R::Error> {
-        if state.shared_slots == 0 {
-            return Ok(());
-        }
-        let mut slots = state.tree.entries(&self.records, name)?;
-        slots.retain(|entry| entry.mode == Mode::Slot);
-        for sharing in slots.iter().filter(|entry| entry.shares) {
-            let Some(mut session) = self.records.session(sharing.session)? else { continue };
-            if slots.iter().any(|slot| slot.rank.is_held() && session.ancestors.contains(&slot.session)) {
-                continue;
-            }
-            state.tree.remove(&mut self.records, name, sharing)?;
-            state.tree.insert(&mut self.records, name, Entry { shares: false, ..sharing.clone() })?;
-            state.shared_slots -= 1;
-            session.claims[sharing.claim as usize].shares = false;
-            self.records.put_session(sharing.session, session)?;
-        }
-        Ok(())
+        self.records.put_session(id, session.clone())?;
+        Ok(standing(now, &session))
     }
 
     fn shrink(
@@ -410,7 +390,7 @@ impl<R: Records> LockTable<R> {
         self.change(id, &mut session, index, |claim| claim.span = span)?;
         let modes = blocked_by(session.claims[index].claim.mode);
         self.records.put_session(id, session)?;
-        self.settle(now, &Freed { resource: resource.clone(), span: old, modes }, granted)?;
+        self.settle_all(now, vec![Freed { resource: resource.clone(), span: old, modes }], granted)?;
         Ok(Reply::Done)
     }
 
@@ -453,7 +433,7 @@ impl<R: Records> LockTable<R> {
             freed.push(Freed { resource: resource.clone(), span, modes });
         }
         self.records.put_session(id, session)?;
-        self.settle_all(now, &freed, granted)?;
+        self.settle_all(now, freed, granted)?;
         Ok(Reply::Done)
     }
 
@@ -494,8 +474,19 @@ impl<R: Records> LockTable<R> {
         self.records.put_resource(&name, state)
     }
 
-    fn settle_all(&mut self, now: StoreTime, freed: &[Freed], granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
-        freed.iter().try_for_each(|freed| self.settle(now, freed, granted))
+    /// Grants the waiters that the freed claims blocked, claim by claim. A waiter whose job is done
+    /// leaves the queue instead, and its own claims are freed before the next.
+    fn settle_all(
+        &mut self,
+        now: StoreTime,
+        mut freed: Vec<Freed>,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<(), R::Error> {
+        freed.reverse();
+        while let Some(next) = freed.pop() {
+            freed.extend(self.settle(now, &next, granted)?);
+        }
+        Ok(())
     }
 
     /// Grants the waiters that the freed claim blocked, first come, first served.
@@ -503,8 +494,10 @@ impl<R: Records> LockTable<R> {
     /// Only waiters that overlap the freed span in one of the freed modes can have become
     /// grantable, because nothing else has changed. If several claims are freed together, each
     /// claim has its own walk. A claim that covers the span, granted or still waiting, closes all
-    /// modes that clash with its own for later waiters. The walk ends when all modes are closed.
-    fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<(), R::Error> {
+    /// modes that clash with its own for later waiters. The walk ends when all modes are closed, or
+    /// at a waiter whose job is done: its claim, a write on the whole resource, is returned as freed,
+    /// and the walk for that claim covers the rest of this one.
+    fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<Vec<Freed>, R::Error> {
         let Freed { resource, span, modes } = freed;
         // Modes in which no later ordinary waiter can be granted here. A nested waiter waits for no
         // other waiter, so the walk tries every nested waiter.
@@ -512,19 +505,24 @@ impl<R: Records> LockTable<R> {
         let mut after = Rank::HELD;
         let mut batch = 2;
         loop {
-            let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else { return Ok(()) };
+            let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else {
+                return Ok(Vec::new());
+            };
             let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
             let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
             let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
             if candidates.is_empty() {
-                return Ok(());
+                return Ok(Vec::new());
             }
             for candidate in candidates {
                 after = candidate.rank;
                 if after >= Rank::FIRST_ORDINARY && closed.contains(candidate.mode) {
                     continue;
                 }
-                let outcome = self.try_grant(now, candidate.session, granted)?;
+                let outcome = match self.try_grant(now, candidate.session, granted)? {
+                    Tried::IsDone(freed) => return Ok(freed),
+                    outcome => outcome,
+                };
                 if candidate.lower <= *span.lower() && *span.upper() <= candidate.upper {
                     closed = closed.union(candidate.mode.clashing());
                     if outcome == Tried::OutOfSlots {
@@ -541,23 +539,27 @@ impl<R: Records> LockTable<R> {
     /// Grants a waiter's request if no session blocks it.
     fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
         // The session is already a holder if the walk reached another of its claims first.
-        let Some(session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
+        let Some(mut session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
             return Ok(Tried::Granted);
         };
         if !self.blockers_of(id, &session)?.is_empty() {
             let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
             return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
         }
-        let lease = session.terms.map(|terms| terms.claim).or(self.claim_lease);
-        let expiry = lease.map(|lease| now + lease);
-        self.grant(now, id, session, expiry)?;
         granted.push(id);
+        if let [record, ..] = session.claims.as_slice()
+            && remember::is_done(&mut self.records, now, &record.claim.resource, &session.job)?
+        {
+            return self.remove(now, id, Leaving::Released(None)).map(Tried::IsDone);
+        }
+        session.begin_unclaimed(now, self.claim_lease);
+        self.grant(now, id, session)?;
         Ok(Tried::Granted)
     }
 }
 
 /// A claim, or a part of one, that no longer blocks waiters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Freed {
     resource: Resource,
     span: Span,
@@ -575,10 +577,12 @@ fn blocked_by(mode: Mode) -> Modes {
 }
 
 /// The result of an attempt to grant a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Tried {
     Granted,
     Waits,
+    /// The session has left the queue because its job is done. These are its claims.
+    IsDone(Vec<Freed>),
     /// The session still waits, and a slot is all that it asked for. Every later waiter for a slot
     /// therefore waits as well.
     OutOfSlots,
@@ -600,7 +604,7 @@ impl ResourceState {
 fn standing(now: StoreTime, session: &Session) -> Reply {
     if session.is_holder() {
         let lease = session.expiry.map(|expiry| expiry - now);
-        Reply::Granted { lease, tokens: session.tokens() }
+        Reply::Granted { lease, tokens: session.tokens(), slots: session.slots(), last: session.last }
     } else {
         Reply::Waiting
     }
@@ -610,8 +614,8 @@ fn session_of(
     request: Request,
     standings: &[Standing],
     rank: impl Fn(Standing) -> Rank,
+    asked: StoreTime,
     since: StoreTime,
-    expiry: Option<StoreTime>,
 ) -> Session {
     let records = request.claims.into_iter().zip(standings);
     let claims = records.map(|(claim, standing)| ClaimRecord {
@@ -619,13 +623,18 @@ fn session_of(
         rank: rank(*standing),
         token: 0,
         shares: standing.shares(),
+        slot: None,
     });
     Session {
         ancestors: request.ancestors,
         claims: claims.collect(),
+        phase: Phase::Waiting,
+        asked,
         since,
-        expiry,
+        expiry: None,
         terms: request.terms,
+        job: request.job,
+        last: None,
         process: request.process,
     }
 }
@@ -639,6 +648,7 @@ fn entry(session: SessionId, index: usize, record: &ClaimRecord) -> Entry {
         session,
         claim: u32::try_from(index).expect("a request has fewer than 2^32 claims"),
         shares: record.shares,
+        slot: record.slot,
     }
 }
 

@@ -385,11 +385,13 @@ impl Turn<'_> {
                 self.client.state = State::Requesting(pending);
             }
             Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),
-            Ok(Standing::Busy(obstructions)) => {
+            Ok(Standing::Busy { obstructions, .. }) => {
                 let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
                 self.say(format!("busy {}{limit}", messages.in_the_way(&obstructions, None)));
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
+            // No client asks for what a run may have done already.
+            Ok(Standing::AlreadyDone) => self.say("refused by an earlier run".to_owned()),
             // The place in the queue was taken away. What the client holds besides is not lost.
             Ok(Standing::Lost) => self.say(format!("unavailable {}", messages.taken_away())),
             Err(store::Error::Unavailable(reason)) => {

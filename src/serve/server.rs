@@ -22,7 +22,7 @@ use crate::cli::lines::LineParser;
 use crate::clock::Boottime;
 use crate::identity;
 use crate::lock::lease::Lease;
-use crate::lock::request::{Process, Request, SessionId};
+use crate::lock::request::{Job, Process, Request, SessionId};
 use crate::store::Standing;
 use crate::store::sessions::{Event as Report, Sessions};
 use crate::words::{one_line, reason};
@@ -300,7 +300,15 @@ impl Server {
                 self.owners.insert(session, id);
                 let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
-                self.sessions.acquire(Request { session, ancestors, claims, wait, terms, process });
+                self.sessions.acquire(Request {
+                    session,
+                    ancestors,
+                    claims,
+                    wait,
+                    terms,
+                    job: Job::default(),
+                    process,
+                });
             }
             Action::Release(session) => {
                 self.owners.insert(session, id);

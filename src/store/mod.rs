@@ -12,6 +12,7 @@ use crate::clock::Boottime;
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
+use crate::lock::past::{End, Ending, Streak};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
@@ -63,9 +64,15 @@ pub enum Standing {
     Waiting,
     /// The request is granted.
     Granted(Grant),
-    /// The request conflicts and was made without a wait. The obstructions say, for each resource,
-    /// which sessions hold it and wait for it.
-    Busy(Vec<Obstruction>),
+    /// The request conflicts and was made without a wait.
+    Busy {
+        /// The sessions that hold each resource and wait for it.
+        obstructions: Vec<Obstruction>,
+        /// The skips of the job in a row, if this request counts as a skip.
+        streak: Option<Streak>,
+    },
+    /// A run has succeeded so lately that the request was not granted.
+    AlreadyDone,
     /// The store can never grant the request.
     Refused(Refusal),
     /// The session is neither a holder nor a waiter any more.
@@ -73,10 +80,14 @@ pub enum Standing {
 }
 
 /// What a holder has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// The tokens, claim by claim.
     pub tokens: Vec<u64>,
+    /// The numbers of the slots, in the order of the claims on slots.
+    pub slots: Vec<u32>,
+    /// How the last hold of the first resource had ended at the grant, if that is known.
+    pub last: Option<Ending>,
     /// The instant by which the command must be gone unless the holder renews the lease. Each
     /// renewal moves the deadline. `None` in a store where a grant lives as long as its process.
     pub deadline: Option<Boottime>,
@@ -207,11 +218,11 @@ pub trait Handle {
     fn check(&mut self) -> Result<Standing, Error>;
 
     /// Gives back the grant or leaves the queue, whichever applies. A release is allowed even if
-    /// the grant was lost.
+    /// the grant was lost. `end` tells how the command ended that ran under the grant.
     ///
     /// # Errors
     /// The store cannot be used. An error of `inspect` means the same.
-    fn release(&mut self) -> Result<Released, Error>;
+    fn release(&mut self, end: Option<End>) -> Result<Released, Error>;
 
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;

@@ -7,6 +7,7 @@ use rustix::process::Signal as Kernel;
 
 use crate::clock::Boottime;
 use crate::exit;
+use crate::lock::past::{End, Ending};
 
 /// A signal that rlock receives on behalf of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,17 @@ impl Ended {
             Self::Code(code) => code,
             Self::Signal(number) => u8::try_from(number).map_or(u8::MAX, |n| exit::SIGNAL_BASE.saturating_add(n)),
         }
+    }
+}
+
+impl From<Ended> for End {
+    /// What the store remembers of the run. Exit code 0 is a success.
+    fn from(ended: Ended) -> Self {
+        let ending = match ended {
+            Ended::Code(code) => Ending::Exit(code),
+            Ended::Signal(number) => Ending::Signal(u8::try_from(number).unwrap_or(u8::MAX)),
+        };
+        Self { ending, is_success: ended == Ended::Code(0) }
     }
 }
 

@@ -23,6 +23,7 @@ use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
+use crate::lock::past::End;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
@@ -66,6 +67,7 @@ pub(crate) fn run(
         command,
         environment: Some(environment),
         child: None,
+        end: None,
         spare,
         spare_work: None,
         otherwise,
@@ -102,6 +104,8 @@ struct Supervision<'a, E> {
     command: CommandSpec,
     environment: Option<E>,
     child: Option<Child>,
+    /// How the command ended.
+    end: Option<End>,
     spare: OsString,
     spare_work: Option<SpareWork>,
     otherwise: OsString,
@@ -188,15 +192,16 @@ where
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => self.waiting(),
-            Ok(Standing::Granted(Grant { tokens, deadline })) => {
+            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy(obstructions)) => {
+            Ok(Standing::Busy { obstructions, .. }) => {
                 self.obstructions = obstructions;
                 Event::Busy
             }
             Ok(Standing::Refused(refusal)) => self.denied(Failure::refused(&refusal)),
+            Ok(Standing::AlreadyDone) => Event::Denied(0),
             Ok(Standing::Lost) => Event::Lost,
             Err(error) => self.store_failed(error),
         };
@@ -239,7 +244,12 @@ where
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
         // loop handles it after the signals that came meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
-            Some(event) => self.on(event),
+            Some(event) => {
+                if let Event::Ended(ended) = event {
+                    self.end = Some(ended.into());
+                }
+                self.on(event)
+            }
             None => Ok(()),
         }
     }
@@ -387,7 +397,7 @@ where
         // queue.
         self.asks = false;
         self.on_child(Child::dismiss_guardian);
-        let released = self.handle.release();
+        let released = self.handle.release(self.end);
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::ServerError;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
@@ -46,6 +46,7 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
         claims: vec![claim],
         wait: true,
         terms: Some(TERMS),
+        job: Job::default(),
         process: Process {
             host: "h".to_owned(),
             pid: number,

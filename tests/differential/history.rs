@@ -8,8 +8,9 @@ use std::time::Duration;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
+use rlock::lock::past::{End, Ending};
 use rlock::lock::records::Records as _;
-use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -24,6 +25,9 @@ use crate::support::servers::Server;
 const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\", "名前 é", "x}y{z}"];
 const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
+
+/// Whether the histories contain kept holds, jobs and ends of runs. The scripts do not know them yet.
+pub(crate) const NEW_OPERATIONS: bool = false;
 
 /// The start of all histories. A realistic instant puts the tokens in their realistic range.
 const BEGIN: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
@@ -165,7 +169,9 @@ impl World {
     fn own(&self, op: &Op) -> Vec<Resource> {
         match op {
             Op::Renew(session)
-            | Op::Release(session)
+            | Op::Extend { session, .. }
+            | Op::Release { session, .. }
+            | Op::GiveUp(session)
             | Op::Cancel(session)
             | Op::Reap(session)
             | Op::Shrink { session, .. }
@@ -193,6 +199,9 @@ impl World {
         self.advance_past_idle_tokens();
         let crowded = self.live().len() >= LIVE_MAX;
         let session = self.random_session(rng);
+        if NEW_OPERATIONS && rng.chance(12) {
+            return self.new_op(rng, session);
+        }
         match rng.below(100) {
             0..48 if !crowded => Op::Acquire(self.request(rng)),
             48..52 => match self.requests.get(&session) {
@@ -202,8 +211,9 @@ impl World {
                 _ => {
                     let absent = self.left.iter().find(|(session, _)| !self.is_live(**session));
                     match absent.map(|(session, place)| (*session, *place)) {
-                        Some((session, place)) if !crowded => {
+                        Some((session, number)) if !crowded => {
                             self.left.remove(&session);
+                            let place = Place { number, asked: self.now };
                             Op::Return { request: self.requests[&session].clone(), place }
                         }
                         _ => Op::Expire,
@@ -234,7 +244,44 @@ impl World {
             81..84 => Op::Break(rng.pick(&self.resources).clone()),
             84..86 => Op::Inspect(vec![rng.pick(&self.resources).clone(), self.resources[0].clone()]),
             86..88 => Op::Expire,
-            _ => Op::Release(session),
+            _ => Op::Release { session, end: self.end(rng) },
+        }
+    }
+
+    /// An operation that only the model and the embedded store know.
+    fn new_op(&self, rng: &mut Rng, session: SessionId) -> Op {
+        if rng.chance(60) {
+            return Op::GiveUp(session);
+        }
+        let session = self.random_holder(rng).unwrap_or(session);
+        Op::Extend { session, by: rng.chance(50).then(|| Duration::from_micros(rng.below(400))) }
+    }
+
+    fn end(&self, rng: &mut Rng) -> Option<End> {
+        if !NEW_OPERATIONS || rng.chance(20) {
+            return None;
+        }
+        let ending = *rng.pick(&[Ending::Exit(0), Ending::Exit(7), Ending::Signal(9), Ending::Timeout, Ending::Lost]);
+        Some(End { ending, is_success: ending == Ending::Exit(0) })
+    }
+
+    /// The job of a request with these claims.
+    fn job(&self, rng: &mut Rng, claims: &[Claim]) -> Job {
+        if !NEW_OPERATIONS {
+            return Job::default();
+        }
+        let length = |rng: &mut Rng| Duration::from_micros(20 + rng.below(300));
+        let is_whole_write = matches!(claims, [claim] if claim.mode == Mode::Write && claim.span.is_whole());
+        let keep_for = rng.chance(15).then(|| length(rng));
+        Job {
+            name: (*rng.pick(&["", "a", "b"])).to_owned(),
+            once_per: (is_whole_write && rng.chance(50))
+                .then(|| OncePer { period: length(rng), same_job: rng.chance(50) }),
+            skips: rng.chance(60),
+            hold_at_least: (keep_for.is_none() && rng.chance(20)).then(|| length(rng)),
+            keep_for,
+            is_acquire: keep_for.is_some(),
+            history: *rng.pick(&[0, 1, 3, 32]),
         }
     }
 
@@ -302,12 +349,14 @@ impl World {
         }
         let lease = |rng: &mut Rng| Duration::from_micros(40 + rng.below(8) * 30);
         let terms = Terms { ttl: lease(rng), claim: lease(rng), heartbeat: lease(rng) };
+        let job = self.job(rng, &claims);
         let request = Request {
             session: SessionId((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes()),
             ancestors,
             claims,
             wait: rng.chance(88),
             terms: rng.chance(85).then_some(terms),
+            job,
             process: Process {
                 host: "höst".to_owned(),
                 pid: self.order.len() as u32,

@@ -1,8 +1,10 @@
 //! Random histories of the lock table. The table must give the same replies as a naive model of
 //! docs/design.md. Its listings must show that holders do not conflict, that every waiter is
-//! blocked, that no waiter is overtaken, and that tokens rise.
+//! blocked, that no waiter is overtaken, and that tokens rise. What it remembers of ended sessions
+//! must be what the model's diaries say.
 
 mod checks;
+mod diary;
 mod oracle;
 mod world;
 
@@ -41,6 +43,16 @@ proptest! {
     }
 
     #[test]
+    fn table_matches_the_oracle_with_jobs_and_kept_holds(steps in history(JOBS, 60)) {
+        play(JOBS, &steps);
+    }
+
+    #[test]
+    fn table_matches_the_oracle_with_a_queue_of_jobs(steps in history(JOB_QUEUE, 80)) {
+        play(JOB_QUEUE, &steps);
+    }
+
+    #[test]
     fn table_matches_the_oracle_with_leases_that_expire(steps in history(LEASES, 60)) {
         play(LEASES, &steps);
     }
@@ -71,6 +83,9 @@ const SLOTS: Profile = Profile {
     claims: 2,
     ..ANY
 };
+const JOBS: Profile = Profile { jobs: 220, grid: 2, resources: 2, claims: 2, acquire: 120, ..ANY };
+const JOB_QUEUE: Profile =
+    Profile { jobs: 250, modes: &[Mode::Write, Mode::Write, Mode::Read], grid: 0, resources: 1, claims: 1, ..ANY };
 const LEASES: Profile = Profile { leases: 255, ..ANY };
 const QUEUE: Profile = Profile { resources: 1, grid: 40, nested: 20, acquire: 190, leases: 0, claims: 2, ..ANY };
 

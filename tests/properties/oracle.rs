@@ -11,9 +11,12 @@ use std::time::Duration;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::request::{Claim, Request, SessionId};
+use rlock::lock::past::{End, Ending, Streak};
+use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
+
+use crate::diary::{Hold, Kept};
 
 /// A session that holds or waits.
 #[derive(Clone, Debug)]
@@ -25,9 +28,28 @@ pub(crate) struct Member {
     nested: Vec<bool>,
     /// The token of each claim, once the request is granted.
     tokens: Option<Vec<u64>>,
+    /// The slot of each claim on one, once the request is granted.
+    slots: Vec<Option<u32>>,
+    /// Whether a command may run under the grant.
+    is_claimed: bool,
+    /// Whether the hold lasts without a process.
+    is_kept: bool,
+    last: Option<Ending>,
+    asked: StoreTime,
     since: StoreTime,
     expiry: Option<StoreTime>,
 }
+
+/// Why a session leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Released(Option<End>),
+    TimeIsOver,
+    Broken,
+}
+
+/// No hold without a process lasts longer.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl Member {
     pub(crate) fn id(&self) -> SessionId {
@@ -40,7 +62,8 @@ impl Member {
 
     fn reply(&self, now: StoreTime) -> Reply {
         let lease = self.expiry.map(|expiry| expiry - now);
-        self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens })
+        let (slots, last) = (self.slots.iter().flatten().copied().collect(), self.last);
+        self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens, slots, last })
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -61,7 +84,8 @@ impl Member {
 /// The relation of a claim to the holds of its ancestors.
 enum Relation {
     Ordinary,
-    Included(u64),
+    /// The token of the ancestor's hold, and its slot if the claim shares that.
+    Included(u64, Option<u32>),
     Waits,
 }
 
@@ -75,6 +99,7 @@ pub(crate) struct Oracle {
     pub(crate) seq: u64,
     /// The claim lease of sessions without terms.
     pub(crate) claim_lease: Option<Duration>,
+    pub(crate) diaries: BTreeMap<Resource, Kept>,
 }
 
 /// The table of docs/design.md#conflicts, without slot against slot.
@@ -105,18 +130,27 @@ impl Oracle {
         due.retain(|(expiry, _)| *expiry <= now);
         due.sort();
         let expired: Vec<_> = due.into_iter().map(|(_, id)| id).collect();
-        self.leave(now, &expired, &mut granted);
+        self.leave(now, &expired, Why::TimeIsOver, &mut granted);
         let reply = match op {
             Op::Acquire(request) => self.acquire(now, request, None),
             Op::Return { request, place } => self.acquire(now, request, Some(place)),
             Op::Renew(id) => self.renew(now, id),
-            Op::Release(id) | Op::Cancel(id) | Op::Reap(id) => {
-                let known = self
-                    .member(id)
-                    .map(|member| member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]));
-                self.leave(now, &[id], &mut granted);
-                known.map_or(Reply::Unknown, Reply::Released)
-            }
+            Op::Extend { session, by } => self.extend(now, session, by),
+            Op::Release { session, end } => self.release(now, session, Why::Released(end), &mut granted),
+            Op::Cancel(id) => self.release(now, id, Why::Released(None), &mut granted),
+            Op::Reap(id) => match self.member(id) {
+                Some(kept) if kept.is_kept => kept.reply(now),
+                _ => self.release(now, id, Why::TimeIsOver, &mut granted),
+            },
+            Op::GiveUp(id) => match self.member(id).cloned() {
+                None => Reply::Unknown,
+                Some(holder) if holder.holds() => holder.reply(now),
+                Some(waiter) => {
+                    let streak = self.busy(now, &waiter.request);
+                    self.leave(now, &[id], Why::Released(None), &mut granted);
+                    Reply::Busy { blockers: Vec::new(), streak }
+                }
+            },
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted),
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
             Op::Expire => Reply::Done,
@@ -125,7 +159,7 @@ impl Oracle {
                     |m: &&Member| m.holds() && m.request.claims.iter().any(|claim| claim.resource == resource);
                 let mut holders: Vec<_> = self.members.iter().filter(is_on_resource).map(Member::id).collect();
                 holders.sort();
-                self.leave(now, &holders, &mut granted);
+                self.leave(now, &holders, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }
             Op::Inspect(names) => Reply::Listing(self.list(&names)),
@@ -137,7 +171,124 @@ impl Oracle {
         self.members.iter().find(|member| member.id() == id)
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request, place: Option<u64>) -> Reply {
+    /// What is remembered of a resource.
+    pub(crate) fn diary(&mut self, now: StoreTime, resource: &Resource) -> &mut Kept {
+        let is_idle =
+            !self.members.iter().any(|member| member.request.claims.iter().any(|claim| claim.resource == *resource));
+        self.diaries.entry(resource.clone()).or_default().at(now, is_idle)
+    }
+
+    fn resources(request: &Request) -> Vec<Resource> {
+        let mut names: Vec<Resource> = Vec::new();
+        for claim in &request.claims {
+            if !names.contains(&claim.resource) {
+                names.push(claim.resource.clone());
+            }
+        }
+        names
+    }
+
+    fn busy(&mut self, now: StoreTime, request: &Request) -> Option<Streak> {
+        let mut all = Vec::new();
+        for name in Self::resources(request) {
+            let claims = request.claims.iter().filter(|claim| claim.resource == name).cloned().collect();
+            all.push(self.diary(now, &name).busy(now, &request.job, &request.process, claims));
+        }
+        let skips = all.into_iter().next()??;
+        Some(Streak { count: skips.count, since: skips.since, last: skips.last, command: skips.command, entry: None })
+    }
+
+    /// Whether the run of a request has taken place already, which ends the skips of its job.
+    fn is_done(&mut self, now: StoreTime, request: &Request) -> bool {
+        let diary = self.diary(now, &request.claims[0].resource);
+        let is_done = diary.has_done(now, &request.job);
+        if is_done {
+            diary.end_skips(now, &request.job.name);
+        }
+        is_done
+    }
+
+    fn release(&mut self, now: StoreTime, id: SessionId, why: Why, granted: &mut Vec<SessionId>) -> Reply {
+        let Some(member) = self.member(id).cloned() else { return Reply::Unknown };
+        let job = &member.request.job;
+        if let (Why::Released(Some(end)), true, None, Some(least)) =
+            (why, member.holds(), job.keep_for, job.hold_at_least)
+        {
+            let until = member.since + least.min(WEEK);
+            if until > now {
+                if !member.is_kept {
+                    self.note_run(now, &member, end);
+                    let member = self.member_mut(id);
+                    (member.is_kept, member.is_claimed, member.expiry) = (true, true, Some(until));
+                }
+                return Reply::KeptUntil(until);
+            }
+        }
+        let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
+        self.leave(now, &[id], why, granted);
+        Reply::Released(tokens)
+    }
+
+    fn extend(&mut self, now: StoreTime, id: SessionId, by: Option<Duration>) -> Reply {
+        let Some(member) = self.member(id) else { return Reply::Unknown };
+        match member.request.job.keep_for.filter(|_| member.is_kept) {
+            None => Reply::Refused(Refusal::NotKept),
+            Some(length) => {
+                let until = now + by.unwrap_or(length).min(WEEK);
+                let member = self.member_mut(id);
+                if member.expiry.is_some_and(|expiry| expiry < until) {
+                    member.expiry = Some(until);
+                }
+                member.reply(now)
+            }
+        }
+    }
+
+    fn hold<'a>(member: &'a Member, resource: &Resource) -> Hold<'a> {
+        let own = |claim: &Claim| claim.resource == *resource;
+        let claims = &member.request.claims;
+        let tokens = claims.iter().zip(member.tokens.iter().flatten());
+        Hold {
+            job: &member.request.job,
+            process: &member.request.process,
+            claims: claims.iter().filter(|claim| own(claim)).cloned().collect(),
+            token: tokens.filter(|(claim, _)| own(claim)).map(|(_, token)| *token).max(),
+            asked: member.asked,
+            since: member.since,
+        }
+    }
+
+    fn note_run(&mut self, now: StoreTime, member: &Member, end: End) {
+        for name in Self::resources(&member.request) {
+            self.diary(now, &name).end(now, &Self::hold(member, &name), end);
+        }
+    }
+
+    fn note_leave(&mut self, now: StoreTime, member: &Member, why: Why) {
+        let ran = member.holds() && (member.is_claimed || matches!(why, Why::Released(Some(_))));
+        if !ran {
+            return;
+        }
+        for name in Self::resources(&member.request) {
+            self.diary(now, &name).count(now, &Self::hold(member, &name));
+        }
+        let is_over_already = member.is_kept && member.request.job.keep_for.is_none();
+        let ending = match why {
+            _ if is_over_already => return,
+            Why::Released(None) => return,
+            Why::Released(Some(end)) => return self.note_run(now, member, end),
+            Why::TimeIsOver if member.is_kept => Ending::Kept,
+            Why::TimeIsOver => Ending::Expired,
+            Why::Broken => Ending::Broken,
+        };
+        self.note_run(now, member, End { ending, is_success: false });
+    }
+
+    fn member_mut(&mut self, id: SessionId) -> &mut Member {
+        self.members.iter_mut().find(|member| member.id() == id).expect("the caller has found the session")
+    }
+
+    fn acquire(&mut self, now: StoreTime, request: Request, returns: Option<Place>) -> Reply {
         if let Some(member) = self.member(request.session) {
             return member.reply(now);
         }
@@ -158,24 +309,47 @@ impl Oracle {
                 Err(refusal) => return Reply::Refused(refusal),
             }
         }
+        if self.is_done(now, &request) {
+            return Reply::AlreadyDone;
+        }
         let wait = request.wait;
         let terms = request.terms;
+        let place = returns.map(|place| place.number);
+        let asked = returns.map_or(now, |place| place.asked);
         let names =
             |other: &Member, claim: &Claim| other.request.claims.iter().any(|its| its.resource == claim.resource);
         let has_place = |other: &&Member| !other.holds() && Some(other.seq) == place;
         let is_taken = |claim: &Claim| self.members.iter().filter(has_place).any(|other| names(other, claim));
         let place = place.filter(|_| !request.claims.iter().any(is_taken));
         let seq = place.unwrap_or(u64::MAX);
-        let requester = Member { request, seq, nested, tokens: None, since: now, expiry: None };
+        let slots = vec![None; request.claims.len()];
+        let requester = Member {
+            request,
+            seq,
+            nested,
+            tokens: None,
+            slots,
+            is_claimed: false,
+            is_kept: false,
+            last: None,
+            asked,
+            since: now,
+            expiry: None,
+        };
         let blockers = self.blockers(&requester);
         let id = requester.id();
+        for name in Self::resources(&requester.request) {
+            // What is too old by now is not kept by the new session.
+            self.diary(now, &name);
+        }
         if blockers.is_empty() {
             self.members.push(requester);
-            let lease = terms.map(|terms| terms.ttl);
-            return Reply::Granted { lease, tokens: self.grant(now, id, lease) };
+            self.grant(now, id, None);
+            return self.member_mut(id).reply(now);
         }
         if !wait {
-            return Reply::Busy(blockers);
+            let streak = self.busy(now, &requester.request);
+            return Reply::Busy { blockers, streak };
         }
         let seq = place.unwrap_or(self.seq + 1);
         self.seq = self.seq.max(seq);
@@ -187,19 +361,21 @@ impl Oracle {
     fn relation(&self, request: &Request, claim: &Claim) -> Result<Relation, Refusal> {
         let held = |id: &SessionId| {
             let member = self.member(*id)?;
-            Some(member.request.claims.iter().zip(member.tokens.clone()?).collect::<Vec<_>>())
+            let numbers = member.tokens.clone()?.into_iter().zip(member.slots.clone());
+            Some(member.request.claims.iter().zip(numbers).collect::<Vec<_>>())
         };
         let mut above: Vec<_> = request.ancestors.iter().filter_map(held).flatten().collect();
         above.retain(|(held, _)| held.resource == claim.resource && held.span.overlaps(&claim.span));
         let verdict = |held: &Claim| nested_verdict(held.mode, claim.mode);
-        if let Some((_, token)) = above.iter().find(|(held, _)| verdict(held) == 0 && held.span.covers(&claim.span)) {
-            return Ok(Relation::Included(*token));
+        let includes = |held: &Claim| verdict(held) == 0 && held.span.covers(&claim.span);
+        if let Some((_, (token, slot))) = above.iter().find(|(held, _)| includes(held)) {
+            return Ok(Relation::Included(*token, slot.filter(|_| claim.mode == Mode::Slot)));
         }
         above.reverse();
         let cannot_grow = |held: &Claim| {
             Err(Refusal::CannotGrow { resource: claim.resource.clone(), held: held.mode, asked: claim.mode })
         };
-        let refused = |(held, _): &&(&Claim, u64)| verdict(held) == 2;
+        let refused = |(held, _): &&(&Claim, (u64, Option<u32>))| verdict(held) == 2;
         if let Some((held, _)) = above.iter().filter(refused).find(|(held, _)| held.mode == Mode::Slot) {
             return cannot_grow(held);
         }
@@ -266,12 +442,26 @@ impl Oracle {
         Vec::new()
     }
 
-    fn grant(&mut self, now: StoreTime, id: SessionId, lease: Option<Duration>) -> Vec<u64> {
+    /// Grants a request. From the queue, it has to be claimed within the claim lease.
+    fn grant(&mut self, now: StoreTime, id: SessionId, claim_lease: Option<Duration>) {
         let request = self.member(id).expect("the session waits or is new").request.clone();
+        let mut last = Vec::new();
+        for name in Self::resources(&request) {
+            let diary = self.diary(now, &name);
+            last.push(diary.diary().last.map(|(ending, _)| ending));
+            diary.end_skips(now, &request.job.name);
+        }
         let mut fresh: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut tokens = Vec::new();
+        let mut slots = Vec::new();
         for claim in &request.claims {
-            if let Ok(Relation::Included(token)) = self.relation(&request, claim) {
+            let relation = self.relation(&request, claim);
+            slots.push(match &relation {
+                Ok(Relation::Included(_, Some(slot))) => Some(*slot),
+                _ if claim.mode == Mode::Slot => self.free_slot(&claim.resource),
+                _ => None,
+            });
+            if let Ok(Relation::Included(token, _)) = relation {
                 tokens.push(token);
                 continue;
             }
@@ -280,26 +470,56 @@ impl Oracle {
             self.last_tokens.insert(claim.resource.clone(), token);
             tokens.push(token);
         }
-        let member = self.members.iter_mut().find(|member| member.id() == id).expect("the session waits or is new");
-        member.tokens = Some(tokens.clone());
+        let member = self.member_mut(id);
+        member.tokens = Some(tokens);
+        member.slots = slots;
+        member.last = last[0];
         member.since = now;
-        member.expiry = lease.map(|lease| now + lease);
-        tokens
+        match claim_lease {
+            Some(lease) => {
+                let limit = member.request.job.keep_for.unwrap_or(Duration::MAX);
+                member.expiry = Some(now + lease.min(limit));
+            }
+            None => Self::claim(member, now),
+        }
+    }
+
+    /// The holder claims its grant, or renews it.
+    fn claim(member: &mut Member, now: StoreTime) {
+        member.is_claimed = true;
+        if let Some(length) = member.request.job.keep_for {
+            member.is_kept = true;
+            member.expiry = Some(member.since + length.min(WEEK));
+        } else {
+            member.expiry = member.request.terms.map(|terms| now + terms.ttl);
+        }
+    }
+
+    /// The first slot that no holder has.
+    fn free_slot(&self, resource: &Resource) -> Option<u32> {
+        let holders = self.members.iter().filter(|member| member.holds());
+        let claims = holders.flat_map(|member| member.request.claims.iter().zip(&member.slots));
+        let taken: Vec<_> = claims.filter(|(claim, _)| claim.resource == *resource).map(|(_, slot)| *slot).collect();
+        (0..).find(|slot| !taken.contains(&Some(*slot)))
     }
 
     fn renew(&mut self, now: StoreTime, id: SessionId) -> Reply {
         let Some(member) = self.members.iter_mut().find(|member| member.id() == id) else { return Reply::Unknown };
-        let held = member.tokens.is_some();
-        member.expiry = member.request.terms.map(|terms| now + if held { terms.ttl } else { terms.heartbeat });
+        match (member.holds(), member.is_kept) {
+            (_, true) => {}
+            (true, false) => Self::claim(member, now),
+            (false, false) => member.expiry = member.request.terms.map(|terms| now + terms.heartbeat),
+        }
         member.reply(now)
     }
 
-    fn leave(&mut self, now: StoreTime, ids: &[SessionId], granted: &mut Vec<SessionId>) {
+    fn leave(&mut self, now: StoreTime, ids: &[SessionId], why: Why, granted: &mut Vec<SessionId>) {
         let mut freed = Vec::new();
         for id in ids {
-            let Some(at) = self.members.iter().position(|member| member.id() == *id) else { continue };
-            let left = self.members.remove(at);
-            freed.extend(left.request.claims.into_iter().map(|claim| (claim, None)));
+            let Some(member) = self.member(*id).cloned() else { continue };
+            self.note_leave(now, &member, why);
+            self.members.retain(|other| other.id() != *id);
+            freed.extend(member.request.claims.into_iter().map(|claim| (claim, None)));
         }
         let members = &self.members;
         self.last_tokens.retain(|resource, _| {
@@ -326,10 +546,15 @@ impl Oracle {
             }
             waiting.sort();
             for (_, _, id) in waiting {
-                let member = self.member(id).expect("no session leaves here").clone();
-                if !member.holds() && self.blockers(&member).is_empty() {
+                let Some(member) = self.member(id).cloned() else { continue };
+                if member.holds() || !self.blockers(&member).is_empty() {
+                    continue;
+                }
+                granted.push(id);
+                if self.is_done(now, &member.request) {
+                    self.leave(now, &[id], Why::Released(None), granted);
+                } else {
                     self.grant(now, id, member.request.terms.map(|terms| terms.claim).or(self.claim_lease));
-                    granted.push(id);
                 }
             }
         }
@@ -433,8 +658,8 @@ impl Oracle {
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 if let Some(tokens) = &member.tokens {
-                    let (token, expiry) = (tokens[index], member.expiry);
-                    let holder = HolderListing { session, mode, span, slots, token, since, expiry, process };
+                    let (token, expiry, kept) = (tokens[index], member.expiry, member.is_kept);
+                    let holder = HolderListing { session, mode, span, slots, token, since, expiry, kept, process };
                     holders.push(((token, since, session, index), holder));
                 } else {
                     let waiter = WaiterListing { session, mode, span, slots, since, position: 0, process };

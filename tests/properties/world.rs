@@ -8,13 +8,15 @@ use proptest::prelude::*;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
+use rlock::lock::past::{End, Ending};
 use rlock::lock::records::Memory;
-use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
 
 use crate::checks::{self, Line, SessionInfo, Sessions};
+use crate::diary::Diary;
 use crate::oracle::Oracle;
 
 /// The kind of a history: the weights by which the numbers of a step select its choices.
@@ -31,6 +33,8 @@ pub(crate) struct Profile {
     pub(crate) acquire: u8,
     /// Of 256 sessions, the number that have leases.
     pub(crate) leases: u8,
+    /// Of 256 requests, the number that ask for more than a hold as long as their commands.
+    pub(crate) jobs: u8,
     pub(crate) claims: usize,
 }
 
@@ -41,6 +45,7 @@ pub(crate) const ANY: Profile = Profile {
     nested: 90,
     acquire: 150,
     leases: 80,
+    jobs: 60,
     claims: 3,
 };
 
@@ -52,18 +57,20 @@ pub(crate) struct Step {
     ancestry: u8,
     flags: u8,
     delay: u8,
+    job: [u8; 5],
     claims: Vec<[u8; 5]>,
 }
 
 pub(crate) fn history(profile: Profile, steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let claims = prop::collection::vec(any::<[u8; 5]>(), 1..=profile.claims);
-    let numbers = (any::<[u8; 5]>(), claims);
-    let step = numbers.prop_map(|([kind, pick, ancestry, flags, delay], claims)| Step {
+    let numbers = (any::<[u8; 5]>(), any::<[u8; 5]>(), claims);
+    let step = numbers.prop_map(|([kind, pick, ancestry, flags, delay], job, claims)| Step {
         kind,
         pick,
         ancestry,
         flags,
         delay,
+        job,
         claims,
     });
     prop::collection::vec(step, 1..=steps)
@@ -107,6 +114,12 @@ impl World {
             // of the steps the clock catches up.
             self.now += Duration::from_micros(64);
         }
+        match step.delay {
+            // An idle resource forgets its totals after an hour, and everything after a week.
+            250..=253 => self.now += Duration::from_secs(3_601),
+            254.. => self.now += Duration::from_secs(6 * 24 * 3_600),
+            _ => {}
+        }
         let op = self.op(step);
         self.apply(op);
         self.check();
@@ -117,10 +130,15 @@ impl World {
         while !self.oracle.members.is_empty() {
             let id = self.live_session(order.wrapping_mul(7)).expect("a session is left");
             self.now += Duration::from_micros(1);
-            self.apply(Op::Release(id));
+            self.apply(Op::Release { session: id, end: None });
             self.check();
         }
         assert!(self.table.records().is_empty(), "the table is not empty: {:?}", self.table.records());
+        self.now += Duration::from_secs(8 * 24 * 3_600);
+        for _ in 0..=self.profile.resources {
+            self.apply(Op::Expire);
+        }
+        assert!(self.table.records().is_forgotten(), "the past is not forgotten: {:?}", self.table.records());
     }
 
     /// Applies an operation to both tables and compares the outcomes.
@@ -129,7 +147,11 @@ impl World {
             self.remember(request, matches!(op, Op::Return { .. }));
         }
         let expected = self.oracle.apply(self.now, op.clone());
-        let actual = self.table.apply(self.now, op.clone()).unwrap();
+        let mut actual = self.table.apply(self.now, op.clone()).unwrap();
+        if let Reply::Busy { streak: Some(streak), .. } = &mut actual.reply {
+            // The oracle has no numbers of entries.
+            streak.entry = None;
+        }
         assert_eq!(actual, expected, "after {op:?}");
         for member in self.oracle.members.iter().filter(|member| member.holds()) {
             if !self.granted.contains(&member.id()) {
@@ -143,6 +165,12 @@ impl World {
     pub(crate) fn check(&mut self) {
         let before = std::mem::take(&mut self.lines);
         self.lines = checks::lines(&self.listing());
+        for number in 0..self.profile.resources {
+            let name = resource(number);
+            let past = self.table.past(self.now, &name).unwrap();
+            let actual = past.map(|(past, entries)| Diary::of(&past, entries)).unwrap_or_default();
+            assert_eq!(&actual, self.oracle.diary(self.now, &name).diary(), "the past of {name}");
+        }
         checks::holders_do_not_conflict(&self.sessions, &self.lines);
         checks::every_waiter_is_blocked(&self.sessions, &self.lines);
         checks::no_waiter_is_overtaken(&self.sessions, &before, &self.lines);
@@ -186,19 +214,24 @@ impl World {
         if step.kind < self.profile.acquire {
             let request = self.request(step);
             // Some requests return to a place that may be another's, or ahead of all others.
-            let place = 1 + u64::from(step.pick) % 24;
+            let number = 1 + u64::from(step.pick) % 24;
+            let place = Place { number, asked: StoreTime::from_micros(self.now.as_micros() - u64::from(step.delay)) };
             let returns = step.flags & 0x30 == 0x30 && request.session == self.fresh_id();
             return if returns { Op::Return { request, place } } else { Op::Acquire(request) };
         }
         let session = self.live_session(step.pick).unwrap_or(SessionId([0; 16]));
-        match (step.kind - self.profile.acquire) % 16 {
-            0..=4 => Op::Release(session),
+        match (step.kind - self.profile.acquire) % 20 {
+            0..=4 => Op::Release { session, end: Self::end(step) },
             5 => Op::Cancel(session),
             6 => Op::Reap(session),
             7 | 8 => Op::Renew(session),
             9 => Op::Expire,
             10 => Op::Break(resource(number % self.profile.resources)),
             11 => Op::Inspect(vec![resource(0), resource(number), resource(0)]),
+            16..=18 => Op::GiveUp(session),
+            19 => {
+                Op::Extend { session, by: (step.flags % 2 == 1).then(|| Duration::from_micros(u64::from(step.pick))) }
+            }
             12 | 13 => {
                 let (resource, span) = self.part(session, step);
                 Op::Shrink { session, resource, span }
@@ -207,6 +240,34 @@ impl World {
                 let (resource, _) = self.part(session, step);
                 Op::Downgrade { session, resource, mode: Mode::ALL[usize::from(mode % 4)] }
             }
+        }
+    }
+
+    /// What a release says of the run.
+    fn end(step: &Step) -> Option<End> {
+        let endings =
+            [Ending::Exit(0), Ending::Exit(0), Ending::Exit(7), Ending::Signal(9), Ending::Timeout, Ending::Lost];
+        let ending = *endings.get(usize::from(step.job[0] % 8))?;
+        Some(End { ending, is_success: ending == Ending::Exit(0) })
+    }
+
+    /// The job of a request with these claims.
+    fn job(&self, step: &Step, claims: &[Claim]) -> Job {
+        let [job, once, least, keep, more] = step.job;
+        if job >= self.profile.jobs {
+            return Job::default();
+        }
+        let length = |number: u8| Duration::from_micros(u64::from(number % 64) * 8 + 1);
+        let is_whole_write = matches!(claims, [claim] if claim.mode == Mode::Write && claim.span.is_whole());
+        let keep_for = (keep >= 208).then(|| length(keep));
+        Job {
+            name: ["", "a", "b"][usize::from(job % 3)].to_owned(),
+            once_per: (is_whole_write && once >= 96).then(|| OncePer { period: length(once), same_job: once % 2 == 0 }),
+            skips: more >= 100,
+            hold_at_least: (keep_for.is_none() && least >= 160).then(|| length(least)),
+            keep_for,
+            is_acquire: keep_for.is_some(),
+            history: [0, 1, 3, 32][usize::from(more % 4)],
         }
     }
 
@@ -253,6 +314,7 @@ impl World {
         Request {
             session: self.fresh_id(),
             ancestors,
+            job: self.job(step, &claims),
             claims,
             wait: step.flags & 7 != 0,
             terms: (step.ancestry.rotate_left(4) < self.profile.leases).then_some(terms),
@@ -300,7 +362,8 @@ impl World {
         let claims = vec![Claim { resource: resource(0), mode, span, slots: None }];
         let process = Process::default();
         let session = self.fresh_id();
-        let request = Request { session, ancestors: Vec::new(), claims, wait: true, terms: None, process };
+        let request =
+            Request { session, ancestors: Vec::new(), claims, wait: true, terms: None, job: Job::default(), process };
         self.now += Duration::from_micros(1);
         self.apply(Op::Acquire(request));
     }

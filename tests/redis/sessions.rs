@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rlock::clock::Boottime;
 use rlock::lock::lease::Lease;
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Process, Request, SessionId};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::sessions::{Event, Sessions};
@@ -46,6 +46,7 @@ impl Crowd {
             claims: vec![claim],
             wait: true,
             terms: Some(Lease::new(self.ttl).terms()),
+            job: Job::default(),
             process: Process::default(),
         });
     }

@@ -533,6 +533,7 @@ mod tests {
                 claims: vec![claim],
                 wait: true,
                 terms: None,
+                job: request::Job::default(),
                 process: request::Process::default(),
             };
             checkers.ask(&request, MS(number.into()));

@@ -138,13 +138,14 @@ impl<'s> Supervision<'s> {
                 let has_trouble = self.conversation.exchange.outage().is_some();
                 if has_trouble { Event::OutOfReach } else { Event::Queued }
             }
-            Ok(Standing::Granted(Grant { tokens, deadline })) => {
+            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
                 self.deadline = deadline.expect("a grant of a server is a lease");
                 self.site.world().granted(self.site.task, self.run, &tokens, self.deadline);
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy(_)) => Event::Busy,
+            Ok(Standing::Busy { .. }) => Event::Busy,
+            Ok(Standing::AlreadyDone) => Event::Denied(0),
             Ok(Standing::Refused(_)) => Event::Denied(exit::USAGE),
             Ok(Standing::Lost) => Event::Lost,
             Err(Error::Unavailable(_)) => Event::StoreFailed,

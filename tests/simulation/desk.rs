@@ -11,7 +11,7 @@ use super::rules::Rules;
 use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Process, Request, SessionId};
+use crate::lock::request::{Claim, Job, Process, Request, SessionId};
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::sessions::Event as Report;
 use crate::store::{Changed, Error, Standing};
@@ -267,7 +267,7 @@ impl Desk {
                 self.owners.insert(session, id);
                 let terms = Some(Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), Process::default());
-                Deed::Acquire(id, Request { session, ancestors, claims, wait, terms, process })
+                Deed::Acquire(id, Request { session, ancestors, claims, wait, terms, job: Job::default(), process })
             }
             Action::Release(session) => {
                 self.owners.insert(session, id);

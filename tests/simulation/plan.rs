@@ -8,7 +8,7 @@ use super::world::World;
 use crate::exit;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Process, Request};
+use crate::lock::request::{Claim, Job, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::supervise::event::Group;
@@ -71,6 +71,7 @@ impl Plan {
             claims,
             wait: !random.once_in(10),
             terms: Some(Lease::new(ttl).terms()),
+            job: Job::default(),
             process: Process::default(),
         };
         let may_deadlock = !above.iter().all(|above| is_inside(&request, above));

@@ -234,7 +234,7 @@ impl<'s> Serve<'s> {
                 let now = world.now;
                 world.checkers.queue(run, now);
             }
-            Report::Standing(Ok(Standing::Granted(Grant { tokens, deadline }))) => {
+            Report::Standing(Ok(Standing::Granted(Grant { tokens, deadline, .. }))) => {
                 session.deadline = deadline.expect("a grant of a server is a lease");
                 world.granted(task, run, tokens, session.deadline);
                 if let Some(customer) = self.customers.get_mut(&session.client) {

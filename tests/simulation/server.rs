@@ -12,7 +12,7 @@ use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{ClaimRecord, Records as _, Session};
-use crate::lock::request::{Claim, Request, SessionId};
+use crate::lock::request::{Claim, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
 use crate::store::redis::codec::ScriptReply;
@@ -144,9 +144,9 @@ impl Server {
             }
         };
         Ok(match (reply, caller) {
-            (Reply::Granted { lease, tokens }, _) => ScriptReply::Granted { lease, tokens },
+            (Reply::Granted { lease, tokens, .. }, _) => ScriptReply::Granted { lease, tokens },
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
-            (Reply::Busy(_), _) => {
+            (Reply::Busy { .. }, _) => {
                 ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect())
             }
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
@@ -184,7 +184,7 @@ impl Server {
             }
             Operation::Release(session) => {
                 also.session = caller;
-                self.apply(Op::Release(*session), caller, now, also)
+                self.apply(Op::Release { session: *session, end: None }, caller, now, also)
             }
             Operation::Downgrade { session, mode } => {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
@@ -211,13 +211,14 @@ impl Server {
         let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
         let mut op = Op::Acquire(request.clone());
         if place > 0 {
+            let place = Place { number: place, asked: now };
             op = Op::Return { request: request.clone(), place };
         }
         also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
         let mut reply = self.apply(op.clone(), caller, now, also);
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
-        while !is_known && matches!(reply, Reply::Waiting | Reply::Busy(_)) {
+        while !is_known && matches!(reply, Reply::Waiting | Reply::Busy { .. }) {
             let first = self.first_waiter_in_the_way(request, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
@@ -460,7 +461,7 @@ impl Server {
 mod tests {
     use super::*;
     use crate::lock::lease::Lease;
-    use crate::lock::request::Process;
+    use crate::lock::request::{Job, Process};
     use crate::lock::span::Span;
 
     const TTL: Duration = Duration::from_secs(10);
@@ -495,6 +496,7 @@ mod tests {
             claims: vec![claim],
             wait: true,
             terms: Some(Lease::new(TTL).terms()),
+            job: Job::default(),
             process: Process::default(),
         };
         let channel = number.to_string();

@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, ServerError, Value};
 use crate::clock::micros;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
-use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
+use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::ScriptReply;
@@ -156,6 +156,7 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
         claims: own[10..].chunks(6).map(claim).collect(),
         wait: number(own[3]) == 1,
         terms: Some(Terms { ttl: length(own[6]), claim: length(own[7]), heartbeat: length(own[8]) }),
+        job: Job::default(),
         process: Process::default(),
     }
 }

@@ -124,6 +124,7 @@ fn entry(number: u32, [lo, width, mode, rank]: [u8; 4]) -> Entry {
         ),
         claim: number % 2,
         shares: false,
+        slot: None,
     }
 }
 

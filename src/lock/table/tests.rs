@@ -56,6 +56,11 @@ fn not_below(held: Mode, asked: Mode) -> String {
     )
 }
 
+/// A release that tells nothing of a run.
+fn release(session: u8) -> Op {
+    Op::Release { session: id(session), end: None }
+}
+
 fn granted(reply: &Reply) -> bool {
     matches!(reply, Reply::Granted { .. })
 }
@@ -102,10 +107,10 @@ fn other_number_of_slots_is_refused_while_a_slot_is_held_or_waited_for() {
     assert_eq!(table.ask(2, &[], &[slot(2)]), Reply::Waiting);
     let text = "'r' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for r=2";
     assert_eq!(why(table.ask(3, &[], &[slot(3)])), text);
-    table.apply(Op::Release(id(1)));
+    table.apply(release(1));
     assert_eq!(why(table.ask(3, &[], &[slot(3)])), text);
     table.ask(4, &[], &[claim(Mode::Read, "")]);
-    table.apply(Op::Release(id(2)));
+    table.apply(release(2));
     assert!(granted(&table.ask(3, &[], &[slot(3)])));
 }
 
@@ -158,7 +163,7 @@ fn change_that_would_strand_a_nested_waiter_is_refused() {
     assert_eq!(why(table.shrink(1, "r", "[0,4]")), text);
     assert_eq!(why(table.downgrade(1, Mode::Read)), text);
     assert_eq!(table.shrink(1, "r", "[4,9]"), Reply::Done);
-    assert_eq!(table.apply(Op::Release(id(2))).granted, [id(3)]);
+    assert_eq!(table.apply(release(2)).granted, [id(3)]);
     assert_eq!(table.downgrade(1, Mode::Read), Reply::Done);
 }
 
@@ -171,10 +176,10 @@ fn upgrade_passes_the_queue_and_leaves_the_prewrite() {
     assert_eq!(table.ask(4, &[1], &[claim(Mode::Write, "[0,5]")]), Reply::Waiting);
     assert_eq!(table.ask(5, &[], &[claim(Mode::Read, "[5,6]")]), Reply::Waiting);
     assert_eq!(table.listing().waiters.iter().map(|waiter| waiter.session).collect::<Vec<_>>(), [id(4), id(3), id(5)]);
-    assert_eq!(table.apply(Op::Release(id(2))).granted, [id(4)]);
-    assert_eq!(table.apply(Op::Release(id(4))).granted, []);
+    assert_eq!(table.apply(release(2)).granted, [id(4)]);
+    assert_eq!(table.apply(release(4)).granted, []);
     assert_eq!(table.listing().holders.iter().map(|holder| holder.mode).collect::<Vec<_>>(), [Mode::Prewrite]);
-    assert_eq!(table.apply(Op::Release(id(1))).granted, [id(3)]);
+    assert_eq!(table.apply(release(1)).granted, [id(3)]);
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn queued_write_blocks_only_later_claims_that_overlap() {
     assert_eq!(table.ask(2, &[], &[claim(Mode::Write, "[0,1]")]), Reply::Waiting);
     assert!(granted(&table.ask(3, &[], &[claim(Mode::Write, "[5,6]")])));
     let hasty = Request { wait: false, ..request(4, &[], &[claim(Mode::Read, "[1,2]")]) };
-    assert_eq!(table.apply(Op::Acquire(hasty)).reply, Reply::Busy(vec![id(2)]));
+    assert_eq!(table.apply(Op::Acquire(hasty)).reply, Reply::Busy { blockers: vec![id(2)], streak: None });
     assert!(granted(&table.ask(5, &[], &[claim(Mode::Read, "(1,2]")])));
 }
 
@@ -197,9 +202,9 @@ fn waiting_share_takes_no_slot_until_its_ancestor_releases() {
     assert_eq!(table.ask(3, &[1], &[slot(2), other(Mode::Write)]), Reply::Waiting);
     assert!(granted(&table.ask(4, &[], &[slot(2)])), "one of two slots is free");
     assert_eq!(table.ask(5, &[], &[slot(2)]), Reply::Waiting);
-    assert_eq!(table.apply(Op::Release(id(1))).granted, [], "the share takes the slot that it shared");
-    assert_eq!(table.apply(Op::Release(id(2))).granted, [id(3)]);
-    assert_eq!(table.apply(Op::Release(id(4))).granted, [id(5)]);
+    assert_eq!(table.apply(release(1)).granted, [], "the share takes the slot that it shared");
+    assert_eq!(table.apply(release(2)).granted, [id(3)]);
+    assert_eq!(table.apply(release(4)).granted, [id(5)]);
 }
 
 #[test]
@@ -208,7 +213,7 @@ fn share_is_granted_at_once_even_if_other_shares_outlived_the_ancestor() {
     table.ask(1, &[], &[slot(1)]);
     assert!(granted(&table.ask(2, &[1], &[slot(1)])));
     assert!(granted(&table.ask(3, &[1], &[slot(1)])));
-    table.apply(Op::Release(id(1)));
+    table.apply(release(1));
     assert_eq!(table.ask(4, &[], &[slot(1)]), Reply::Waiting);
     assert!(granted(&table.ask(5, &[2, 1], &[slot(1)])));
 }
@@ -221,6 +226,6 @@ fn lease_of_maximum_length_does_not_overflow() {
         table.apply(Op::Acquire(Request { terms: Some(terms), ..request(session, &[], &[claim(Mode::Write, "")]) }));
     }
     assert!(granted(&table.apply(Op::Renew(id(1))).reply));
-    assert_eq!(table.apply(Op::Release(id(1))).granted, [id(2)]);
+    assert_eq!(table.apply(release(1)).granted, [id(2)]);
     assert!(granted(&table.apply(Op::Renew(id(2))).reply));
 }

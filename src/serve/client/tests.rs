@@ -62,7 +62,10 @@ impl Lab {
     }
 
     fn granted_until(&mut self, session: u8, token: u64, deadline: Boottime) -> Vec<String> {
-        self.stands(session, Standing::Granted(Grant { tokens: vec![1, token], deadline: Some(deadline) }))
+        self.stands(
+            session,
+            Standing::Granted(Grant { tokens: vec![1, token], deadline: Some(deadline), ..Grant::default() }),
+        )
     }
 
     fn released(&mut self, session: u8, released: Released) -> Vec<String> {
@@ -170,7 +173,7 @@ fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
     let key = Resource::new("k").unwrap();
     let listing = ResourceListing { name: key.clone(), holders: Vec::new(), waiters: Vec::new() };
     for (standing, text) in [
-        (Ok(Standing::Busy(vec![listing.into()])), "say busy 'k' was held a moment ago"),
+        (Ok(Standing::Busy { obstructions: vec![listing.into()], streak: None }), "say busy 'k' was held a moment ago"),
         (
             Ok(Standing::Refused(Refusal::SlotsDiffer { resource: key, in_force: 2, asked: 3 })),
             "say refused 'k' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for k=2",
@@ -236,7 +239,7 @@ fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole no-wait"]);
     assert!(!lab.client.waits());
     let text = "say busy 'k' was held a moment ago; no more requests may wait";
-    assert_eq!(lab.stands(1, Standing::Busy(Vec::new())), [text]);
+    assert_eq!(lab.stands(1, Standing::Busy { obstructions: Vec::new(), streak: None }), [text]);
 }
 
 #[test]
@@ -681,7 +684,7 @@ proptest! {
                     let Some(session) = pick(&open, at) else { continue };
                     let standing = match standing {
                         0 => Ok(Standing::Waiting),
-                        1 => Ok(Standing::Busy(Vec::new())),
+                        1 => Ok(Standing::Busy { obstructions: Vec::new(), streak: None }),
                         2 => Ok(Standing::Lost),
                         3 => Err(error()),
                         _ => Ok(Standing::Asking),

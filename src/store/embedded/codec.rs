@@ -30,8 +30,9 @@ mod tests {
     use crate::clock::StoreTime;
     use crate::lock::index::{Child, Entry, Node, Rank, Tree};
     use crate::lock::mode::{Mode, Modes};
-    use crate::lock::records::{ClaimRecord, ResourceState, Session};
-    use crate::lock::request::{Claim, Process, SessionId, Terms};
+    use crate::lock::past::Ending;
+    use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
+    use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
 
@@ -41,10 +42,14 @@ mod tests {
         let claim = Claim { resource: Resource::new("tree").unwrap(), mode: Mode::Prewrite, span, slots: None };
         Session {
             ancestors: vec![SessionId([7; 16])],
-            claims: vec![ClaimRecord { claim, rank: Rank::waiting(5, true), token: 9, shares: true }],
+            claims: vec![ClaimRecord { claim, rank: Rank::waiting(5, true), token: 9, shares: true, slot: Some(1) }],
+            phase: Phase::Waiting,
+            asked: StoreTime::from_micros(1),
             since: StoreTime::from_micros(1),
             expiry: Some(StoreTime::MAX),
             terms: Some(Terms { ttl: us(1), claim: us(2), heartbeat: us(3) }),
+            job: Job { name: "job".into(), hold_at_least: Some(us(4)), ..Job::default() },
+            last: Some(Ending::Signal(9)),
             process: Process {
                 host: "höst".into(),
                 pid: 4,
@@ -98,6 +103,7 @@ mod tests {
             session: SessionId([1; 16]),
             claim: 0,
             shares: false,
+            slot: None,
         };
         let child = Child {
             node: 3,

@@ -195,19 +195,19 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes sure that the state has this format and is of this boot. The state of an earlier boot
-    /// is cleared: none of its processes lives, and its table was written without waiting for the
-    /// disk.
-    pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<()> {
+    /// Makes sure that the state has this format. Returns [`Age::EarlierBoot`] for the state of an
+    /// earlier boot: none of its processes lives, and its table was written without waiting for the
+    /// disk. So its table loses its seal, and is read whole before it is used.
+    pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<Age> {
         let found = self.lock_text()?;
         let boot = boot();
-        let expected = format!("{TITLE}{FORMAT}\nboot {boot}\n");
-        if found.starts_with(expected.as_bytes()) {
-            return Ok(());
+        if found.starts_with(heading(&boot).as_bytes()) {
+            return Ok(Age::ThisBoot);
         }
+        let mut is_replaced = found.is_empty();
         if let Some(format) = found.strip_prefix(TITLE.as_bytes()) {
             let format = format.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            let is_replaced = format == UNRELEASED && !self.anybody_lives()?;
+            is_replaced = format == UNRELEASED && !self.anybody_lives()?;
             if format != FORMAT.as_bytes() && !is_replaced {
                 let format = String::from_utf8_lossy(format);
                 return Err(io::Error::other(format!(
@@ -221,11 +221,24 @@ impl Directory {
         // nothing. If a machine shows no boot id, a reboot cannot be noticed.
         let same_for_all_we_know = boot.is_empty() && !found.is_empty();
         if same_for_all_we_know || self.anybody_lives()? {
-            return Ok(());
+            return Ok(Age::ThisBoot);
         }
-        self.clear(locked).map_err(advised_inside)?;
-        rustix::io::pwrite(&self.lock, expected.as_bytes(), 0)?;
-        Ok(rustix::fs::ftruncate(&self.lock, expected.len() as u64)?)
+        if is_replaced {
+            self.clear(locked).map_err(advised_inside)?;
+            self.put_boot(locked)?;
+            return Ok(Age::ThisBoot);
+        }
+        self.remove_beacons().map_err(advised_inside)?;
+        let heading: usize = found.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
+        rustix::fs::ftruncate(&self.lock, heading as u64)?;
+        Ok(Age::EarlierBoot)
+    }
+
+    /// Notes that the state is of this boot, and removes the seal.
+    pub(super) fn put_boot(&self, _: &Locked<'_>) -> io::Result<()> {
+        let heading = heading(&boot());
+        rustix::io::pwrite(&self.lock, heading.as_bytes(), 0)?;
+        Ok(rustix::fs::ftruncate(&self.lock, heading.len() as u64)?)
     }
 
     fn lock_text(&self) -> io::Result<Vec<u8>> {
@@ -434,6 +447,18 @@ fn advised_inside(error: io::Error) -> io::Error {
 fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
     let is_regular = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
     if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
+}
+
+/// When the state was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    ThisBoot,
+    EarlierBoot,
+}
+
+/// The first lines of a lock file of this format.
+fn heading(boot: &str) -> String {
+    format!("{TITLE}{FORMAT}\nboot {boot}\n")
 }
 
 /// The id of this boot; empty if it cannot be read.

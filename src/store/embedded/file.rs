@@ -3,8 +3,9 @@
 //! LMDB runs without its own locks and without waiting for the disk. The directory's lock suffices
 //! for one writer at a time, and the kernel releases it when its owner dies. LMDB's reader table,
 //! on the other hand, identifies processes by their pids, which are ambiguous where pid namespaces
-//! share a directory. Damage by a crash of the machine does not matter: no holder survives the
-//! crash, and the next boot starts with an empty table.
+//! share a directory. A crash of the machine may damage the table. No process survives the crash,
+//! but kept holds and history are lost with a damaged table. So the first process of a boot reads
+//! the whole table before it uses it.
 //!
 //! This module checks for three dangers that LMDB ignores. LMDB takes an empty file for a new
 //! table, so a file that lost its content in use would grant every request. LMDB reads the file
@@ -32,6 +33,8 @@ const PAGES_MIN: usize = 2;
 /// The size of a page. A machine may have larger pages; then the size check of [`TableFile::check`]
 /// is less strict.
 const PAGE_BYTES: usize = 4096;
+/// The number of pages up to which the table takes history.
+const HISTORY_PAGES: usize = TABLE_BYTES_MAX / PAGE_BYTES / 16 * 15;
 /// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
 /// A new descriptor gets the lowest free number, so LMDB's numbers are well below this limit.
@@ -83,6 +86,13 @@ impl TableFile {
             opened.seal(directory);
         }
         Ok(opened)
+    }
+
+    /// Whether the table has room for more than what the sessions need. History may not fill the
+    /// last part of the table. The file never shrinks, so a table that was full once stays without
+    /// new history until it is replaced.
+    pub(super) fn has_room(&self) -> bool {
+        self.env.last_page() < HISTORY_PAGES
     }
 
     /// Begins a transaction.

@@ -15,7 +15,8 @@ use super::{Embedded, Error};
 use crate::clock::Boottime;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
-use crate::lock::request::Request;
+use crate::lock::past::End;
+use crate::lock::request::{Place, Request};
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
@@ -43,8 +44,8 @@ pub(super) struct EmbeddedHandle {
     look_at: Option<Boottime>,
     /// Whether the table has to be read as soon as the lock is free.
     must_look: bool,
-    /// The number of the request in the queue, once it waits.
-    place: u64,
+    /// The place of the request in the queue, once it waits.
+    place: Place,
     /// The beacons of holders that a line on the terminal may name. The line must follow their
     /// changes even if other sessions block the request.
     shown: Vec<OwnedFd>,
@@ -72,7 +73,7 @@ impl EmbeddedHandle {
             watched: Vec::new(),
             look_at: None,
             must_look: false,
-            place: 0,
+            place: Place::default(),
             shown: Vec::new(),
             stuck: Stuck::default(),
         };
@@ -137,12 +138,16 @@ impl EmbeddedHandle {
     }
 
     fn settle(&mut self, View { standing, watched, look_at, place }: View) {
-        if matches!(standing, Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) {
+        if matches!(standing, Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost) {
             // No process looks for the beacon of a denied or lost request, and such a request is
             // never released.
             if let Stage::Asked(_) = std::mem::replace(&mut self.stage, Stage::Over) {
                 beacon::remove(&self.store.directory, self.request.session);
             }
+        }
+        if matches!(standing, Standing::Granted(_)) && self.request.job.keep_for.is_some() {
+            // The kept hold lasts without this process.
+            beacon::remove(&self.store.directory, self.request.session);
         }
         (self.standing, self.watched, self.look_at, self.place) = (standing, watched, look_at, place);
         self.must_look = false;
@@ -197,16 +202,22 @@ impl Handle for EmbeddedHandle {
         Ok(if is_stuck { Standing::Waiting } else { self.standing.clone() })
     }
 
-    fn release(&mut self) -> Result<Released, Error> {
+    fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         self.watched.clear();
         self.shown.clear();
         let Stage::Asked(_) = &self.stage else { return Ok(Released::Done) };
         let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
         let id = self.request.session;
-        let released = self.store.transact_within(Some(limit), Some(id), |work| work.apply(Op::Release(id)));
+        let mut release = |end| {
+            self.store.transact_within(Some(limit), Some(id), |work| work.apply(Op::Release { session: id, end }))
+        };
+        // The disk may have no room for the history.
+        let released = release(end).or_else(|error| if end.is_some() { release(None) } else { Err(error) });
         match released {
             Ok(Some(reply)) => {
                 beacon::remove(&self.store.directory, id);
+                // This process may go on. The sessions that watch it look for what blocks them now.
+                self.stage = Stage::Over;
                 Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
             }
             // The end of this process gives up its place in the queue.

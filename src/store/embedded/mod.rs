@@ -10,19 +10,22 @@
 //!   command of a dead holder is sure to die.
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
 //!   transaction has given up the lock.
+//! - `boot`: carries the table over a boot of the machine.
 //! - `handle`: a request that is queued or granted; `sessions`: many requests of one process;
 //!   `stuck`: notices that the lock is not free for too long.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
 //! wakes the waiters that it grants a request. A grant lives as long as the holder's process, so
-//! nothing is renewed. Each waiter watches the sessions that block it ([`LockTable::blockers`]),
+//! nothing is renewed. A kept hold has no process and ends at an instant, for which each waiter sets
+//! a timer. Each waiter watches the sessions that block it ([`LockTable::blockers`]),
 //! and so notices their death.
 //!
 //! Therefore one of these statements is true for every waiter at any time:
 //!
 //! - The waiter's request is granted, and the waiter was woken.
 //! - The waiter watches a live session that blocks it.
-//! - The waiter is awake and about to find out which of the two holds.
+//! - A kept hold blocks the waiter, which looks again when the first kept hold or claim lease ends.
+//! - The waiter is awake and about to find out which of these holds.
 //!
 //! This is true even if a process dies between a grant and the wake-up, because the waiter watches
 //! that process. A session may stop blocking without ending (shrink, downgrade, break). Then the
@@ -37,6 +40,7 @@
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 
 mod beacon;
+mod boot;
 mod codec;
 mod directory;
 mod ending;
@@ -74,7 +78,7 @@ use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Records, Session};
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -106,23 +110,26 @@ impl Embedded {
 
 impl Embedded {
     /// Returns the state of a new request, or of one that returns to its place.
-    fn ask(work: &mut Work<'_>, request: Request, place: Option<u64>) -> Result<View, records::Error> {
+    fn ask(work: &mut Work<'_>, request: Request, place: Option<Place>) -> Result<View, records::Error> {
         // Dead ancestors are reaped first; their descendants then count as roots.
         work.reap_dead(&request.ancestors)?;
         loop {
+            if !request.wait {
+                // The reply of the table counts, so it is asked only once.
+                work.clear_the_way(&request)?;
+            }
             let op = match place {
                 None => Op::Acquire(request.clone()),
                 Some(place) => Op::Return { request: request.clone(), place },
             };
             match work.apply(op)? {
-                Reply::Busy(blockers) => {
-                    if !work.reap_dead(&blockers)? {
-                        let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                        let listings = work.inspect(resources)?;
-                        let obstructions = listings.into_iter().map(Obstruction::from).collect();
-                        return Ok(View::settled(Standing::Busy(obstructions)));
-                    }
+                Reply::Busy { streak, .. } => {
+                    let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
+                    let listings = work.inspect(resources)?;
+                    let obstructions = listings.into_iter().map(Obstruction::from).collect();
+                    return Ok(View::settled(Standing::Busy { obstructions, streak }));
                 }
+                Reply::AlreadyDone => return Ok(View::settled(Standing::AlreadyDone)),
                 Reply::Refused(refusal) => {
                     // The sessions that cause the refusal may be dead.
                     let mut suspects = request.ancestors.clone();

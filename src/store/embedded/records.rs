@@ -7,8 +7,11 @@
 //! | --- | --- |
 //! | `b` namespace 0 session id | the identity of the session's beacon |
 //! | `c` | the [`Clock`] |
+//! | `f` namespace 0 instant (8 bytes, big-endian) resource | empty: the past is checked at the instant |
+//! | `h` namespace 0 resource 0 number (8 bytes, big-endian) | an entry of the resource's history |
 //! | `e` namespace 0 expiry (8 bytes, big-endian) session id | empty: the session ends at the expiry |
 //! | `n` namespace 0 resource 0 number (4 bytes, big-endian) | a node of the resource's tree |
+//! | `p` namespace 0 resource | the past of a resource |
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
 //! | `s` namespace 0 session id | a session |
@@ -16,7 +19,7 @@
 //! Names contain no control characters, so the zero bytes end them.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -30,6 +33,7 @@ use super::codec::{Damaged, decode, encode};
 use super::lmdb::Txn;
 use crate::clock::{Boottime, StoreTime, micros};
 use crate::lock::index::Node;
+use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Records, ResourceState, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -39,8 +43,20 @@ const SEQ: &[u8] = b"q";
 
 /// The expiry and the session in the key of an expiry.
 fn ending(key: &[u8]) -> Result<(StoreTime, SessionId), Error> {
-    let (expiry, id) = key.split_first_chunk().ok_or(Error::Damaged)?;
-    Ok((StoreTime::from_micros(u64::from_be_bytes(*expiry)), decode(id)?))
+    let (expiry, id) = instant(key)?;
+    Ok((expiry, decode(id)?))
+}
+
+/// The instant at the beginning of a key, and the rest of the key.
+fn instant(key: &[u8]) -> Result<(StoreTime, &[u8]), Error> {
+    let (instant, rest) = key.split_first_chunk().ok_or(Error::Damaged)?;
+    Ok((StoreTime::from_micros(u64::from_be_bytes(*instant)), rest))
+}
+
+/// The resource in a key.
+fn resource(name: &[u8]) -> Result<Resource, Error> {
+    let name = std::str::from_utf8(name).map_err(|_| Error::Damaged)?;
+    Resource::new(name).map_err(|_| Error::Damaged)
 }
 
 /// The inode of this process's time namespace, which decides what the time since the boot is.
@@ -95,6 +111,7 @@ impl From<Damaged> for Error {
 pub(super) struct Transaction<'t> {
     txn: Txn<'t>,
     namespace: &'t str,
+    has_room: bool,
 }
 
 /// A copy of encoded records.
@@ -135,8 +152,9 @@ impl<'t> Transaction<'t> {
         Ok(raw)
     }
 
-    pub(super) fn new(txn: Txn<'t>, namespace: &'t str) -> Self {
-        Self { txn, namespace }
+    /// The records of a namespace. `has_room` says whether the table has room for history.
+    pub(super) fn new(txn: Txn<'t>, namespace: &'t str, has_room: bool) -> Self {
+        Self { txn, namespace, has_room }
     }
 
     pub(super) fn commit(self) -> Result<(), Error> {
@@ -198,6 +216,16 @@ impl<'t> Transaction<'t> {
             sessions.push((decode(&key[prefix.len()..])?, decode(value)?));
         }
         Ok(sessions)
+    }
+
+    /// The namespaces that have sessions.
+    pub(super) fn namespaces(&self) -> Result<BTreeSet<String>, Error> {
+        let mut namespaces = BTreeSet::new();
+        for (key, _) in self.txn.scan(b"s")? {
+            let namespace = key[1..].split(|byte| *byte == 0).next().unwrap_or_default();
+            namespaces.insert(String::from_utf8(namespace.to_vec()).map_err(|_| Error::Damaged)?);
+        }
+        Ok(namespaces)
     }
 
     /// The ids of the sessions of all namespaces.
@@ -262,6 +290,18 @@ impl<'t> Transaction<'t> {
         self.key(b"r", &[name.as_str().as_bytes()])
     }
 
+    fn past_key(&self, name: &Resource) -> Vec<u8> {
+        self.key(b"p", &[name.as_str().as_bytes()])
+    }
+
+    fn check_key(&self, check_at: StoreTime, name: &Resource) -> Vec<u8> {
+        self.key(b"f", &[&check_at.as_micros().to_be_bytes(), name.as_str().as_bytes()])
+    }
+
+    fn history_key(&self, name: &Resource, number: u64) -> Vec<u8> {
+        self.key(b"h", &[name.as_str().as_bytes(), b"\0", &number.to_be_bytes()])
+    }
+
     fn node_key(&self, name: &Resource, id: u32) -> Vec<u8> {
         self.key(b"n", &[name.as_str().as_bytes(), b"\0", &id.to_be_bytes()])
     }
@@ -279,6 +319,10 @@ impl Records for Transaction<'_> {
         if let Some(expiry) = session.expiry {
             let key = self.expiry_key(expiry, id);
             self.txn.put(&key, &[])?;
+        }
+        if session.is_kept() {
+            // No process stands behind the session any more.
+            self.delete(&self.beacon_key(id))?;
         }
         let key = self.session_key(id);
         self.put(&key, &session)
@@ -315,8 +359,7 @@ impl Records for Transaction<'_> {
         let prefix = self.key(b"r", &[]);
         let mut names = Vec::new();
         for (key, _) in self.txn.scan(&prefix)? {
-            let name = std::str::from_utf8(&key[prefix.len()..]).map_err(|_| Error::Damaged)?;
-            names.push(Resource::new(name).map_err(|_| Error::Damaged)?);
+            names.push(resource(&key[prefix.len()..])?);
         }
         Ok(names)
     }
@@ -347,5 +390,48 @@ impl Records for Transaction<'_> {
 
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Error> {
         Ok(self.first_to_end()?.filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id))
+    }
+
+    fn has_room(&self) -> bool {
+        self.has_room
+    }
+
+    fn past(&self, name: &Resource) -> Result<Option<Past>, Error> {
+        self.get(&self.past_key(name))
+    }
+
+    fn put_past(&mut self, name: &Resource, past: Past, known: Option<StoreTime>) -> Result<(), Error> {
+        if known != Some(past.check_at) {
+            if let Some(known) = known {
+                self.delete(&self.check_key(known, name))?;
+            }
+            let key = self.check_key(past.check_at, name);
+            self.txn.put(&key, &[])?;
+        }
+        self.put(&self.past_key(name), &past)
+    }
+
+    fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), Error> {
+        self.delete(&self.check_key(check_at, name))?;
+        self.delete(&self.past_key(name))
+    }
+
+    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Error> {
+        let prefix = self.key(b"f", &[]);
+        let Some((key, _)) = self.txn.first(&prefix)? else { return Ok(None) };
+        let (check_at, name) = instant(&key[prefix.len()..])?;
+        if check_at <= now { resource(name).map(Some) } else { Ok(None) }
+    }
+
+    fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Error> {
+        self.get(&self.history_key(name, number))
+    }
+
+    fn put_entry(&mut self, name: &Resource, number: u64, entry: Entry) -> Result<(), Error> {
+        self.put(&self.history_key(name, number), &entry)
+    }
+
+    fn remove_entry(&mut self, name: &Resource, number: u64) -> Result<(), Error> {
+        self.delete(&self.history_key(name, number))
     }
 }

@@ -27,7 +27,7 @@ use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Reply;
 use crate::lock::records::Records;
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Place, Request, SessionId};
 use crate::store::sessions::{Event, Sessions};
 use crate::store::{Released, Standing};
 
@@ -69,8 +69,8 @@ struct Session {
 enum Stage {
     /// The table does not contain the request yet.
     Asking(Box<Request>),
-    /// The request is queued with this number.
-    Waiting { request: Box<Request>, place: u64 },
+    /// The request is queued at this place.
+    Waiting { request: Box<Request>, place: Place },
     /// The request is granted.
     Granted,
     /// The place in the queue is to be given back. Nothing is left to report.
@@ -314,7 +314,7 @@ impl EmbeddedSessions {
             (Standing::Granted(_), _) => Some(Stage::Granted),
             // The store returns the state of a request that it contains.
             (Standing::Asking | Standing::Waiting, _) => return,
-            (Standing::Busy(_) | Standing::Refused(_) | Standing::Lost, _) => None,
+            (Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost, _) => None,
         };
         if let Err(error) = self.watches.watch(id, watched) {
             session.stage = stage.unwrap_or(Stage::LeavingQueue);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::beacon::Beacon;
 use super::*;
-use crate::lock::request::{Claim, Process};
+use crate::lock::request::{Claim, Job, Process};
 
 /// A temporary directory for a store.
 struct Lab(TempDir);
@@ -47,7 +47,15 @@ fn id(number: u8) -> SessionId {
 fn request(number: u8, mode: Mode, slots: Option<u32>) -> Request {
     let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots };
     let process = Process::default();
-    Request { session: id(number), ancestors: vec![], claims: vec![claim], wait: true, terms: None, process }
+    Request {
+        session: id(number),
+        ancestors: vec![],
+        claims: vec![claim],
+        wait: true,
+        terms: None,
+        job: Job::default(),
+        process,
+    }
 }
 
 impl Site {
@@ -128,7 +136,7 @@ fn dead_waiter_is_skipped() {
     let (_, second) = site.ask(3);
     assert_eq!(waits, Standing::Waiting);
     drop(first);
-    site.0.transact(Some(id(1)), |work| work.apply(Op::Release(id(1)))).unwrap();
+    site.0.transact(Some(id(1)), |work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
     drop(holder);
     assert!(is_granted(&site.stand(3)));
     assert_eq!(site.stand(2), Standing::Lost);
@@ -333,7 +341,7 @@ fn long_queue_of_dead_waiters_is_skipped() {
     }
     let (standing, _last) = site.ask(2);
     assert_eq!(standing, Standing::Waiting);
-    site.transact(|work| work.apply(Op::Release(id(1)))).unwrap();
+    site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
     drop(holder);
     assert!(is_granted(&site.stand(2)));
     assert_eq!(site.counts(), (1, 0));

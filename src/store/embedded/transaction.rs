@@ -8,18 +8,18 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::beacon::{self, Beacon, Identity, Peer, Wake};
-use super::directory::Directory;
+use super::directory::{Age, Directory};
 use super::fault::Guard;
 use super::file::TableFile;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
-use super::{Embedded, Error, ending};
+use super::{Embedded, Error, boot, ending};
 use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
-use crate::lock::records::{Records, Session};
-use crate::lock::request::{Request, SessionId};
+use crate::lock::records::{Phase, Records, Session};
+use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
@@ -69,14 +69,14 @@ pub(super) struct View {
     pub(super) watched: Vec<Watched>,
     /// The instant at which the next session ends of itself.
     pub(super) look_at: Option<Boottime>,
-    /// The number in the queue; 0 for a session that does not wait.
-    pub(super) place: u64,
+    /// The place in the queue; the number is 0 for a session that does not wait.
+    pub(super) place: Place,
 }
 
 impl View {
     /// A view of a session that does not wait.
     pub(super) fn settled(standing: Standing) -> Self {
-        Self { standing, watched: Vec::new(), look_at: None, place: 0 }
+        Self { standing, watched: Vec::new(), look_at: None, place: Place::default() }
     }
 }
 
@@ -121,14 +121,21 @@ impl Embedded {
         let table = match table {
             Some(table) => table,
             None => {
-                directory.prepare(&locked).map_err(|error| directory.unusable(&error))?;
-                table.insert(TableFile::open(directory, &locked).map_err(unusable)?)
+                let age = directory.prepare(&locked).map_err(|error| directory.unusable(&error))?;
+                let table = table.insert(TableFile::open(directory, &locked).map_err(unusable)?);
+                if age == Age::EarlierBoot {
+                    boot::forget_processes(directory, table).map_err(unusable)?;
+                    directory.put_boot(&locked).map_err(|error| directory.unusable(&error))?;
+                    table.seal(directory);
+                }
+                table
             }
         };
         let txn = table.write(directory).map_err(unusable)?;
+        let has_room = table.has_room();
         let mut running = Work {
             directory,
-            table: LockTable::with_claim_lease(Transaction::new(txn, namespace), CLAIM),
+            table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),
             own: &own,
             changed: false,
             concerned: Vec::new(),
@@ -193,7 +200,7 @@ impl<'t> Work<'t> {
     pub(super) fn stand_or_return(
         &mut self,
         request: &Request,
-        place: u64,
+        place: Place,
         beacon: &mut Beacon,
         is_only: bool,
     ) -> Result<View, records::Error> {
@@ -205,7 +212,7 @@ impl<'t> Work<'t> {
         self.ask(request.clone(), Some(place), beacon.identity())
     }
 
-    fn ask(&mut self, mut request: Request, place: Option<u64>, identity: &Identity) -> Result<View, records::Error> {
+    fn ask(&mut self, mut request: Request, place: Option<Place>, identity: &Identity) -> Result<View, records::Error> {
         let session = request.session;
         let mut ancestors = Vec::with_capacity(request.ancestors.len());
         for ancestor in request.ancestors {
@@ -217,7 +224,7 @@ impl<'t> Work<'t> {
         }
         request.ancestors = ancestors;
         let view = Embedded::ask(self, request, place)?;
-        if self.records().session(session)?.is_some() {
+        if self.records().session(session)?.is_some_and(|session| !session.is_kept()) {
             self.table.records_mut().put_beacon(session, identity)?;
         }
         Ok(view)
@@ -228,7 +235,7 @@ impl<'t> Work<'t> {
     /// [`Rank::HELD`] if it did not wait.
     pub(super) fn leave(&mut self, id: SessionId, queued: Rank) -> Result<Reply, records::Error> {
         let claims = self.records().session(id)?.map(|session| session.claims).unwrap_or_default();
-        let reply = self.apply(Op::Release(id))?;
+        let reply = self.apply(Op::Release { session: id, end: None })?;
         let mut waiters = BTreeSet::new();
         for record in &claims {
             waiters.extend(self.table.waiters_behind(&record.claim, queued)?);
@@ -294,7 +301,7 @@ impl<'t> Work<'t> {
             }
         }
         self.changed |= !outcome.expired.is_empty()
-            || !matches!(outcome.reply, Reply::Busy(_) | Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
+            || !matches!(outcome.reply, Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
         self.granted.extend(outcome.granted);
         for session in outcome.expired {
             if self.own.has(session) {
@@ -344,7 +351,7 @@ impl<'t> Work<'t> {
     /// are asked, and then ever fewer, so that a hand-over wakes a handful of processes whatever the
     /// length of the queue. A waiter that looks sets a timer for the next expiry.
     fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), records::Error> {
-        let Some(session) = self.records().session(granted)?.filter(|session| session.expiry.is_some()) else {
+        let Some(session) = self.records().session(granted)?.filter(|session| session.phase == Phase::Granted) else {
             return Ok(());
         };
         for resource in session.resources() {
@@ -385,10 +392,13 @@ impl<'t> Work<'t> {
             .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
     }
 
-    /// The state of a holder's or waiter's process. A waiter without its beacon counts as dead: no
+    /// The state of a holder's or waiter's process. A kept hold has none. A waiter without its beacon counts as dead: no
     /// process can wake it, and it runs no command. It learns that it is lost when it looks.
     pub(super) fn fate(&self, id: SessionId) -> Result<Peer, records::Error> {
         let identity = self.records().beacon(id)?;
+        if identity.is_none() && self.records().session(id)?.is_some_and(|session| session.is_kept()) {
+            return Ok(Peer::Missing);
+        }
         Ok(match beacon::look(self.directory, id, identity.as_ref())? {
             Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
             peer => peer,
@@ -422,6 +432,24 @@ impl<'t> Work<'t> {
         Ok(found)
     }
 
+    /// Reaps the dead sessions that block a new request.
+    pub(super) fn clear_the_way(&mut self, request: &Request) -> Result<(), records::Error> {
+        self.drop_due()?;
+        loop {
+            let blockers = self.table.blockers_of_request(request)?;
+            if !self.reap_dead(&blockers)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn drop_due(&mut self) -> Result<(), records::Error> {
+        if self.records().due(self.time()?)?.is_some() {
+            self.apply(Op::Expire)?;
+        }
+        Ok(())
+    }
+
     /// Returns the state of a session once no dead session blocks it, and the beacons to watch
     /// while it waits. The sessions of this process need not be watched.
     ///
@@ -429,20 +457,19 @@ impl<'t> Work<'t> {
     /// over, and its command never starts on a grant that has ended.
     pub(super) fn stand(&mut self, id: SessionId) -> Result<View, records::Error> {
         loop {
-            if self.records().due(self.time()?)?.is_some() {
-                self.apply(Op::Expire)?;
-            }
+            self.drop_due()?;
             let place = match self.records().session(id)? {
                 None => return Ok(View::settled(Standing::Lost)),
-                Some(session) if session.is_holder() && session.expiry.is_some() => {
+                Some(session) if session.phase == Phase::Granted => {
                     self.apply(Op::Renew(id))?;
                     continue;
                 }
                 Some(session) if session.is_holder() => {
-                    let grant = Grant { tokens: session.tokens(), deadline: None };
+                    let (tokens, slots) = (session.tokens(), session.slots());
+                    let grant = Grant { tokens, slots, last: session.last, deadline: None };
                     return Ok(View::settled(Standing::Granted(grant)));
                 }
-                Some(session) => session.place(),
+                Some(session) => Place { number: session.place(), asked: session.asked },
             };
             let mut watched = Vec::new();
             let mut dead = Vec::new();

@@ -288,7 +288,7 @@ fn process(process: &Process) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::request::Claim;
+    use crate::lock::request::{Claim, Job};
 
     fn words(command: &redis::Cmd) -> Vec<String> {
         let shown = |arg: &[u8]| arg.escape_ascii().to_string();
@@ -333,6 +333,7 @@ mod tests {
             claims,
             wait: true,
             terms: Some(Terms { ttl: us(30), claim: us(3), heartbeat: Duration::MAX }),
+            job: Job::default(),
             process,
         };
         let call = Call::acquire(&request, 9, false);

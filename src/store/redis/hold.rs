@@ -16,6 +16,7 @@ use super::target::Target;
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::clock::Boottime;
+use crate::lock::past::End;
 use crate::lock::request::Request;
 use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standing};
 
@@ -66,7 +67,7 @@ impl Handle for RedisHold {
         self.conversation.standing()
     }
 
-    fn release(&mut self) -> Result<Released, Error> {
+    fn release(&mut self, _end: Option<End>) -> Result<Released, Error> {
         let Some(mut release) = self.conversation.release(Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
         let released = release.result(Boottime::now());

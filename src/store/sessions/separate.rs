@@ -40,9 +40,11 @@ impl Separate {
             Ok(standing @ (Standing::Waiting | Standing::Granted(_))) => session.reported = standing.clone(),
             Ok(Standing::Asking) => return,
             // The result of the request is known, so that of the release does not matter.
-            Ok(Standing::Busy(_) | Standing::Refused(_) | Standing::Lost) => drop(self.sessions.remove(&id)),
+            Ok(Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost) => {
+                drop(self.sessions.remove(&id))
+            }
             Err(_) => {
-                let _ = session.handle.release();
+                let _ = session.handle.release(None);
                 self.sessions.remove(&id);
             }
         }
@@ -64,7 +66,7 @@ impl Sessions for Separate {
 
     fn release(&mut self, id: SessionId) {
         self.events.retain(|(session, _)| *session != id);
-        let released = self.sessions.remove(&id).map_or(Ok(Released::Done), |mut session| session.handle.release());
+        let released = self.sessions.remove(&id).map_or(Ok(Released::Done), |mut session| session.handle.release(None));
         self.events.push_back((id, Event::Released(released)));
     }
 

@@ -12,6 +12,7 @@ use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
+use crate::lock::past::End;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -65,7 +66,11 @@ impl Fake {
     fn renewed(&mut self) -> Option<Standing> {
         let lease = self.lease.as_mut()?;
         lease.renew_at = Boottime::now() + lease.ttl / 3;
-        Some(Standing::Granted(Grant { tokens: vec![7, 9], deadline: Some(Boottime::now() + lease.ttl) }))
+        Some(Standing::Granted(Grant {
+            tokens: vec![7, 9],
+            deadline: Some(Boottime::now() + lease.ttl),
+            ..Grant::default()
+        }))
     }
 }
 
@@ -99,7 +104,7 @@ impl Handle for Fake {
         })
     }
 
-    fn release(&mut self) -> Result<Released, store::Error> {
+    fn release(&mut self, _end: Option<End>) -> Result<Released, store::Error> {
         self.releases += 1;
         if self.release_fails {
             return Err(store::Error::Unavailable("the table is full".to_owned()));
@@ -148,7 +153,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
 }
 
 fn granted() -> Standing {
-    Standing::Granted(Grant { tokens: vec![7, 9], deadline: None })
+    Standing::Granted(Grant { tokens: vec![7, 9], ..Grant::default() })
 }
 
 /// Makes a FIFO by which a test waits for the supervised shell. The script and the test open it,
@@ -368,8 +373,13 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
     let refused = || Standing::Refused(Refusal::SlotIsWhole { resource: resource.clone() });
     for (first, quiet, code, said) in [
         (refused(), true, 65, "rlock: refused: "),
-        (Standing::Busy(Vec::new()), false, 75, "rlock: busy: 'k' was held a moment ago\n"),
-        (Standing::Busy(Vec::new()), true, 75, ""),
+        (
+            Standing::Busy { obstructions: Vec::new(), streak: None },
+            false,
+            75,
+            "rlock: busy: 'k' was held a moment ago\n",
+        ),
+        (Standing::Busy { obstructions: Vec::new(), streak: None }, true, 75, ""),
     ] {
         let (mut hold, _news) = Fake::new(first);
         let settings = Settings { quiet, ..SETTINGS };

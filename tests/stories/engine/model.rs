@@ -9,7 +9,7 @@ use std::{env, fs};
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::records::Memory;
-use rlock::lock::request::{Process, Request, SessionId};
+use rlock::lock::request::{Job, Process, Request, SessionId};
 use rlock::lock::table::LockTable;
 
 use super::dump::{self, Row, State, Tokens};
@@ -62,7 +62,7 @@ impl Engine for Model {
     fn execute(&mut self, step: &Step) {
         let op = match step {
             Step::Acquire(acquire) => Op::Acquire(self.request(acquire)),
-            Step::Release(label) => Op::Release(self.id(label)),
+            Step::Release(label) => Op::Release { session: self.id(label), end: None },
             Step::Cancel(label) => Op::Cancel(self.id(label)),
             Step::Kill(label) => Op::Reap(self.id(label)),
             Step::Shrink(label, resource, span) => {
@@ -91,7 +91,7 @@ impl Engine for Model {
             }
             for row in holders {
                 let id = self.id(&row.label);
-                self.apply(Op::Release(id));
+                self.apply(Op::Release { session: id, end: None });
             }
         }
     }
@@ -118,16 +118,25 @@ impl Model {
         let line = [&[session], ancestors.as_slice()].concat();
         assert!(self.lineages.insert(acquire.label.clone(), line).is_none(), "{} makes two requests", acquire.label);
         let process = Process { command: vec![acquire.label.clone()], ..Process::default() };
-        Request { session, ancestors, claims: acquire.claims.clone(), wait: acquire.wait, terms: None, process }
+        Request {
+            session,
+            ancestors,
+            claims: acquire.claims.clone(),
+            wait: acquire.wait,
+            terms: None,
+            job: Job::default(),
+            process,
+        }
     }
 
     fn reply_text(&self, reply: &Reply) -> String {
         match reply {
             Reply::Granted { .. } => "granted".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
-            Reply::Busy(_) => "busy".to_owned(),
+            Reply::Busy { .. } => "busy".to_owned(),
+            Reply::AlreadyDone => "already done".to_owned(),
             Reply::Refused(refusal) => format!("refused: {refusal}"),
-            Reply::Done | Reply::Released(_) => "done".to_owned(),
+            Reply::Done | Reply::Released(_) | Reply::KeptUntil(_) => "done".to_owned(),
             Reply::Unknown => "lost".to_owned(),
             Reply::Broken(ids) => {
                 let labels = self.lineages.iter().filter(|(_, line)| ids.contains(&line[0]));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Setting, Wake};
@@ -61,6 +61,7 @@ fn request(session: [u8; 16], claims: Vec<Claim>) -> Request {
         claims,
         wait: true,
         terms: Some(Terms { ttl: LEASE, claim: LEASE, heartbeat: LEASE }),
+        job: Job::default(),
         process: Process::default(),
     }
 }

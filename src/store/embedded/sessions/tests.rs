@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Process};
+use crate::lock::request::{Claim, Job, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
@@ -127,7 +127,15 @@ fn id(number: u32) -> SessionId {
 fn request(number: u32, mode: Mode) -> Request {
     let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots: None };
     let process = Process::default();
-    Request { session: id(number), ancestors: vec![], claims: vec![claim], wait: true, terms: None, process }
+    Request {
+        session: id(number),
+        ancestors: vec![],
+        claims: vec![claim],
+        wait: true,
+        terms: None,
+        job: Job::default(),
+        process,
+    }
 }
 
 fn slot(number: u32, slots: u32) -> Request {
@@ -164,7 +172,7 @@ fn sessions_of_a_process_are_granted_in_the_order_of_their_requests() {
     for number in 0..999 {
         assert_eq!(server.release(number), Released::Done);
         match server.standing(id(number + 1)) {
-            Standing::Granted(Grant { tokens, deadline: None }) if tokens[0] > last => last = tokens[0],
+            Standing::Granted(Grant { tokens, deadline: None, .. }) if tokens[0] > last => last = tokens[0],
             other => panic!("session {number} stands {other:?}"),
         }
     }
@@ -188,7 +196,7 @@ fn lock_goes_from_process_to_process_in_the_order_of_their_requests() {
     assert!(is_granted(&two.standing(id(2))));
     two.release(2);
     assert!(is_granted(&other.check().unwrap()));
-    other.release().unwrap();
+    other.release(None).unwrap();
     drop(other);
     assert!(is_granted(&one.standing(id(4))));
     one.release(4);
@@ -323,7 +331,7 @@ fn busy_and_refused_requests_leave_nothing() {
     busy.wait = false;
     server.0.acquire(busy);
     match server.standing(id(3)) {
-        Standing::Busy(obstructions) => assert_eq!(obstructions[0].listing.holders[0].session, id(1)),
+        Standing::Busy { obstructions, .. } => assert_eq!(obstructions[0].listing.holders[0].session, id(1)),
         other => panic!("the request should be busy: {other:?}"),
     }
     assert_eq!(lab.beacons(), 1);
@@ -374,7 +382,7 @@ fn full_beacon_wakes_all_sessions() {
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let pipe = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
     while rustix::io::write(&pipe, &id(2).0).is_ok() {}
-    other.release().unwrap();
+    other.release(None).unwrap();
     let mut granted: Vec<_> = (2..10).map(|_| server.event().unwrap().0).collect();
     granted.sort();
     assert_eq!(granted, (2..10).map(id).collect::<Vec<_>>());
@@ -590,7 +598,7 @@ fn stopped_waiter_of_another_process_is_passed_over_and_returns_to_its_place() {
     server.0.release(id(3));
     assert_eq!(server.released(), (id(3), Released::Done));
     assert!(is_granted(&stopped.check().unwrap()), "it has its place before session 4");
-    assert_eq!(stopped.release().unwrap(), Released::Done);
+    assert_eq!(stopped.release(None).unwrap(), Released::Done);
     assert!(is_granted(&server.standing(id(4))));
 }
 
@@ -605,7 +613,7 @@ fn sessions_of_a_stopped_process_return_to_their_places() {
     let mut other = lab.other(request(3, Mode::Write));
     assert_eq!(other.check().unwrap(), Standing::Waiting);
     assert_eq!(server.ask(4), Standing::Waiting);
-    assert_eq!(holder.release().unwrap(), Released::Done);
+    assert_eq!(holder.release(None).unwrap(), Released::Done);
     // The server does not look while the claim lease of its first session ends.
     let granted = || match other.check().unwrap() {
         Standing::Granted(_) => Some(()),
@@ -620,7 +628,7 @@ fn sessions_of_a_stopped_process_return_to_their_places() {
     };
     assert!(std::iter::repeat_with(granted).take(1000).any(|granted| granted.is_some()));
     assert!(server.event().is_none(), "session 2 waits again, which is no news");
-    assert_eq!(other.release().unwrap(), Released::Done);
+    assert_eq!(other.release(None).unwrap(), Released::Done);
     assert!(is_granted(&server.standing(id(2))));
     server.0.release(id(2));
     assert_eq!(server.released(), (id(2), Released::Done));

@@ -11,7 +11,8 @@ use super::ensure;
 use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
-use crate::lock::records::{ResourceState, Session};
+use crate::lock::past::{self, HISTORY_MAX, Past};
+use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
 use crate::lock::resource::Resource;
 
 /// The records of a table. Each map's keys are the keys of the table without their first byte.
@@ -21,6 +22,9 @@ struct Table<'b> {
     resources: HashMap<&'b [u8], ResourceState>,
     nodes: HashMap<&'b [u8], Node>,
     expiries: HashSet<&'b [u8]>,
+    pasts: HashMap<&'b [u8], Past>,
+    checks: HashSet<&'b [u8]>,
+    entries: HashSet<&'b [u8]>,
 }
 
 /// Fails unless the items are the records of a valid table.
@@ -36,12 +40,31 @@ pub(super) fn check(items: &[Item<'_>]) -> Result<(), Damaged> {
     }
     let all_found =
         table.sessions.iter().all(|(key, session)| found.get(*key).copied().unwrap_or(0) == session.claims.len());
-    ensure(all_found && table.nodes.is_empty() && table.has_exactly_the_expiries())
+    let are_in_phase = table.sessions.values().all(is_in_phase);
+    table.check_pasts()?;
+    ensure(all_found && are_in_phase && table.nodes.is_empty() && table.has_exactly_the_expiries())
+}
+
+/// Whether the claims and the expiry of a session fit its phase.
+fn is_in_phase(session: &Session) -> bool {
+    let is_due = !matches!(session.phase, Phase::Granted | Phase::Kept) || session.expiry.is_some();
+    let has_slot = |record: &ClaimRecord| session.is_holder() && record.claim.mode == Mode::Slot;
+    is_due
+        && session
+            .claims
+            .iter()
+            .all(|record| record.rank.is_held() == session.is_holder() && record.slot.is_some() == has_slot(record))
 }
 
 /// Fails if a number that rises with each use is close to the end of its range.
 fn in_range(number: u64) -> Result<(), Damaged> {
     ensure(number <= u64::MAX / 4)
+}
+
+/// The namespace with its end, and the rest of a key.
+fn split(key: &[u8]) -> Result<(&[u8], &[u8]), Damaged> {
+    let zero = key.iter().position(|byte| *byte == 0).ok_or(Damaged)?;
+    Ok(key.split_at(zero + 1))
 }
 
 impl<'b> Table<'b> {
@@ -51,6 +74,12 @@ impl<'b> Table<'b> {
             b'c' if name.is_empty() => in_range(decode::<Clock>(value)?.now.as_micros())?,
             b'q' if name.is_empty() => in_range(decode(value)?)?,
             b'e' => drop(self.expiries.insert(name)),
+            b'f' => drop(self.checks.insert(name)),
+            b'h' => {
+                decode::<past::Entry>(value)?;
+                self.entries.insert(name);
+            }
+            b'p' => drop(self.pasts.insert(name, decode(value)?)),
             b'b' => drop(decode::<Identity>(value)?),
             b's' => drop(self.sessions.insert(name, decode(value)?)),
             b'r' => drop(self.resources.insert(name, decode(value)?)),
@@ -71,14 +100,32 @@ impl<'b> Table<'b> {
         expected.len() == self.expiries.len() && expected.iter().all(|key| self.expiries.contains(key.as_slice()))
     }
 
+    /// Makes sure that the table checks each past at its instant, and that it has exactly the entries
+    /// of the rings.
+    fn check_pasts(&self) -> Result<(), Damaged> {
+        let mut entered = 0;
+        for (key, past) in &self.pasts {
+            let (namespace, name) = split(key)?;
+            let check_at = past.check_at.as_micros();
+            let ring = &past.ring;
+            in_range(ring.end)?;
+            ensure(ring.start <= ring.end && ring.end - ring.start <= u64::from(HISTORY_MAX))?;
+            ensure(self.checks.contains([namespace, &check_at.to_be_bytes(), name].concat().as_slice()))?;
+            for number in ring.clone() {
+                ensure(self.entries.contains([*key, b"\0", &number.to_be_bytes()[..]].concat().as_slice()))?;
+            }
+            entered += ring.end - ring.start;
+        }
+        ensure(self.checks.len() == self.pasts.len() && self.entries.len() as u64 == entered)
+    }
+
     fn check_resource(
         &mut self,
         key: &[u8],
         state: &ResourceState,
         found: &mut HashMap<Vec<u8>, usize>,
     ) -> Result<(), Damaged> {
-        let zero = key.iter().position(|byte| *byte == 0).ok_or(Damaged)?;
-        let (namespace, name) = (&key[..=zero], &key[zero + 1..]);
+        let (namespace, name) = split(key)?;
         let resource = std::str::from_utf8(name).ok().and_then(|name| Resource::new(name).ok()).ok_or(Damaged)?;
         in_range(state.last_token)?;
         ensure(state.tree.next <= u32::MAX / 2)?;
@@ -92,8 +139,8 @@ impl<'b> Table<'b> {
             let session = self.sessions.get(session_key.as_slice()).ok_or(Damaged)?;
             let record = session.claims.get(entry.claim as usize).ok_or(Damaged)?;
             let claim = &record.claim;
-            let said = (&entry.lower, &entry.upper, entry.mode, entry.rank, entry.shares);
-            let is = (claim.span.lower(), claim.span.upper(), claim.mode, record.rank, record.shares);
+            let said = (&entry.lower, &entry.upper, entry.mode, entry.rank, entry.shares, entry.slot);
+            let is = (claim.span.lower(), claim.span.upper(), claim.mode, record.rank, record.shares, record.slot);
             let slot = claim.mode == Mode::Slot;
             let fits = claim.resource == resource && claim.slots.is_some() == slot && (slot || !record.shares);
             ensure(said == is && fits && record.rank != Rank::LAST)?;

@@ -8,8 +8,8 @@ use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, Refusal, ResourceListing, WaiterListing};
-use crate::lock::records::{ClaimRecord, Session};
-use crate::lock::request::{Claim, Process, SessionId, Terms};
+use crate::lock::records::{ClaimRecord, Phase, Session};
+use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::Obstruction;
@@ -167,7 +167,8 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
             let Claim { mode, span, slots, .. } = record.claim.clone();
             if record.rank.is_held() {
                 let (token, expiry) = (record.token, session.expiry);
-                let holder = HolderListing { session: *id, mode, span, slots, token, since, expiry, process };
+                let holder =
+                    HolderListing { session: *id, mode, span, slots, token, since, expiry, kept: false, process };
                 holders.push(((token, since, *id, *index), holder));
             } else {
                 let waiter = WaiterListing { session: *id, mode, span, slots, since, position: *position, process };
@@ -197,9 +198,13 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let session = Session {
         ancestors,
         claims: lines.iter().map(|line| line.record.clone()).collect(),
+        phase: if held { Phase::Held } else { Phase::Waiting },
+        asked: instant(since)?,
         since: instant(since)?,
         expiry: Some(instant(expiry)?).filter(|expiry| *expiry > StoreTime::default()),
         terms: Some(terms).filter(|terms| !terms.ttl.is_zero()),
+        job: Job::default(),
+        last: None,
         process: self::process(process)?,
     };
     Some((text(id)?.parse().ok()?, session, lines))
@@ -211,7 +216,7 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
     let slots = (mode == Mode::Slot).then_some(slots);
     let claim = Claim { resource: name(resource)?, mode, span: span(part)?, slots };
     let rank = if held { Rank::HELD } else { Rank::waiting(seq, number(nested)? == 1) };
-    let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1 };
+    let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1, slot: None };
     Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
 }
 

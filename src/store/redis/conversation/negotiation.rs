@@ -148,7 +148,7 @@ impl Negotiation {
             State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
             State::Waiting { .. } => Standing::Waiting,
             State::Held { grant, .. } => Standing::Granted(grant.clone()),
-            State::Busy(listings) => Standing::Busy(listings.clone()),
+            State::Busy(listings) => Standing::Busy { obstructions: listings.clone(), streak: None },
             State::Refused(refusal) => Standing::Refused(refusal.clone()),
             State::Lost => Standing::Lost,
             State::TooFewReplicas(answered) => {
@@ -351,7 +351,7 @@ impl Negotiation {
             return self.end(State::Lost);
         }
         self.lease = lease;
-        let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)) };
+        let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)), ..Grant::default() };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
         if self.replicas == 0 || self.held().is_some() {

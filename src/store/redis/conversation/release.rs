@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn unknown_session_means_loss_unless_another_release_may_have_run() {
-        let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
+        let deadline = Some(Boottime::since_boot(Duration::from_secs(1)));
+        let grant = Grant { tokens: vec![7], deadline, ..Grant::default() };
         let unknown = Answer::Reply(ScriptReply::Unknown);
         for (held, in_doubt, is_in_time, expected) in [
             (Some(&grant), false, true, Released::Lost),
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn released_tokens_that_differ_from_the_grant_mean_loss() {
-        let grant = Grant { tokens: vec![7], deadline: Some(Boottime::since_boot(Duration::from_secs(1))) };
+        let deadline = Some(Boottime::since_boot(Duration::from_secs(1)));
+        let grant = Grant { tokens: vec![7], deadline, ..Grant::default() };
         for (tokens, held, expected) in [
             (vec![7], Some(&grant), Released::Done),
             (vec![8], Some(&grant), Released::Lost),

@@ -8,7 +8,7 @@ use redis::{Cmd, ServerError, Value};
 use super::exchange::Exchange;
 use crate::clock::Boottime;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
+use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::{Setting, Wake};
@@ -54,6 +54,7 @@ pub(super) fn request() -> Request {
         claims: vec![claim("{t}a"), claim("{t}b")],
         wait: true,
         terms: Some(terms()),
+        job: Job::default(),
         process: Process::default(),
     }
 }

@@ -1,0 +1,237 @@
+//! What a resource remembers after its sessions have ended.
+//!
+//! A [`Past`] is small and is written with every end of a hold. The ring of ended requests is not
+//! part of it: each [`Entry`] is a record of its own, so that an end writes one entry. This module
+//! decides on values only; [`super::remember`] reads and writes the records.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::request::{Claim, Job, Process};
+use crate::clock::StoreTime;
+
+/// How long an idle resource keeps its past, and a job its success and its streak.
+pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How long an idle resource keeps a past without a success, a streak or an entry.
+pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(60 * 60);
+/// The number of entries that a ring keeps unless the request asks for another number.
+pub const HISTORY: u32 = 32;
+/// Maximum number of entries of a ring.
+pub const HISTORY_MAX: u32 = 1000;
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// The command exited with this code.
+    Exit(u8),
+    /// This signal ended the command.
+    Signal(u8),
+    /// The holder found its grant lost.
+    Lost,
+    /// The session ended without a release: its lease was over, or its process was dead.
+    Expired,
+    /// An operator took the grant away.
+    Broken,
+    /// The command exceeded its maximum run time.
+    Timeout,
+    /// A kept hold that `acquire` made ended at its instant.
+    Kept,
+}
+
+/// What a release says about the command that ran under the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// How the command ended.
+    pub ending: Ending,
+    /// Whether the run counts as a success.
+    pub is_success: bool,
+}
+
+/// What an entry of a ring reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A hold ended.
+    Ended(Ending),
+    /// A job was skipped so many times in a row.
+    Skipped(u32),
+}
+
+/// An ended request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What happened.
+    pub event: Event,
+    /// The rlock process of the session.
+    pub process: Process,
+    /// The claims of the request on this resource.
+    pub claims: Vec<Claim>,
+    /// The instant of the request; of several skips, of the first.
+    pub asked: StoreTime,
+    /// The instant of the grant. A skipped request had none.
+    pub granted: Option<StoreTime>,
+    /// The instant of the end; of several skips, of the last.
+    pub ended: StoreTime,
+    /// The highest token of the claims. A skipped request had none.
+    pub token: Option<u64>,
+}
+
+/// Counts since the resource got its past.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// The number of holds that have ended. Each of them has ended a wait, too.
+    pub ended: u64,
+    /// The number of requests that were told to be busy, at once or after a wait.
+    pub busy: u64,
+    /// The number of holds that ended as [`Ending::Lost`].
+    pub lost: u64,
+    /// The number of holds that ended as [`Ending::Expired`].
+    pub expired: u64,
+    /// The time from the request to the grant, summed over the ended holds.
+    pub waited: Duration,
+    /// The time from the grant to the end, summed over the ended holds.
+    pub held: Duration,
+}
+
+/// The skips of a job in a row: since its last grant, or since its last [`Reply::AlreadyDone`].
+///
+/// [`Reply::AlreadyDone`]: super::op::Reply::AlreadyDone
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streak {
+    /// The number of skips.
+    pub count: u32,
+    /// The instant of the first skip.
+    pub since: StoreTime,
+    /// The instant of the last skip.
+    pub last: StoreTime,
+    /// The command of the last skip.
+    pub command: Vec<String>,
+    /// The number of the entry that reports the skips, if they were entered.
+    pub entry: Option<u64>,
+}
+
+/// What a resource remembers of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPast {
+    /// The grant of the last run that had asked with [`Job::once_per`] and succeeded.
+    pub success: Option<StoreTime>,
+    /// The skips since the last grant.
+    pub streak: Option<Streak>,
+}
+
+impl JobPast {
+    /// Whether there is anything younger than [`RETENTION`] to remember.
+    fn is_of_use(&self, now: StoreTime) -> bool {
+        self.success.is_some_and(|began| now < began + RETENTION)
+            || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
+    }
+}
+
+impl Streak {
+    /// Whether the next skip continues the streak.
+    pub fn is_running(&self, now: StoreTime) -> bool {
+        now < self.last + RETENTION
+    }
+}
+
+/// What a resource remembers of all its ended sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// How the last hold ended whose end is known, and when.
+    pub last: Option<(Ending, StoreTime)>,
+    /// The end of the last run that succeeded.
+    pub last_success: Option<StoreTime>,
+    /// What is remembered of each job, by [`Job::name`].
+    pub jobs: BTreeMap<String, JobPast>,
+    /// The counts.
+    pub totals: Totals,
+    /// The numbers of the entries in the ring, the oldest first.
+    pub ring: Range<u64>,
+    /// The instant of the last change.
+    pub changed: StoreTime,
+    /// The instant at which the table checks whether the past can go. The records find the past by
+    /// this instant. It is late rather than exact, so that a change need not move it.
+    pub check_at: StoreTime,
+}
+
+impl Past {
+    /// The instant at which an idle resource forgets its past.
+    pub fn keeps_until(&self) -> StoreTime {
+        let is_worth_more = self.last_success.is_some() || !self.jobs.is_empty() || !self.ring.is_empty();
+        self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS }
+    }
+
+    /// Whether the run for which a request asks with [`Job::once_per`] has taken place already.
+    pub fn has_done(&self, now: StoreTime, job: &Job) -> bool {
+        let Some(once) = job.once_per else { return false };
+        let counts = |name: &String| !once.same_job || *name == job.name;
+        let began = self.jobs.iter().filter(|(name, _)| counts(name)).filter_map(|(_, past)| past.success).max();
+        began.is_some_and(|began| now < began + once.period.min(RETENTION))
+    }
+
+    /// The streak of a job, if it has been skipped since its last grant.
+    pub fn streak(&self, now: StoreTime, job: &str) -> Option<&Streak> {
+        self.jobs.get(job)?.streak.as_ref().filter(|streak| streak.is_running(now))
+    }
+
+    /// Ends the streak of a job. Returns whether it had one.
+    pub fn end_streak(&mut self, job: &str) -> bool {
+        self.jobs.get_mut(job).is_some_and(|past| past.streak.take().is_some())
+    }
+
+    /// Drops what is too old to be of use.
+    pub fn drop_old_jobs(&mut self, now: StoreTime) {
+        self.jobs.retain(|_, past| past.is_of_use(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::OncePer;
+    use super::*;
+
+    fn at(seconds: u64) -> StoreTime {
+        StoreTime::default() + Duration::from_secs(seconds)
+    }
+
+    fn with_success(job: &str, began: StoreTime) -> Past {
+        let past = JobPast { success: Some(began), streak: None };
+        Past { jobs: BTreeMap::from([(job.to_owned(), past)]), ..Past::default() }
+    }
+
+    #[test]
+    fn run_counts_as_done_for_less_than_its_period() {
+        let past = with_success("a", at(100));
+        let job = |name: &str, same_job| Job {
+            name: name.to_owned(),
+            once_per: Some(OncePer { period: Duration::from_secs(10), same_job }),
+            ..Job::default()
+        };
+        assert!(past.has_done(at(109), &job("a", true)) && past.has_done(at(109), &job("b", false)));
+        assert!(!past.has_done(at(109), &job("b", true)) && !past.has_done(at(110), &job("a", true)));
+        assert!(!past.has_done(at(100), &Job { once_per: None, ..job("a", true) }));
+    }
+
+    #[test]
+    fn period_is_limited_to_the_retention() {
+        let once_per = Some(OncePer { period: Duration::MAX, same_job: false });
+        let job = Job { once_per, ..Job::default() };
+        let past = with_success("", at(100));
+        assert!(past.has_done(at(99) + RETENTION, &job));
+        assert!(!past.has_done(at(100) + RETENTION, &job));
+    }
+
+    #[test]
+    fn past_with_nothing_but_totals_goes_after_an_hour() {
+        let mut past = Past { changed: at(10), ..Past::default() };
+        assert_eq!(past.keeps_until(), at(10) + RETENTION_OF_TOTALS);
+        past.ring = 3..4;
+        assert_eq!(past.keeps_until(), at(10) + RETENTION);
+        past = Past { changed: at(10), ..with_success("a", at(1)) };
+        assert_eq!(past.keeps_until(), at(10) + RETENTION);
+        past.drop_old_jobs(at(1) + RETENTION);
+        assert_eq!(past.keeps_until(), at(10) + RETENTION_OF_TOTALS);
+    }
+}

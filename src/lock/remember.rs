@@ -1,0 +1,302 @@
+//! Keeps the past of resources: what ends, is skipped or has been done.
+//!
+//! A past goes when its resource has neither holders nor waiters and [`Past::keeps_until`] is over.
+//! From that instant on it counts as forgotten; [`prune`] removes its records later, a bounded
+//! number with each operation. A storage without room keeps what it has and adds nothing.
+
+use super::past::{End, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION_OF_TOTALS, Streak};
+use super::records::{Phase, Records, Session};
+use super::request::{self, Claim, Job, Process};
+use super::resource::Resource;
+use crate::clock::StoreTime;
+
+/// Maximum number of pasts that one operation checks.
+const CHECKED_MAX: usize = 2;
+/// Maximum number of entries that one operation removes from a forgotten ring.
+const PRUNED_MAX: u64 = 64;
+
+/// How a session leaves the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// The session releases its grant, and may say how the command ended.
+    Released(Option<End>),
+    /// The lease or the kept hold is over, or the process is dead.
+    Expired,
+    /// An operator takes the grant away.
+    Broken,
+}
+
+/// The past of a resource, unless it is forgotten.
+pub(super) fn past<R: Records>(records: &R, now: StoreTime, name: &Resource) -> Result<Option<Past>, R::Error> {
+    let Some(past) = records.past(name)? else { return Ok(None) };
+    let is_forgotten = past.keeps_until() <= now && records.resource(name)?.is_none();
+    Ok(Some(past).filter(|_| !is_forgotten))
+}
+
+/// Reads a past for an operation that uses the resource. A forgotten past is removed, because a
+/// resource with holders and waiters forgets nothing.
+pub(super) fn current<R: Records>(records: &mut R, now: StoreTime, name: &Resource) -> Result<Option<Past>, R::Error> {
+    let Some(mut past) = records.past(name)? else { return Ok(None) };
+    if past.keeps_until() > now || records.resource(name)?.is_some() {
+        return Ok(Some(past));
+    }
+    trim(records, name, &mut past, 0)?;
+    records.remove_past(name, past.check_at)?;
+    Ok(None)
+}
+
+/// A past that is about to change.
+struct Change<'a> {
+    name: &'a Resource,
+    past: Past,
+    /// The instant by which the records find the past so far.
+    known: Option<StoreTime>,
+}
+
+impl<'a> Change<'a> {
+    fn begin<R: Records>(records: &mut R, now: StoreTime, name: &'a Resource) -> Result<Self, R::Error> {
+        let past = current(records, now, name)?;
+        let known = past.as_ref().map(|past| past.check_at);
+        Ok(Self { name, past: past.unwrap_or_default(), known })
+    }
+
+    fn finish<R: Records>(mut self, records: &mut R, now: StoreTime) -> Result<(), R::Error> {
+        self.past.changed = now;
+        self.past.drop_old_jobs(now);
+        if self.known.is_none() {
+            self.past.check_at = self.past.keeps_until();
+        }
+        records.put_past(self.name, self.past, self.known)
+    }
+
+    /// Adds an entry to the ring, which keeps so many. Returns the number of the entry.
+    fn enter<R: Records>(&mut self, records: &mut R, history: u32, entry: Entry) -> Result<Option<u64>, R::Error> {
+        let number = self.past.ring.end;
+        self.past.ring.end += 1;
+        let keep = u64::from(history.min(HISTORY_MAX));
+        trim(records, self.name, &mut self.past, keep)?;
+        if keep == 0 {
+            return Ok(None);
+        }
+        records.put_entry(self.name, number, entry)?;
+        Ok(Some(number))
+    }
+
+    fn note_end<R: Records>(
+        &mut self,
+        records: &mut R,
+        now: StoreTime,
+        session: &Session,
+        end: End,
+    ) -> Result<(), R::Error> {
+        let job = &session.job;
+        self.past.last = Some((end.ending, now));
+        self.past.totals.lost += u64::from(end.ending == Ending::Lost);
+        self.past.totals.expired += u64::from(end.ending == Ending::Expired);
+        if end.is_success {
+            self.past.last_success = Some(now);
+            if job.once_per.is_some() {
+                self.past.jobs.entry(job.name.clone()).or_default().success = Some(session.since);
+            }
+        }
+        let own = || session.claims.iter().filter(|record| record.claim.resource == *self.name);
+        let entry = Entry {
+            event: Event::Ended(end.ending),
+            process: session.process.clone(),
+            claims: own().map(|record| record.claim.clone()).collect(),
+            asked: session.asked,
+            granted: Some(session.since),
+            ended: now,
+            token: own().map(|record| record.token).max(),
+        };
+        self.enter(records, job.history, entry).map(drop)
+    }
+}
+
+/// Removes the oldest entries but so many.
+fn trim<R: Records>(records: &mut R, name: &Resource, past: &mut Past, keep: u64) -> Result<(), R::Error> {
+    while past.ring.end - past.ring.start > keep {
+        records.remove_entry(name, past.ring.start)?;
+        past.ring.start += 1;
+    }
+    Ok(())
+}
+
+/// Records that a session leaves. It is still in the table.
+///
+/// A wait, and a grant that nobody has claimed, leave nothing behind: no command ran. Neither does
+/// the release of a grant without an [`End`], but for the totals.
+pub(super) fn leaves<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    session: &Session,
+    leaving: Leaving,
+) -> Result<(), R::Error> {
+    let known = |ending| Some(End { ending, is_success: false });
+    let end = match (session.phase, leaving) {
+        (Phase::Waiting, _) | (Phase::Granted, Leaving::Released(None) | Leaving::Expired | Leaving::Broken) => {
+            return Ok(());
+        }
+        // The release has recorded the run already.
+        (Phase::Kept, _) if session.job.keep_for.is_none() => None,
+        (_, Leaving::Released(end)) => end,
+        (Phase::Kept, Leaving::Expired) => known(Ending::Kept),
+        (_, Leaving::Expired) => known(Ending::Expired),
+        (_, Leaving::Broken) => known(Ending::Broken),
+    };
+    if !records.has_room() {
+        return Ok(());
+    }
+    for name in session.resources() {
+        let mut change = Change::begin(records, now, name)?;
+        let totals = &mut change.past.totals;
+        totals.ended += 1;
+        totals.waited += session.since - session.asked;
+        totals.held += now - session.since;
+        if let Some(end) = end {
+            change.note_end(records, now, session, end)?;
+        }
+        change.finish(records, now)?;
+    }
+    Ok(())
+}
+
+/// Records the end of a run whose hold stays.
+pub(super) fn ran<R: Records>(records: &mut R, now: StoreTime, session: &Session, end: End) -> Result<(), R::Error> {
+    if !records.has_room() {
+        return Ok(());
+    }
+    for name in session.resources() {
+        let mut change = Change::begin(records, now, name)?;
+        change.note_end(records, now, session, end)?;
+        change.finish(records, now)?;
+    }
+    Ok(())
+}
+
+/// Counts a request that was told to be busy. Returns the streak of its job on the first resource
+/// if the request counts as a skip.
+pub(super) fn is_busy<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    claims: &[Claim],
+    job: &Job,
+    process: &Process,
+) -> Result<Option<Streak>, R::Error> {
+    let mut first = None;
+    if !records.has_room() {
+        return Ok(first);
+    }
+    for name in request::resources(claims) {
+        let mut change = Change::begin(records, now, name)?;
+        change.past.totals.busy += 1;
+        if job.skips {
+            let streak = skip(&mut change, records, now, claims, job, process)?;
+            first.get_or_insert(streak);
+        }
+        change.finish(records, now)?;
+    }
+    Ok(first)
+}
+
+/// Counts a skip of a job. The skips in a row share an entry.
+fn skip<R: Records>(
+    change: &mut Change<'_>,
+    records: &mut R,
+    now: StoreTime,
+    claims: &[Claim],
+    job: &Job,
+    process: &Process,
+) -> Result<Streak, R::Error> {
+    let running = change.past.streak(now, &job.name);
+    let (count, since, entered) = running.map_or((0, now, None), |streak| (streak.count, streak.since, streak.entry));
+    let count = count.saturating_add(1);
+    let entry = Entry {
+        event: Event::Skipped(count),
+        process: process.clone(),
+        claims: claims.iter().filter(|claim| claim.resource == *change.name).cloned().collect(),
+        asked: since,
+        granted: None,
+        ended: now,
+        token: None,
+    };
+    let entry = match entered.filter(|number| change.past.ring.contains(number)) {
+        Some(number) => {
+            records.put_entry(change.name, number, entry)?;
+            Some(number)
+        }
+        None => change.enter(records, job.history, entry)?,
+    };
+    let streak = Streak { count, since, last: now, command: process.command.clone(), entry };
+    change.past.jobs.entry(job.name.clone()).or_default().streak = Some(streak.clone());
+    Ok(streak)
+}
+
+/// Ends the streaks of the job of a session that is granted its request. Returns how the last hold
+/// of the first resource ended.
+pub(super) fn is_granted<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    session: &Session,
+) -> Result<Option<Ending>, R::Error> {
+    let mut last = None;
+    for (index, name) in session.resources().into_iter().enumerate() {
+        let Some(past) = current(records, now, name)? else { continue };
+        if index == 0 {
+            last = past.last.map(|(ending, _)| ending);
+        }
+        end_streak(records, now, name, past, &session.job)?;
+    }
+    Ok(last)
+}
+
+/// Whether a request need not be granted, because a run has succeeded lately. Ends the streak of
+/// the job in that case.
+pub(super) fn is_done<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    name: &Resource,
+    job: &Job,
+) -> Result<bool, R::Error> {
+    if job.once_per.is_none() {
+        return Ok(false);
+    }
+    match past(records, now, name)? {
+        Some(past) if past.has_done(now, job) => end_streak(records, now, name, past, job).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+fn end_streak<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    name: &Resource,
+    mut past: Past,
+    job: &Job,
+) -> Result<(), R::Error> {
+    if !past.end_streak(&job.name) {
+        return Ok(());
+    }
+    Change { name, known: Some(past.check_at), past }.finish(records, now)
+}
+
+/// Removes records of forgotten pasts.
+pub(super) fn prune<R: Records>(records: &mut R, now: StoreTime) -> Result<(), R::Error> {
+    for _ in 0..CHECKED_MAX {
+        let Some(name) = records.past_to_check(now)? else { return Ok(()) };
+        let Some(mut past) = records.past(&name)? else { return Ok(()) };
+        let known = past.check_at;
+        if past.keeps_until() > now || records.resource(&name)?.is_some() {
+            past.check_at = past.keeps_until().max(now + RETENTION_OF_TOTALS);
+        } else {
+            let left = (past.ring.end - past.ring.start).saturating_sub(PRUNED_MAX);
+            trim(records, &name, &mut past, left)?;
+            if past.ring.is_empty() {
+                records.remove_past(&name, known)?;
+                continue;
+            }
+        }
+        records.put_past(&name, past, Some(known))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Carries a table over a boot of the machine: sessions that had a process are removed, and kept
+//! holds, successes, streaks and history stay.
+
+use super::directory::Directory;
+use super::file::TableFile;
+use super::records::{Error, Transaction};
+use crate::clock::{Boottime, StoreTime};
+use crate::lock::op::Op;
+use crate::lock::table::LockTable;
+
+/// Removes the sessions of all namespaces whose processes ended with the boot.
+pub(super) fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Error> {
+    let namespaces = Transaction::new(table.write(directory)?, "", false).namespaces()?;
+    for namespace in namespaces {
+        let has_room = table.has_room();
+        let mut locks = LockTable::new(Transaction::new(table.write(directory)?, &namespace, has_room));
+        let mut sessions = locks.records().sessions()?;
+        // Waiters leave first, because the removal of a holder would grant them something.
+        sessions.sort_by_key(|(_, session)| session.is_holder());
+        for (id, _) in sessions.iter().filter(|(_, session)| !session.is_kept()) {
+            let now = locks.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
+            locks.apply(now, Op::Reap(*id))?;
+        }
+        locks.into_records().commit()?;
+        table.seal(directory);
+    }
+    Ok(())
+}

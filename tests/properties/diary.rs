@@ -1,0 +1,194 @@
+//! What the oracle remembers of a resource. The ring is a plain list, and a job a plain entry of a
+//! map.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rlock::clock::StoreTime;
+use rlock::lock::past::{End, Ending, Entry, Event, Past, Totals};
+use rlock::lock::request::{Claim, Job, Process};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The skips of a job in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Skips {
+    pub(crate) count: u32,
+    pub(crate) since: StoreTime,
+    pub(crate) last: StoreTime,
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Diary {
+    pub(crate) last: Option<(Ending, StoreTime)>,
+    last_success: Option<StoreTime>,
+    successes: BTreeMap<String, StoreTime>,
+    skips: BTreeMap<String, Skips>,
+    totals: Totals,
+    entries: Vec<Entry>,
+}
+
+/// The diary of a resource, and what a comparison ignores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    diary: Diary,
+    written: StoreTime,
+    /// For each entry, the job whose running streak it reports.
+    reports: Vec<Option<String>>,
+}
+
+/// An ended hold on a resource.
+pub(crate) struct Hold<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) process: &'a Process,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) token: Option<u64>,
+    pub(crate) asked: StoreTime,
+    pub(crate) since: StoreTime,
+}
+
+impl Kept {
+    /// Forgets what is too old. `is_idle` says that nobody holds the resource or waits for it.
+    pub(crate) fn at(&mut self, now: StoreTime, is_idle: bool) -> &mut Self {
+        let diary = &self.diary;
+        let is_full = diary.last_success.is_some()
+            || !diary.successes.is_empty()
+            || !diary.skips.is_empty()
+            || !diary.entries.is_empty();
+        if is_idle && self.written + if is_full { WEEK } else { HOUR } <= now {
+            *self = Self::default();
+        }
+        self
+    }
+
+    pub(crate) fn diary(&self) -> &Diary {
+        &self.diary
+    }
+
+    fn write(&mut self, now: StoreTime) -> &mut Diary {
+        self.written = now;
+        &mut self.diary
+    }
+
+    /// Drops what a change finds too old.
+    fn clear_up(&mut self, now: StoreTime) {
+        self.diary.successes.retain(|_, began| now < *began + WEEK);
+        self.diary.skips.retain(|_, skips| now < skips.last + WEEK);
+    }
+
+    fn enter(&mut self, history: u32, entry: Entry, report: Option<String>) {
+        self.diary.entries.push(entry);
+        self.reports.push(report);
+        let excess = self.reports.len().saturating_sub(history as usize);
+        self.diary.entries.drain(..excess);
+        self.reports.drain(..excess);
+    }
+
+    pub(crate) fn count(&mut self, now: StoreTime, hold: &Hold<'_>) {
+        let totals = &mut self.write(now).totals;
+        totals.ended += 1;
+        totals.waited += hold.since - hold.asked;
+        totals.held += now - hold.since;
+        self.clear_up(now);
+    }
+
+    pub(crate) fn end(&mut self, now: StoreTime, hold: &Hold<'_>, end: End) {
+        let diary = self.write(now);
+        diary.last = Some((end.ending, now));
+        diary.totals.lost += u64::from(end.ending == Ending::Lost);
+        diary.totals.expired += u64::from(end.ending == Ending::Expired);
+        if end.is_success {
+            diary.last_success = Some(now);
+            if hold.job.once_per.is_some() {
+                diary.successes.insert(hold.job.name.clone(), hold.since);
+            }
+        }
+        let entry = Entry {
+            event: Event::Ended(end.ending),
+            process: hold.process.clone(),
+            claims: hold.claims.clone(),
+            asked: hold.asked,
+            granted: Some(hold.since),
+            ended: now,
+            token: hold.token,
+        };
+        self.enter(hold.job.history, entry, None);
+        self.clear_up(now);
+    }
+
+    pub(crate) fn busy(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>) -> Option<Skips> {
+        self.write(now).totals.busy += 1;
+        let known = self.diary.skips.get(&job.name).filter(|skips| now < skips.last + WEEK).cloned();
+        let skips = job.skips.then(|| Skips {
+            count: known.as_ref().map_or(1, |skips| skips.count + 1),
+            since: known.as_ref().map_or(now, |skips| skips.since),
+            last: now,
+            command: process.command.clone(),
+        });
+        if let Some(skips) = &skips {
+            let event = Event::Skipped(skips.count);
+            let entry = Entry {
+                event,
+                process: process.clone(),
+                claims,
+                asked: skips.since,
+                granted: None,
+                ended: now,
+                token: None,
+            };
+            let name = Some(job.name.clone());
+            match self.reports.iter().position(|report| *report == name).filter(|_| known.is_some()) {
+                Some(at) => self.diary.entries[at] = entry,
+                None => {
+                    self.forget_report(&job.name);
+                    self.enter(job.history, entry, name);
+                }
+            }
+            self.diary.skips.insert(job.name.clone(), skips.clone());
+        }
+        self.clear_up(now);
+        skips
+    }
+
+    fn forget_report(&mut self, job: &str) {
+        self.reports.iter_mut().for_each(|report| drop(report.take_if(|name| name == job)));
+    }
+
+    pub(crate) fn end_skips(&mut self, now: StoreTime, job: &str) {
+        if self.diary.skips.remove(job).is_some() {
+            self.forget_report(job);
+            self.written = now;
+            self.clear_up(now);
+        }
+    }
+
+    pub(crate) fn has_done(&self, now: StoreTime, job: &Job) -> bool {
+        let Some(once) = job.once_per else { return false };
+        let ran = |(name, began): (&String, &StoreTime)| {
+            (!once.same_job || *name == job.name) && now - *began < once.period.min(WEEK)
+        };
+        self.diary.successes.iter().any(ran)
+    }
+}
+
+impl Diary {
+    /// The same facts from the table.
+    pub(crate) fn of(past: &Past, entries: Vec<Entry>) -> Self {
+        let successes = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), job.success?)));
+        let skips = past.jobs.iter().filter_map(|(name, job)| {
+            let streak = job.streak.clone()?;
+            let skips = Skips { count: streak.count, since: streak.since, last: streak.last, command: streak.command };
+            Some((name.clone(), skips))
+        });
+        Self {
+            last: past.last,
+            last_success: past.last_success,
+            successes: successes.collect(),
+            skips: skips.collect(),
+            totals: past.totals,
+            entries,
+        }
+    }
+}
