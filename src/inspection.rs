@@ -19,6 +19,7 @@ pub(crate) fn as_json(store: &str, inspection: &Inspection) -> Value {
         value["token"] = json!(holder.token);
         value["expires_in_ms"] =
             json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
+        value["kept"] = json!(holder.kept);
         value
     };
     let waiter = |waiter: &WaiterListing| {

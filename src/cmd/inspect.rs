@@ -47,7 +47,11 @@ fn as_table(listings: &[ResourceListing], now: StoreTime) -> String {
             let lease = holder.expiry.map(|expiry| messages::duration(expiry - now));
             let columns = [mode(holder.mode, holder.slots), holder.span.to_string()];
             let since = messages::duration(now - holder.since);
-            let state = state(&holder.process, "holds".to_owned());
+            let state = match holder.kept {
+                // The process is gone, and another one may have its number.
+                true => "kept".to_owned(),
+                false => state(&holder.process, "holds".to_owned()),
+            };
             rows.push(row(&mut name, state, columns, &holder.process, since, lease));
         }
         for waiter in &listing.waiters {

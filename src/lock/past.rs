@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Claim, Job, Process};
+use super::resource::Resource;
 use crate::clock::StoreTime;
 
 /// How long an idle resource keeps its past, and a job its success and its streak.
@@ -154,6 +155,17 @@ pub struct Past {
     /// The instant at which the table checks whether the past can go. The records find the past by
     /// this instant. It is late rather than exact, so that a change need not move it.
     pub check_at: StoreTime,
+}
+
+/// What a resource remembers, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The name of the resource.
+    pub name: Resource,
+    /// What it remembers of all its ended sessions.
+    pub past: Past,
+    /// The entries of its ring, the oldest first.
+    pub entries: Vec<Entry>,
 }
 
 impl Past {

@@ -16,7 +16,7 @@ use super::listing;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};
-use super::past::{Entry as PastEntry, Past};
+use super::past::Remembered;
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
 use super::remember::{self, Leaving};
 use super::request::{Claim, Place, Request, SessionId};
@@ -156,18 +156,17 @@ impl<R: Records> LockTable<R> {
         }
     }
 
-    /// What a resource remembers, and the entries of its ring with the oldest first. `None` for a
-    /// resource without a past.
+    /// What a resource remembers, or `None` if it has no past.
     ///
     /// # Errors
     /// Returns an error of the records.
-    pub fn past(&self, now: StoreTime, name: &Resource) -> Result<Option<(Past, Vec<PastEntry>)>, R::Error> {
+    pub fn past(&self, now: StoreTime, name: &Resource) -> Result<Option<Remembered>, R::Error> {
         let Some(past) = remember::past(&self.records, now, name)? else { return Ok(None) };
         let mut entries = Vec::new();
         for number in past.ring.clone() {
             entries.extend(self.records.entry(name, number)?);
         }
-        Ok(Some((past, entries)))
+        Ok(Some(Remembered { name: name.clone(), past, entries }))
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {

@@ -33,7 +33,7 @@ fn json_has_the_documented_keys_and_types() {
 
     let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
     let held = &resource["holders"][0];
-    assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms"]).collect());
+    assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
     let waits = &resource["waiters"][0];
     assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
 

@@ -168,7 +168,7 @@ impl World {
         for number in 0..self.profile.resources {
             let name = resource(number);
             let past = self.table.past(self.now, &name).unwrap();
-            let actual = past.map(|(past, entries)| Diary::of(&past, entries)).unwrap_or_default();
+            let actual = past.map(|found| Diary::of(&found.past, found.entries)).unwrap_or_default();
             assert_eq!(&actual, self.oracle.diary(self.now, &name).diary(), "the past of {name}");
         }
         checks::holders_do_not_conflict(&self.sessions, &self.lines);

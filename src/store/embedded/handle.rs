@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon, Wake};
 use super::stuck::{Stuck, TROUBLE_AFTER};
-use super::transaction::{View, Watched};
+use super::transaction::{View, Watched, Work};
 use super::{Embedded, Error};
 use crate::clock::Boottime;
 use crate::lock::lease::CLAIM;
@@ -226,6 +226,28 @@ impl Handle for EmbeddedHandle {
             Err(_) if self.is_cut_off() => Ok(Released::Lost),
             Err(error) => Err(error),
         }
+    }
+
+    fn give_up(&mut self) -> Result<Standing, Error> {
+        let id = self.request.session;
+        let work = |work: &mut Work<'_>| match work.apply(Op::GiveUp(id))? {
+            Reply::Busy { streak, .. } => Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak })),
+            _ => work.stand(id),
+        };
+        match (&self.stage, self.standing == Standing::Waiting) {
+            (Stage::Asked(_), true) => {
+                let done = self.store.transact_within(Some(LEAVE_LIMIT), Some(id), work);
+                // The end of this process gives up its place in the queue.
+                let busy = || View::settled(Standing::Busy { obstructions: Vec::new(), streak: None });
+                self.settle(done?.unwrap_or_else(busy));
+            }
+            (Stage::Asking, _) => {
+                self.release(None)?;
+                return Ok(Standing::Busy { obstructions: Vec::new(), streak: None });
+            }
+            _ => {}
+        }
+        Ok(self.standing.clone())
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

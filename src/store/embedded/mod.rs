@@ -72,11 +72,11 @@ use self::sessions::EmbeddedSessions;
 use self::snapshot::Answer;
 use self::transaction::{View, Work};
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Standing, Store};
-use crate::clock::StoreTime;
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Released, Standing, Store};
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
+use crate::lock::past::{End, Remembered};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -148,7 +148,7 @@ impl Embedded {
     /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
     /// building an answer with many claims takes long.
     fn listings(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Answer>, Error> {
-        let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(names))? else {
+        let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))? else {
             return Ok(None);
         };
         // As in a transaction, the records may contradict each other.
@@ -207,7 +207,40 @@ impl Store for Embedded {
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {
-        self.transact(None, |work| work.records().session(id))
+        self.transact(None, |work| {
+            let now = work.time()?;
+            let is_over = |session: &Session| session.is_kept() && session.expiry.is_some_and(|expiry| expiry <= now);
+            Ok(work.records().session(id)?.filter(|session| !is_over(session)))
+        })
+    }
+
+    fn extend(&mut self, id: SessionId, _: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
+        self.transact(None, |work| {
+            Ok(match work.apply(Op::Extend { session: id, by })? {
+                Reply::Refused(refusal) => Changed::Refused(refusal),
+                Reply::Unknown => Changed::Lost,
+                _ => Changed::Done,
+            })
+        })
+    }
+
+    fn release(&mut self, id: SessionId, _: &[Resource], end: Option<End>) -> Result<Released, Error> {
+        self.transact(None, |work| {
+            let reply = work.leave(id, Rank::HELD, end)?;
+            work.wake_now();
+            Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
+        })
+    }
+
+    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error> {
+        self.transact(None, |work| {
+            let all = if resources.is_empty() { work.records().pasts()? } else { Vec::new() };
+            let mut found = Vec::new();
+            for name in resources.iter().chain(&all) {
+                found.extend(work.past(name)?);
+            }
+            Ok(found)
+        })
     }
 
     fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
@@ -219,8 +252,8 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let resources = self.listings(None, resources)?.unwrap_or_default().listings;
-        Ok(Inspection { now: StoreTime::of_machine(), resources })
+        let Answer { now, listings: resources, .. } = self.listings(None, resources)?.unwrap_or_default();
+        Ok(Inspection { now, resources })
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {

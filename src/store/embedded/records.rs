@@ -117,6 +117,8 @@ pub(super) struct Transaction<'t> {
 /// A copy of encoded records.
 #[derive(Default)]
 pub(super) struct Raw {
+    /// The instant of the copy.
+    pub(super) now: StoreTime,
     /// The sessions of the namespace.
     pub(super) sessions: Vec<(SessionId, Vec<u8>)>,
     /// The identities of the beacons of these sessions.
@@ -130,8 +132,8 @@ pub(super) struct Raw {
 impl<'t> Transaction<'t> {
     /// Copies the records of the named resources, or of all resources if none is named, and those
     /// of all sessions.
-    pub(super) fn copy(&self, names: &[Resource]) -> Result<Raw, Error> {
-        let mut raw = Raw::default();
+    pub(super) fn copy(&self, now: StoreTime, names: &[Resource]) -> Result<Raw, Error> {
+        let mut raw = Raw { now, ..Raw::default() };
         let (sessions, beacons) = (self.key(b"s", &[]), self.key(b"b", &[]));
         for (key, value) in self.txn.scan(&sessions)? {
             raw.sessions.push((decode(&key[sessions.len()..])?, value.to_vec()));
@@ -216,6 +218,16 @@ impl<'t> Transaction<'t> {
             sessions.push((decode(&key[prefix.len()..])?, decode(value)?));
         }
         Ok(sessions)
+    }
+
+    /// The names of all resources with a past, in order.
+    pub(super) fn pasts(&self) -> Result<Vec<Resource>, Error> {
+        self.names(b"p")
+    }
+
+    fn names(&self, kind: &[u8; 1]) -> Result<Vec<Resource>, Error> {
+        let prefix = self.key(kind, &[]);
+        self.txn.scan(&prefix)?.into_iter().map(|(key, _)| resource(&key[prefix.len()..])).collect()
     }
 
     /// The namespaces that have sessions.
@@ -356,12 +368,7 @@ impl Records for Transaction<'_> {
     }
 
     fn resources(&self) -> Result<Vec<Resource>, Error> {
-        let prefix = self.key(b"r", &[]);
-        let mut names = Vec::new();
-        for (key, _) in self.txn.scan(&prefix)? {
-            names.push(resource(&key[prefix.len()..])?);
-        }
-        Ok(names)
+        self.names(b"r")
     }
 
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Error> {

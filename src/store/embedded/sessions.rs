@@ -204,7 +204,7 @@ impl EmbeddedSessions {
 
     fn leave(&mut self, id: SessionId) -> Tried {
         let Some(queued) = self.sessions.get(&id).map(|session| session.queued) else { return Tried::Done };
-        let left = self.transact(|work| work.leave(id, queued));
+        let left = self.transact(|work| work.leave(id, queued, None));
         let released = match left {
             Ok(None) => return Tried::Stuck,
             Ok(Some(Reply::Unknown)) => Ok(Released::Lost),

@@ -29,6 +29,8 @@ pub(super) struct Answer {
     pub(super) holders: Vec<OwnedFd>,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
+    /// The instant of the answer.
+    pub(super) now: StoreTime,
 }
 
 /// Lists the live holders and waiters. The claims come from the copied records; whether a session
@@ -36,9 +38,12 @@ pub(super) struct Answer {
 pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
+    // A kept hold lives until its instant.
+    let mut kept = HashMap::new();
     for (id, bytes) in &raw.sessions {
         let session: Session = decode(bytes)?;
         holders.insert(*id, session.is_holder());
+        kept.extend(session.expiry.filter(|_| session.is_kept()).map(|expiry| (*id, expiry)));
         memory.put_session(*id, session).unwrap_or_else(|never| match never {});
     }
     for (name, bytes) in &raw.resources {
@@ -51,8 +56,11 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
     }
     let Ok(outcome) = LockTable::new(memory).apply(StoreTime::default(), Op::Inspect(names.to_vec()));
     let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
-    let mut answer = Answer::default();
+    let mut answer = Answer { now: raw.now, ..Answer::default() };
     answer.listings = without_the_dead(listings, &mut |id| {
+        if let Some(expiry) = kept.get(&id) {
+            return Ok(raw.now < *expiry);
+        }
         let identity = raw.beacons.get(&id).map(|bytes| decode::<Identity>(bytes)).transpose()?;
         let holds = holders.get(&id).copied().unwrap_or(false);
         Ok(match beacon::look(directory, id, identity.as_ref())? {

@@ -92,6 +92,9 @@ impl Site {
     }
 }
 
+/// The tests of kept holds and of what the store remembers.
+mod past;
+
 fn is_granted(standing: &Standing) -> bool {
     matches!(standing, Standing::Granted(_))
 }

@@ -18,6 +18,7 @@ use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
+use crate::lock::past::{End, Remembered};
 use crate::lock::records::{Phase, Records, Session};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -233,9 +234,9 @@ impl<'t> Work<'t> {
     /// Releases a session whose process goes on. The waiters that it blocked cannot learn this from
     /// its beacon, so they look again. `queued` is the rank at which the session waited, or
     /// [`Rank::HELD`] if it did not wait.
-    pub(super) fn leave(&mut self, id: SessionId, queued: Rank) -> Result<Reply, records::Error> {
+    pub(super) fn leave(&mut self, id: SessionId, queued: Rank, end: Option<End>) -> Result<Reply, records::Error> {
         let claims = self.records().session(id)?.map(|session| session.claims).unwrap_or_default();
-        let reply = self.apply(Op::Release { session: id, end: None })?;
+        let reply = self.apply(Op::Release { session: id, end })?;
         let mut waiters = BTreeSet::new();
         for record in &claims {
             waiters.extend(self.table.waiters_behind(&record.claim, queued)?);
@@ -272,6 +273,13 @@ impl<'t> Work<'t> {
 
     pub(super) fn records(&self) -> &Transaction<'t> {
         self.table.records()
+    }
+
+    /// The records, for a test that damages them. The transaction is committed.
+    #[cfg(test)]
+    pub(super) fn records_mut(&mut self) -> &mut Transaction<'t> {
+        self.changed = true;
+        self.table.records_mut()
     }
 
     /// Applies an operation at the current time. A session that the operation grants something is
@@ -314,7 +322,7 @@ impl<'t> Work<'t> {
     }
 
     /// The instant of an operation that would be applied now.
-    fn time(&self) -> Result<StoreTime, records::Error> {
+    pub(super) fn time(&self) -> Result<StoreTime, records::Error> {
         self.records().time(StoreTime::of_machine(), Boottime::now())
     }
 
@@ -502,6 +510,11 @@ impl<'t> Work<'t> {
             Reply::Listing(listings) => without_the_dead(listings, &mut |id| Ok(!matches!(self.fate(id)?, Peer::Dead))),
             reply => unreachable!("inspect answers with a listing, not {reply:?}"),
         }
+    }
+
+    /// What a resource remembers.
+    pub(super) fn past(&self, name: &Resource) -> Result<Option<Remembered>, records::Error> {
+        self.table.past(self.time()?, name)
     }
 
     /// The sessions with a claim on a resource, including dead ones. `wanted` chooses the claims.
