@@ -3,6 +3,7 @@
 //!
 //! An [`Engine`] is an implementation of the lock table. This module does not know the lock model.
 
+pub(crate) mod library;
 pub(crate) mod model;
 pub(crate) mod program;
 pub(crate) mod served;

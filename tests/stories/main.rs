@@ -24,6 +24,21 @@
 //! | `A shrinks tree to [0,1)`, `A downgrades tree to read` | `done`, `lost` or `refused: …` |
 //! | `break tree` | `broke A, B` or `broke no session` |
 //!
+//! A scene with the line `store only: the reason` uses operations of the store that the command line
+//! and the scripts do not know yet. The model and the embedded store play it, the latter through its
+//! interface for the subcommands. When the line is removed, all engines play the scene.
+//!
+//! | step | reply |
+//! | --- | --- |
+//! | `A exits 1` | as `A releases`, and the store remembers how the command ended |
+//! | `A gives up` | `busy`, or `granted` in the meantime |
+//! | `A is extended by 2s`, `2s pass` | `done` |
+//! | `history of tree` | the ended requests: `A exit 1; B skipped 2` |
+//! | `slots of A` | the numbers of the slots that A holds: `0` |
+//!
+//! Such a request may also end with `for 1h`, `at-least 1h`, `as JOB`, `once-per 1h`, `skip-ok` and
+//! `history 3`.
+//!
 //! A request may end with `no-wait`, and with `below B`, which makes B and B's ancestors the
 //! ancestors of A. The tokens of a resource are numbered from the start of the scene, even if the
 //! resource lost its state in between. So t2 is above t1, and equal tokens have the same name.
@@ -39,7 +54,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{model, program, served};
+use engine::{library, model, program, served};
 
 /// Defines a test for each story on each engine.
 macro_rules! stories {
@@ -55,6 +70,11 @@ macro_rules! stories {
             #[test]
             fn on_the_embedded_store() {
                 super::program::run_story(&super::path(stringify!($name)));
+            }
+
+            #[test]
+            fn in_the_library() {
+                super::library::run_story(&super::path(stringify!($name)));
             }
 
             crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
@@ -83,6 +103,10 @@ stories! {
     shrink_and_downgrade
     tokens
     leaving
+    kept_holds
+    jobs
+    history
+    slot_numbers
 }
 
 fn folder() -> PathBuf {

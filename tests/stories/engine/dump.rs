@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use rlock::lock::past::{Ending, Entry, Event, Remembered, Streak};
+
 use super::step::Label;
 
 /// A claim that is held or waits.
@@ -29,6 +31,30 @@ pub(super) fn claim(mode: &str, slots: Option<u64>, span: Option<String>) -> Str
     let slots = slots.map(|slots| format!(" of {slots}"));
     let span = span.map(|span| format!(" {span}"));
     [Some(mode.to_owned()), slots, span].into_iter().flatten().collect()
+}
+
+/// The reply to a request that is busy, with the skips of its job in a row.
+pub(super) fn busy(streak: Option<&Streak>) -> String {
+    streak.map_or_else(|| "busy".to_owned(), |streak| format!("busy, skipped {} in a row", streak.count))
+}
+
+/// The numbers of slots.
+pub(super) fn slots(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The ended requests of a resource, the oldest first.
+pub(super) fn history(found: Option<&Remembered>) -> String {
+    let entry = |entry: &Entry| {
+        let event = match entry.event {
+            Event::Ended(Ending::Exit(code)) => format!("exit {code}"),
+            Event::Ended(ending) => format!("{ending:?}").to_lowercase(),
+            Event::Skipped(count) => format!("skipped {count}"),
+        };
+        format!("{} {event}", entry.process.command.last().map_or("", String::as_str))
+    };
+    let entries = found.map(|found| found.entries.iter().map(entry).collect::<Vec<_>>()).unwrap_or_default();
+    if entries.is_empty() { "nothing".to_owned() } else { entries.join("; ") }
 }
 
 /// The tokens of each resource in the order of their grants.

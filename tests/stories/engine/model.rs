@@ -8,13 +8,13 @@ use std::{env, fs};
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::records::Memory;
-use rlock::lock::request::{Job, Process, Request, SessionId};
+use rlock::lock::records::{Memory, Session};
+use rlock::lock::request::{Process, Request, SessionId};
 use rlock::lock::table::LockTable;
 
 use super::dump::{self, Row, State, Tokens};
 use super::script::{Scene, Story};
-use super::step::{Acquire, Label, Step};
+use super::step::{Acquire, Label, Step, StoreStep};
 use super::{Engine, break_reply, play, render};
 
 /// Plays every scene of a story. If `REWRITE` is set in the environment, writes the model's replies
@@ -72,9 +72,20 @@ impl Engine for Model {
                 Op::Downgrade { session: self.id(label), resource: resource.clone(), mode: *mode }
             }
             Step::Break(resource) => Op::Break(resource.clone()),
+            Step::Store(step) => match self.store_op(step) {
+                Ok(op) => op,
+                Err(reply) => {
+                    self.reply = reply;
+                    return;
+                }
+            },
         };
         let reply = self.apply(op);
-        self.reply = self.reply_text(&reply);
+        self.reply = match (step, &reply) {
+            // A kept hold outlives its process, and lasts longer once it is extended.
+            (Step::Kill(_) | Step::Store(StoreStep::Extend(..)), Reply::Granted { .. }) => "done".to_owned(),
+            _ => self.reply_text(&reply),
+        };
     }
 
     fn observe(&mut self) -> (String, Vec<Row>) {
@@ -90,6 +101,7 @@ impl Engine for Model {
                 return if empty { Ok(()) } else { Err(format!("the table still has records of {rows:?}")) };
             }
             for row in holders {
+                // A release without an end ends a kept hold, too.
                 let id = self.id(&row.label);
                 self.apply(Op::Release { session: id, end: None });
             }
@@ -101,6 +113,28 @@ impl Model {
     fn apply(&mut self, op: Op) -> Reply {
         self.now += TICK;
         self.table.apply(self.now, op).unwrap_or_else(|never| match never {}).reply
+    }
+
+    /// The operation of a step, or the reply of a step without one.
+    fn store_op(&mut self, step: &StoreStep) -> Result<Op, String> {
+        Ok(match step {
+            StoreStep::Ended(label, end) => Op::Release { session: self.id(label), end: Some(*end) },
+            StoreStep::GiveUp(label) => Op::GiveUp(self.id(label)),
+            StoreStep::Extend(label, by) => Op::Extend { session: self.id(label), by: Some(*by) },
+            StoreStep::Pass(time) => {
+                self.now += *time;
+                self.apply(Op::Expire);
+                return Err("done".to_owned());
+            }
+            StoreStep::History(resource) => {
+                let Ok(found) = self.table.past(self.now, resource);
+                return Err(dump::history(found.as_ref()));
+            }
+            StoreStep::Slots(label) => {
+                let session = self.table.records().get(self.id(label));
+                return Err(dump::slots(&session.map(Session::slots).unwrap_or_default()));
+            }
+        })
     }
 
     /// The ids of a session and of its ancestors, innermost first.
@@ -124,7 +158,7 @@ impl Model {
             claims: acquire.claims.clone(),
             wait: acquire.wait,
             terms: None,
-            job: Job::default(),
+            job: acquire.job.clone(),
             process,
         }
     }
@@ -133,10 +167,11 @@ impl Model {
         match reply {
             Reply::Granted { .. } => "granted".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
-            Reply::Busy { .. } => "busy".to_owned(),
+            Reply::Busy { streak, .. } => dump::busy(streak.as_ref()),
             Reply::AlreadyDone => "already done".to_owned(),
             Reply::Refused(refusal) => format!("refused: {refusal}"),
-            Reply::Done | Reply::Released(_) | Reply::KeptUntil(_) => "done".to_owned(),
+            Reply::Done | Reply::Released(_) => "done".to_owned(),
+            Reply::KeptUntil(_) => "done".to_owned(),
             Reply::Unknown => "lost".to_owned(),
             Reply::Broken(ids) => {
                 let labels = self.lineages.iter().filter(|(_, line)| ids.contains(&line[0]));
@@ -154,7 +189,8 @@ impl Model {
     }
 }
 
-fn rows(listing: &ResourceListing) -> Vec<Row> {
+/// The claims of a listing.
+pub(super) fn rows(listing: &ResourceListing) -> Vec<Row> {
     let row = |process: &Process, mode: &str, slots: Option<u32>, span: Option<String>, state| Row {
         resource: listing.name.to_string(),
         label: process.command.last().cloned().unwrap_or_default(),
@@ -163,7 +199,9 @@ fn rows(listing: &ResourceListing) -> Vec<Row> {
     };
     let holders = listing.holders.iter().map(|holder| {
         let span = holder.span.as_interval().map(ToString::to_string);
-        row(&holder.process, holder.mode.as_str(), holder.slots, span, State::Held(holder.token))
+        let mut row = row(&holder.process, holder.mode.as_str(), holder.slots, span, State::Held(holder.token));
+        row.claim.push_str(if holder.kept { " kept" } else { "" });
+        row
     });
     let waiters = listing.waiters.iter().map(|waiter| {
         let span = waiter.span.as_interval().map(ToString::to_string);

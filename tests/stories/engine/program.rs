@@ -44,7 +44,7 @@ pub(crate) fn run_story_on(kind: Kind, path: &Path) {
 
 /// The scenes that the command line can express.
 pub(super) fn playable_scenes(story: &Story) -> impl Iterator<Item = &Scene> {
-    story.scenes.iter().filter(|scene| !scene.model_only)
+    story.scenes.iter().filter(|scene| !scene.model_only && !scene.store_only)
 }
 
 /// The sessions that a later step kills.
@@ -128,6 +128,7 @@ impl Engine for Program {
                     Err(reply) => Pending::Known(reply),
                 }
             }
+            Step::Store(step) => unreachable!("the command line has no words for {step:?}"),
         };
     }
 

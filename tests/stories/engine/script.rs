@@ -19,6 +19,8 @@ pub(super) struct Scene {
     pub(super) title: String,
     /// Whether the command line cannot express the scene.
     pub(super) model_only: bool,
+    /// Whether only the model and the embedded store, without its command line, play the scene.
+    pub(super) store_only: bool,
     pub(super) steps: Vec<Scripted>,
 }
 
@@ -71,11 +73,13 @@ fn scenes(lines: &[String]) -> Result<Vec<Scene>, (usize, String)> {
         let line = lines[at].as_str();
         let error = |message: &str| (at + 1, message.to_owned());
         if let Some(title) = line.strip_prefix("== ") {
-            scenes.push(Scene { title: title.to_owned(), model_only: false, steps: Vec::new() });
+            scenes.push(Scene { title: title.to_owned(), model_only: false, store_only: false, steps: Vec::new() });
         } else if !line.is_empty() && !line.starts_with('#') {
             let scene = scenes.last_mut().ok_or_else(|| error("a story starts with '== ' and the title of a scene"))?;
             if line.starts_with("model only: ") && scene.steps.is_empty() {
                 scene.model_only = true;
+            } else if line.starts_with("store only: ") && scene.steps.is_empty() {
+                scene.store_only = true;
             } else {
                 let scripted = scripted(lines, at).map_err(|message| error(&message))?;
                 at = scripted.block.end;

@@ -76,6 +76,7 @@ fn is_for_connections(scene: &Scene) -> bool {
             upgraded.values().all(|below| below != label)
         }
         Step::Break(_) => true,
+        Step::Store(_) => false,
     })
 }
 
@@ -182,6 +183,7 @@ impl Engine for Served {
                 self.lab.run(["cleanup", "--break", resource.as_str()]);
                 Pending::Breaking(live)
             }
+            Step::Store(step) => unreachable!("the protocol has no words for {step:?}"),
         };
     }
 

@@ -1,9 +1,11 @@
 //! The steps of a story.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use rlock::lock::mode::Mode;
-use rlock::lock::request::Claim;
+use rlock::lock::past::{End, Ending};
+use rlock::lock::request::{Claim, Job, OncePer};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 
@@ -26,6 +28,24 @@ pub(super) enum Step {
     Downgrade(Label, Resource, Mode),
     /// An operator takes away all grants on a resource.
     Break(Resource),
+    /// A step for which the command line has no words.
+    Store(StoreStep),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum StoreStep {
+    /// A holder releases its grant and tells how its command ended.
+    Ended(Label, End),
+    /// A waiter has waited for too long.
+    GiveUp(Label),
+    /// A kept hold lasts for so long from now.
+    Extend(Label, Duration),
+    /// Time passes.
+    Pass(Duration),
+    /// Shows the ended requests of a resource.
+    History(Resource),
+    /// Shows the numbers of a holder's slots.
+    Slots(Label),
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +56,8 @@ pub(super) struct Acquire {
     pub(super) wait: bool,
     /// The session below whose command the request is made.
     pub(super) below: Option<Label>,
+    /// What the request asks for besides.
+    pub(super) job: Job,
 }
 
 impl FromStr for Step {
@@ -45,6 +67,15 @@ impl FromStr for Step {
         let words: Vec<&str> = text.split(' ').collect();
         Ok(match words[..] {
             ["break", resource] => Self::Break(parse_resource(resource)?),
+            [time, "pass"] => Self::Store(StoreStep::Pass(duration(time)?)),
+            ["history", "of", resource] => Self::Store(StoreStep::History(parse_resource(resource)?)),
+            ["slots", "of", label] => Self::Store(StoreStep::Slots(label.to_owned())),
+            [label, "exits", code] => {
+                let ending = Ending::Exit(code.parse().map_err(message)?);
+                Self::Store(StoreStep::Ended(label.to_owned(), End { ending, is_success: code == "0" }))
+            }
+            [label, "gives", "up"] => Self::Store(StoreStep::GiveUp(label.to_owned())),
+            [label, "is", "extended", "by", time] => Self::Store(StoreStep::Extend(label.to_owned(), duration(time)?)),
             [label, "releases"] => Self::Release(label.to_owned()),
             [label, "cancels"] => Self::Cancel(label.to_owned()),
             [label, "is", "killed"] => Self::Kill(label.to_owned()),
@@ -61,11 +92,28 @@ impl FromStr for Step {
 }
 
 fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
-    let mut acquire = Acquire { label: label.to_owned(), claims: Vec::new(), wait: true, below: None };
+    let (claims, job) = (Vec::new(), Job::default());
+    let mut acquire = Acquire { label: label.to_owned(), claims, wait: true, below: None, job };
     loop {
         match *words {
             [ref rest @ .., "no-wait"] => (acquire.wait, words) = (false, rest),
             [ref rest @ .., "below", ancestor] => (acquire.below, words) = (Some(ancestor.to_owned()), rest),
+            [ref rest @ .., "skip-ok"] => (acquire.job.skips, words) = (true, rest),
+            [ref rest @ .., "as", job] => (acquire.job.name, words) = (job.to_owned(), rest),
+            [ref rest @ .., "for", time] => {
+                acquire.job.is_acquire = true;
+                (acquire.job.keep_for, words) = (Some(duration(time)?), rest);
+            }
+            [ref rest @ .., "at-least", time] => {
+                (acquire.job.hold_at_least, words) = (Some(duration(time)?), rest);
+            }
+            [ref rest @ .., "once-per", time] => {
+                let once_per = OncePer { period: duration(time)?, same_job: !acquire.job.name.is_empty() };
+                (acquire.job.once_per, words) = (Some(once_per), rest);
+            }
+            [ref rest @ .., "history", count] => {
+                (acquire.job.history, words) = (count.parse().map_err(message)?, rest);
+            }
             _ => break,
         }
     }
@@ -85,6 +133,18 @@ fn claim(words: &[&str]) -> Result<Claim, String> {
         _ => (name, None),
     };
     Ok(Claim { resource: parse_resource(name)?, mode, span, slots })
+}
+
+/// A length of time such as `300ms`, `2s` or `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let count: u64 = text[..unit].parse().map_err(message)?;
+    match &text[unit..] {
+        "ms" => Ok(Duration::from_millis(count)),
+        "s" => Ok(Duration::from_secs(count)),
+        "h" => Ok(Duration::from_secs(count * 3_600)),
+        other => Err(format!("'{other}' is no unit of time")),
+    }
 }
 
 fn parse_resource(name: &str) -> Result<Resource, String> {

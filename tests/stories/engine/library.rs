@@ -1,0 +1,179 @@
+//! Runs the scenes that the command line cannot express yet on the embedded store, through the
+//! interface that the subcommands use. A handle stands for a process, which dies with it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rlock::lock::request::{Process, Request, SessionId};
+use rlock::lock::resource::Resource;
+use rlock::store::embedded::Embedded;
+use rlock::store::{AcquireOptions, Changed, Handle, Released, Standing, Store};
+
+use super::dump::{self, Row};
+use super::script::{Scene, Story};
+use super::step::{Acquire, Label, Step, StoreStep};
+use super::{Engine, break_reply, model, play};
+use crate::support::Lab;
+
+/// Plays the scenes of a story that the command line cannot express yet.
+pub(crate) fn run_story(path: &Path) {
+    let story = Story::read(path);
+    let scenes: Vec<&Scene> = story.scenes.iter().filter(|scene| scene.store_only).collect();
+    for scene in scenes {
+        let lab = Lab::new();
+        play(&mut Library { lab, handles: BTreeMap::new(), lineages: BTreeMap::new(), pending: None }, path, scene);
+    }
+}
+
+struct Library {
+    // Fields drop in this order, so all sessions have ended before the directory is removed.
+    handles: BTreeMap<Label, Box<dyn Handle>>,
+    /// The ids of each session and of its ancestors, innermost first.
+    lineages: BTreeMap<Label, Vec<SessionId>>,
+    /// The reply to the last step, or the session whose standing is the reply.
+    pending: Option<Result<String, Label>>,
+    lab: Lab,
+}
+
+impl Engine for Library {
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn execute(&mut self, step: &Step) {
+        self.pending = Some(match step {
+            Step::Acquire(acquire) => {
+                self.acquire(acquire);
+                Err(acquire.label.clone())
+            }
+            Step::Release(label) | Step::Cancel(label) => Ok(released(self.handle(label).release(None))),
+            Step::Kill(label) => {
+                self.handles.remove(label);
+                Ok("done".to_owned())
+            }
+            Step::Break(resource) => {
+                let broken = self.store().break_grants(resource, false).expect("the store can be used");
+                let labels = broken.iter().filter_map(|(_, session)| session.process.command.last());
+                Ok(break_reply(&labels.map(String::as_str).collect::<Vec<_>>()))
+            }
+            Step::Shrink(label, resource, span) => {
+                let id = self.lineages[label][0];
+                Ok(changed(self.store().shrink(id, resource, span.clone())))
+            }
+            Step::Downgrade(label, resource, mode) => {
+                let id = self.lineages[label][0];
+                Ok(changed(self.store().downgrade(id, resource, *mode)))
+            }
+            Step::Store(step) => Ok(self.step(step)),
+        });
+    }
+
+    fn observe(&mut self) -> (String, Vec<Row>) {
+        let standings: BTreeMap<_, _> =
+            self.handles.iter_mut().map(|(label, handle)| (label.clone(), standing(handle.as_mut()))).collect();
+        let reply = match self.pending.as_ref().expect("a step was executed") {
+            Ok(reply) => reply.clone(),
+            Err(label) => standings[label].clone(),
+        };
+        let inspection = self.store().inspect(&[]).expect("the store can be used");
+        (reply, inspection.resources.iter().flat_map(model::rows).collect())
+    }
+
+    fn end_all(&mut self) -> Result<(), String> {
+        self.handles.clear();
+        let ids: Vec<_> = self.lineages.values().map(|line| line[0]).collect();
+        let mut store = self.store();
+        store.cleanup(&[], false).map_err(|error| error.to_string())?;
+        for id in ids {
+            Store::release(&mut store, id, &[], None).map_err(|error| error.to_string())?;
+        }
+        let left = store.inspect(&[]).map_err(|error| error.to_string())?.resources;
+        if left.is_empty() { Ok(()) } else { Err(format!("the table still has {left:?}")) }
+    }
+}
+
+impl Library {
+    fn store(&self) -> Embedded {
+        Embedded::open(Some(self.lab.directory().to_owned()), "stories").expect("the store opens")
+    }
+
+    fn handle(&mut self, label: &str) -> &mut Box<dyn Handle> {
+        self.handles.get_mut(label).unwrap_or_else(|| panic!("{label} has made no request yet"))
+    }
+
+    fn acquire(&mut self, acquire: &Acquire) {
+        let ancestors = acquire.below.as_ref().map_or_else(Vec::new, |below| self.lineages[below].clone());
+        let session = SessionId((self.lineages.len() as u128 + 1).to_be_bytes());
+        let line = [&[session], ancestors.as_slice()].concat();
+        assert!(self.lineages.insert(acquire.label.clone(), line).is_none(), "{} makes two requests", acquire.label);
+        let request = Request {
+            session,
+            ancestors,
+            claims: acquire.claims.clone(),
+            wait: acquire.wait,
+            terms: None,
+            job: acquire.job.clone(),
+            process: Process { command: vec![acquire.label.clone()], ..Process::default() },
+        };
+        let handle = Box::new(self.store()).acquire(request, AcquireOptions::default());
+        self.handles.insert(acquire.label.clone(), handle.expect("the store can be used"));
+    }
+
+    fn step(&mut self, step: &StoreStep) -> String {
+        match step {
+            StoreStep::Ended(label, end) => released(self.handle(label).release(Some(*end))),
+            StoreStep::GiveUp(label) => text(&self.handle(label).give_up().expect("the store can be used")),
+            StoreStep::Extend(label, by) => {
+                let id = self.lineages[label][0];
+                changed(self.store().extend(id, &[], Some(*by)))
+            }
+            StoreStep::Pass(time) => {
+                thread::sleep(*time);
+                "done".to_owned()
+            }
+            StoreStep::History(resource) => self.history(resource),
+            StoreStep::Slots(label) => {
+                let id = self.lineages[label][0];
+                let session = self.store().session(id, &[]).expect("the store can be used");
+                dump::slots(&session.map(|session| session.slots()).unwrap_or_default())
+            }
+        }
+    }
+
+    fn history(&self, resource: &Resource) -> String {
+        let found = self.store().history(std::slice::from_ref(resource)).expect("the store can be used");
+        dump::history(found.first())
+    }
+}
+
+fn standing(handle: &mut dyn Handle) -> String {
+    // A check returns the last known standing first.
+    let _ = handle.check();
+    text(&handle.check().expect("the store can be used"))
+}
+
+fn text(standing: &Standing) -> String {
+    match standing {
+        Standing::Granted(_) => "granted".to_owned(),
+        Standing::Waiting | Standing::Asking => "waiting".to_owned(),
+        Standing::Busy { streak, .. } => dump::busy(streak.as_ref()),
+        Standing::AlreadyDone => "already done".to_owned(),
+        Standing::Refused(refusal) => format!("refused: {refusal}"),
+        Standing::Lost => "lost".to_owned(),
+    }
+}
+
+fn released(result: Result<Released, rlock::store::Error>) -> String {
+    match result.expect("the store can be used") {
+        Released::Done => "done".to_owned(),
+        Released::Lost => "lost".to_owned(),
+    }
+}
+
+fn changed(result: Result<Changed, rlock::store::Error>) -> String {
+    match result.expect("the store can be used") {
+        Changed::Done => "done".to_owned(),
+        Changed::Refused(refusal) => format!("refused: {refusal}"),
+        Changed::Lost => "lost".to_owned(),
+    }
+}

@@ -1,0 +1,217 @@
+# What a resource remembers of ended requests. Skips of one job in a row are one entry.
+
+== Each end is an entry
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree
+----
+granted
+tree: B write t2
+
+B exits 3
+----
+done
+free
+
+C write tree
+----
+granted
+tree: C write t3
+
+C is killed
+----
+done
+free
+
+D write tree
+----
+granted
+tree: D write t4
+
+break tree
+----
+broke D
+free
+
+history of tree
+----
+A exit 0; B exit 3; C expired; D broken
+free
+
+== A waiter and a grant without a command leave no entry
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree
+----
+waiting
+tree: A write t1; B write waits 1st
+
+B cancels
+----
+done
+tree: A write t1
+
+A releases
+----
+done
+free
+
+history of tree
+----
+nothing
+free
+
+== The ring keeps as many entries as the last request asks
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+A exits 1
+----
+done
+free
+
+B write tree
+----
+granted
+tree: B write t2
+
+B exits 2
+----
+done
+free
+
+C write tree
+----
+granted
+tree: C write t3
+
+C exits 3
+----
+done
+free
+
+D write tree history 2
+----
+granted
+tree: D write t4
+
+D exits 4
+----
+done
+free
+
+history of tree
+----
+C exit 3; D exit 4
+free
+
+E write tree history 0
+----
+granted
+tree: E write t5
+
+E exits 5
+----
+done
+free
+
+history of tree
+----
+nothing
+free
+
+== Each resource of a request has an entry
+store only: the command line has no options for this yet
+
+A write a + write b
+----
+granted
+a: A write t1
+b: A write t1
+
+A exits 0
+----
+done
+free
+
+history of a
+----
+A exit 0
+free
+
+history of b
+----
+A exit 0
+free
+
+== Skips in a row share an entry
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+C read tree no-wait skip-ok as k
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+D write tree no-wait skip-ok as j
+----
+busy, skipped 2 in a row
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+history of tree
+----
+D skipped 2; C skipped 1; A exit 0
+free
+
+E write tree as j
+----
+granted
+tree: E write t2
+
+F write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: E write t2
+
+E exits 0
+----
+done
+free
+
+history of tree
+----
+D skipped 2; C skipped 1; A exit 0; F skipped 1; E exit 0
+free

@@ -1,0 +1,339 @@
+# What a resource remembers of its jobs: the last run that succeeded, and the skips in a row.
+
+== A run that succeeded is not repeated within its period
+store only: the command line has no options for this yet
+
+A write tree once-per 1h
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 1h
+----
+already done
+free
+
+C write tree
+----
+granted
+tree: C write t2
+
+== A run that failed or died does not count
+store only: the command line has no options for this yet
+
+A write tree once-per 1h
+----
+granted
+tree: A write t1
+
+A exits 1
+----
+done
+free
+
+B write tree once-per 1h
+----
+granted
+tree: B write t2
+
+B is killed
+----
+done
+free
+
+C write tree once-per 1h
+----
+granted
+tree: C write t3
+
+C releases
+----
+done
+free
+
+D write tree once-per 1h
+----
+granted
+tree: D write t4
+
+== The period begins with the run
+store only: the command line has no options for this yet
+
+A write tree once-per 2s
+----
+granted
+tree: A write t1
+
+1s pass
+----
+done
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 2s no-wait
+----
+already done
+free
+
+1s pass
+----
+done
+free
+
+C write tree once-per 2s
+----
+granted
+tree: C write t2
+
+== A run is already done while somebody holds the resource
+store only: the command line has no options for this yet
+
+A write tree once-per 1h
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree
+----
+granted
+tree: B write t2
+
+C write tree once-per 1h
+----
+already done
+tree: B write t2
+
+== Only runs of the same job count for a named job
+store only: the command line has no options for this yet
+
+A write tree once-per 1h as a
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 1h as b
+----
+granted
+tree: B write t2
+
+B exits 0
+----
+done
+free
+
+C write tree once-per 1h as a
+----
+already done
+free
+
+D write tree once-per 1h
+----
+already done
+free
+
+== A run without a period does not count
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 1h
+----
+granted
+tree: B write t2
+
+== A waiter whose job is done meanwhile leaves the queue
+store only: the command line has no options for this yet
+
+A write tree once-per 1h
+----
+granted
+tree: A write t1
+
+B write tree once-per 1h
+----
+waiting
+tree: A write t1; B write waits 1st
+
+C write tree once-per 1h
+----
+waiting
+tree: A write t1; B write waits 1st; C write waits 2nd
+
+D read tree
+----
+waiting
+tree: A write t1; B write waits 1st; C write waits 2nd; D read waits 3rd
+
+E read tree
+----
+waiting
+tree: A write t1; B write waits 1st; C write waits 2nd; D read waits 3rd; E read waits 4th
+
+A exits 0
+----
+done
+tree: D read t2; E read t3
+
+== A waiter whose turn comes after a failure runs
+store only: the command line has no options for this yet
+
+A write tree once-per 1h
+----
+granted
+tree: A write t1
+
+B write tree once-per 1h
+----
+waiting
+tree: A write t1; B write waits 1st
+
+C write tree once-per 1h
+----
+waiting
+tree: A write t1; B write waits 1st; C write waits 2nd
+
+A exits 1
+----
+done
+tree: B write t2; C write waits 1st
+
+B exits 0
+----
+done
+free
+
+== Skips in a row are counted until the next grant
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+C write tree skip-ok as j
+----
+waiting
+tree: A write t1; C write waits 1st
+
+C gives up
+----
+busy, skipped 2 in a row
+tree: A write t1
+
+D write tree no-wait
+----
+busy
+tree: A write t1
+
+E write tree no-wait skip-ok as k
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+F write tree as j
+----
+granted
+tree: F write t2
+
+G write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: F write t2
+
+== A job that is done ends its skips
+store only: the command line has no options for this yet
+
+A write tree once-per 1h as j
+----
+granted
+tree: A write t1
+
+B write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+C write tree
+----
+granted
+tree: C write t2
+
+D write tree once-per 1h as j
+----
+already done
+tree: C write t2
+
+E write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: C write t2
+
+== A grant from the queue ends the skips
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: A write t1
+
+C write tree as j
+----
+waiting
+tree: A write t1; C write waits 1st
+
+A releases
+----
+done
+tree: C write t2
+
+D write tree no-wait skip-ok as j
+----
+busy, skipped 1 in a row
+tree: C write t2

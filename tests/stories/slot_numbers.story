@@ -1,0 +1,140 @@
+# Each slot has a number from 0 to N−1, the smallest that is free.
+
+== A grant gets the smallest free number
+store only: the command line has no options for this yet
+
+A slot gpu=3
+----
+granted
+gpu: A slot of 3 t1
+
+B slot gpu=3
+----
+granted
+gpu: A slot of 3 t1; B slot of 3 t2
+
+C slot gpu=3
+----
+granted
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 3 t3
+
+slots of A
+----
+0
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 3 t3
+
+slots of B
+----
+1
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 3 t3
+
+slots of C
+----
+2
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 3 t3
+
+B releases
+----
+done
+gpu: A slot of 3 t1; C slot of 3 t3
+
+D slot gpu=3
+----
+granted
+gpu: A slot of 3 t1; C slot of 3 t3; D slot of 3 t4
+
+slots of D
+----
+1
+gpu: A slot of 3 t1; C slot of 3 t3; D slot of 3 t4
+
+== A waiter gets the number that was freed
+store only: the command line has no options for this yet
+
+A slot gpu=2
+----
+granted
+gpu: A slot of 2 t1
+
+B slot gpu=2
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t2
+
+C slot gpu=2
+----
+waiting
+gpu: A slot of 2 t1; B slot of 2 t2; C slot of 2 waits 1st
+
+A releases
+----
+done
+gpu: B slot of 2 t2; C slot of 2 t3
+
+slots of C
+----
+0
+gpu: B slot of 2 t2; C slot of 2 t3
+
+== A share has the number of the slot above it
+store only: the command line has no options for this yet
+
+A slot gpu=2
+----
+granted
+gpu: A slot of 2 t1
+
+B slot gpu=2
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t2
+
+C slot gpu=2 below B
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t2; C slot of 2 t2
+
+slots of C
+----
+1
+gpu: A slot of 2 t1; B slot of 2 t2; C slot of 2 t2
+
+B releases
+----
+done
+gpu: A slot of 2 t1; C slot of 2 t2
+
+slots of C
+----
+1
+gpu: A slot of 2 t1; C slot of 2 t2
+
+D slot gpu=2
+----
+waiting
+gpu: A slot of 2 t1; C slot of 2 t2; D slot of 2 waits 1st
+
+slots of A
+----
+0
+gpu: A slot of 2 t1; C slot of 2 t2; D slot of 2 waits 1st
+
+== A request with several slots has a number for each
+store only: the command line has no options for this yet
+
+A slot a=2
+----
+granted
+a: A slot of 2 t1
+
+B slot a=2 + slot b=2
+----
+granted
+a: A slot of 2 t1; B slot of 2 t2
+b: B slot of 2 t1
+
+slots of B
+----
+1, 0
+a: A slot of 2 t1; B slot of 2 t2
+b: B slot of 2 t1
