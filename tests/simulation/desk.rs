@@ -43,7 +43,7 @@ pub(crate) enum Deed {
     /// Send a line to a client.
     Say(u64, String),
     /// Make a request for a client.
-    Acquire(u64, Request),
+    Acquire(u64, Box<Request>),
     Release(SessionId),
     /// Ask the store a question for a client. [`Desk::answer`] follows.
     Ask(u64, Call),
@@ -267,7 +267,9 @@ impl Desk {
                 self.owners.insert(session, id);
                 let terms = Some(Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), Process::default());
-                Deed::Acquire(id, Request { session, ancestors, claims, wait, terms, job: Job::default(), process })
+                let job = Job::default();
+                let request = Request { session, ancestors, claims, wait, terms, job, process };
+                Deed::Acquire(id, Box::new(request))
             }
             Action::Release(session) => {
                 self.owners.insert(session, id);

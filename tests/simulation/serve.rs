@@ -281,7 +281,7 @@ impl<'s> Serve<'s> {
                         Some(customer) => customer.request(run, world),
                         None => world.leave(task, run, None),
                     }
-                    self.conversation.acquire(request, now);
+                    self.conversation.acquire(*request, now);
                 }
                 Deed::Release(id) => {
                     if let Some(session) = self.sessions.get_mut(&id) {

@@ -229,3 +229,140 @@ fn lease_of_maximum_length_does_not_overflow() {
     assert_eq!(table.apply(release(1)).granted, [id(2)]);
     assert!(granted(&table.apply(Op::Renew(id(2))).reply));
 }
+
+/// Kept holds, jobs and the past; the stories of tests/stories show them as well.
+mod past {
+    use super::super::super::past::{End, Ending, HISTORY_MAX, RETENTION, RETENTION_OF_TOTALS};
+    use super::super::super::request::{Job, OncePer};
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn job(job: Job, session: u8) -> Op {
+        Op::Acquire(Request { job, ..request(session, &[], &[claim(Mode::Write, "")]) })
+    }
+
+    fn ended(session: u8, code: u8) -> Op {
+        let end = Some(End { ending: Ending::Exit(code), is_success: code == 0 });
+        Op::Release { session: id(session), end }
+    }
+
+    fn at(table: &mut LockTable, now: StoreTime, op: Op) -> Outcome {
+        let Ok(outcome) = table.apply(now, op);
+        outcome
+    }
+
+    fn found(table: &LockTable, now: StoreTime) -> Option<Remembered> {
+        let Ok(found) = table.past(now, &name("r"));
+        found
+    }
+
+    /// A client repeats a release whose reply it has not received.
+    #[test]
+    fn repeated_release_does_not_end_the_minimum_hold() {
+        let mut table = LockTable::default();
+        at(&mut table, NOW, job(Job { hold_at_least: Some(SECOND), ..Job::default() }, 1));
+        for _ in 0..2 {
+            assert_eq!(at(&mut table, NOW, ended(1, 0)).reply, Reply::KeptUntil(NOW + SECOND));
+        }
+        assert_eq!(at(&mut table, NOW + SECOND, Op::Expire).expired, [id(1)]);
+        let past = found(&table, NOW + SECOND).unwrap();
+        assert_eq!((past.entries.len(), past.past.totals.ended), (1, 1));
+        assert_eq!(past.past.totals.held, SECOND);
+    }
+
+    #[test]
+    fn kept_hold_is_not_renewed_and_not_reaped() {
+        let mut table = LockTable::default();
+        at(&mut table, NOW, job(Job { keep_for: Some(SECOND), ..Job::default() }, 1));
+        for op in [Op::Renew(id(1)), Op::Reap(id(1))] {
+            let Reply::Granted { lease, .. } = at(&mut table, NOW + SECOND / 2, op).reply else { panic!("not held") };
+            assert_eq!(lease, Some(SECOND / 2));
+        }
+    }
+
+    #[test]
+    fn kept_hold_lasts_for_a_week_at_most() {
+        let week = Duration::from_secs(7 * 24 * 3_600);
+        let mut table = LockTable::default();
+        let lease = |reply| if let Reply::Granted { lease, .. } = reply { lease } else { None };
+        let reply = at(&mut table, NOW, job(Job { keep_for: Some(Duration::MAX), ..Job::default() }, 1)).reply;
+        assert_eq!(lease(reply), Some(week));
+        let by = Some(Duration::MAX);
+        assert_eq!(lease(at(&mut table, NOW + SECOND, Op::Extend { session: id(1), by }).reply), Some(week));
+    }
+
+    /// "The store decides in the step that grants, and again when a waiter's turn comes."
+    #[test]
+    fn long_queue_of_waiters_whose_job_is_done_leaves_in_one_step() {
+        let once_per = Some(OncePer { period: SECOND, same_job: false });
+        let mut table = LockTable::default();
+        at(&mut table, NOW, job(Job { once_per, ..Job::default() }, 1));
+        for number in 0..5_000_u128 {
+            let mut request = request(2, &[], &[claim(Mode::Write, "")]);
+            request.session = SessionId((number + 7).to_be_bytes());
+            request.job.once_per = once_per;
+            at(&mut table, NOW, Op::Acquire(request));
+        }
+        at(&mut table, NOW, job(Job::default(), 3));
+        let outcome = at(&mut table, NOW, ended(1, 0));
+        assert_eq!((outcome.granted.len(), outcome.granted.last()), (5_001, Some(&id(3))));
+    }
+
+    #[test]
+    fn holder_learns_how_the_hold_before_it_ended() {
+        let mut table = LockTable::default();
+        let last = |reply| if let Reply::Granted { last, .. } = reply { last } else { panic!("not granted") };
+        assert_eq!(last(at(&mut table, NOW, job(Job::default(), 1)).reply), None);
+        at(&mut table, NOW, job(Job::default(), 2));
+        at(&mut table, NOW, ended(1, 3));
+        assert_eq!(last(at(&mut table, NOW, Op::Renew(id(2))).reply), Some(Ending::Exit(3)));
+        at(&mut table, NOW, release(2));
+        assert_eq!(last(at(&mut table, NOW, job(Job::default(), 3)).reply), Some(Ending::Exit(3)));
+        at(&mut table, NOW, Op::Break(name("r")));
+        assert_eq!(last(at(&mut table, NOW, job(Job::default(), 4)).reply), Some(Ending::Broken));
+    }
+
+    #[test]
+    fn totals_are_forgotten_after_an_hour_and_history_after_a_week() {
+        for (history, retention) in [(0, RETENTION_OF_TOTALS), (1, RETENTION)] {
+            let mut table = LockTable::default();
+            at(&mut table, NOW, job(Job { history, ..Job::default() }, 1));
+            at(&mut table, NOW, ended(1, 7));
+            let over = NOW + retention;
+            assert!(found(&table, over).is_none());
+            assert!(found(&table, StoreTime::from_micros(over.as_micros() - 1)).is_some());
+            at(&mut table, over, Op::Expire);
+            assert!(table.records().is_forgotten());
+        }
+    }
+
+    #[test]
+    fn held_resource_forgets_nothing() {
+        let mut table = LockTable::default();
+        at(&mut table, NOW, job(Job::default(), 1));
+        at(&mut table, NOW, ended(1, 7));
+        at(&mut table, NOW, job(Job::default(), 2));
+        at(&mut table, NOW + RETENTION * 2, Op::Expire);
+        assert_eq!(found(&table, NOW + RETENTION * 2).unwrap().entries.len(), 1);
+    }
+
+    /// An operation removes a bounded number of records.
+    #[test]
+    fn long_ring_is_forgotten_at_once_and_removed_in_steps() {
+        let mut table = LockTable::default();
+        for session in 0..=HISTORY_MAX {
+            let session = (session % 250) as u8;
+            at(&mut table, NOW, job(Job { history: u32::MAX, ..Job::default() }, session));
+            at(&mut table, NOW, ended(session, 7));
+        }
+        assert_eq!(found(&table, NOW).unwrap().entries.len(), HISTORY_MAX as usize);
+        let over = NOW + RETENTION;
+        at(&mut table, over, Op::Expire);
+        assert!(found(&table, over).is_none() && !table.records().is_forgotten());
+        for _ in 0..HISTORY_MAX / 64 {
+            at(&mut table, over, Op::Expire);
+        }
+        assert!(table.records().is_forgotten());
+    }
+}
