@@ -237,7 +237,7 @@ fn session_of_another_user_is_no_ancestor_unless_one_user_is_root() {
     for words in [&["shrink", "--resource", "k", "2", "3"][..], &["downgrade", "--resource", "k", "read"]] {
         let [_, bob] = sharing.both(&lab, words);
         let text = format!(
-            "refused: session {session} belongs to uid {ANN}: only that user and root can change what it holds of 'k'"
+            "refused: session {session} belongs to uid {ANN}: only that user and root can change what it holds"
         );
         below(bob).said(65, &text);
     }

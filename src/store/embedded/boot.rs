@@ -5,6 +5,7 @@ use super::directory::Directory;
 use super::file::TableFile;
 use super::records::{Error, Transaction};
 use crate::clock::{Boottime, StoreTime};
+use crate::lock::lease::CLAIM;
 use crate::lock::op::Op;
 use crate::lock::table::LockTable;
 
@@ -13,7 +14,9 @@ pub(super) fn forget_processes(directory: &Directory, table: &TableFile) -> Resu
     let namespaces = Transaction::new(table.write(directory)?, "", false).namespaces()?;
     for namespace in namespaces {
         let has_room = table.has_room();
-        let mut locks = LockTable::new(Transaction::new(table.write(directory)?, &namespace, has_room));
+        let records = Transaction::new(table.write(directory)?, &namespace, has_room);
+        // The removal of a waiter may let in another one, which never claims its grant.
+        let mut locks = LockTable::with_claim_lease(records, CLAIM);
         let mut sessions = locks.records().sessions()?;
         // Waiters leave first, because the removal of a holder would grant them something.
         sessions.sort_by_key(|(_, session)| session.is_holder());

@@ -158,11 +158,8 @@ impl Embedded {
     }
 
     fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
-        let changed = self.transact(Some(session), |work| {
-            if let Some(owner) = work.foreign_owner(session)? {
-                return Ok(Err(owner));
-            }
-            Ok(Ok(match work.apply(op)? {
+        self.act_for(session, |work| {
+            Ok(match work.apply(op)? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
                 _ => {
@@ -172,11 +169,24 @@ impl Embedded {
                     work.wake_now();
                     Changed::Done
                 }
-            }))
+            })
+        })
+    }
+
+    /// Runs `work`, which changes what a session of another process holds. Only its user and root
+    /// may do so.
+    fn act_for<T>(
+        &mut self,
+        session: SessionId,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+    ) -> Result<T, Error> {
+        let done = self.transact(Some(session), |running| match running.foreign_owner(session)? {
+            Some(owner) => Ok(Err(owner)),
+            None => work(running).map(Ok),
         })?;
-        changed.map_err(|owner| {
+        done.map_err(|owner| {
             Error::Refused(format!(
-                "session {session} belongs to uid {owner}: only that user and root can change what it holds of '{resource}'"
+                "session {session} belongs to uid {owner}: only that user and root can change what it holds"
             ))
         })
     }
@@ -215,7 +225,7 @@ impl Store for Embedded {
     }
 
     fn extend(&mut self, id: SessionId, _: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
-        self.transact(None, |work| {
+        self.act_for(id, |work| {
             Ok(match work.apply(Op::Extend { session: id, by })? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
@@ -225,7 +235,7 @@ impl Store for Embedded {
     }
 
     fn release(&mut self, id: SessionId, _: &[Resource], end: Option<End>) -> Result<Released, Error> {
-        self.transact(None, |work| {
+        self.act_for(id, |work| {
             let reply = work.leave(id, Rank::HELD, end)?;
             work.wake_now();
             Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })

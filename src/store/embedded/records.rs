@@ -332,10 +332,6 @@ impl Records for Transaction<'_> {
             let key = self.expiry_key(expiry, id);
             self.txn.put(&key, &[])?;
         }
-        if session.is_kept() {
-            // No process stands behind the session any more.
-            self.delete(&self.beacon_key(id))?;
-        }
         let key = self.session_key(id);
         self.put(&key, &session)
     }

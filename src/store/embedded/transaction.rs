@@ -225,7 +225,7 @@ impl<'t> Work<'t> {
         }
         request.ancestors = ancestors;
         let view = Embedded::ask(self, request, place)?;
-        if self.records().session(session)?.is_some_and(|session| !session.is_kept()) {
+        if self.records().session(session)?.is_some() {
             self.table.records_mut().put_beacon(session, identity)?;
         }
         Ok(view)
@@ -400,14 +400,12 @@ impl<'t> Work<'t> {
             .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
     }
 
-    /// The state of a holder's or waiter's process. A kept hold has none. A waiter without its beacon counts as dead: no
+    /// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its beacon counts as dead: no
     /// process can wake it, and it runs no command. It learns that it is lost when it looks.
     pub(super) fn fate(&self, id: SessionId) -> Result<Peer, records::Error> {
         let identity = self.records().beacon(id)?;
-        if identity.is_none() && self.records().session(id)?.is_some_and(|session| session.is_kept()) {
-            return Ok(Peer::Missing);
-        }
         Ok(match beacon::look(self.directory, id, identity.as_ref())? {
+            Peer::Dead if self.records().session(id)?.is_some_and(|session| session.is_kept()) => Peer::Missing,
             Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
             peer => peer,
         })

@@ -64,8 +64,8 @@ fn kept_hold_outlives_its_process_and_ends_by_itself() {
     let lab = Lab::new();
     let mut first = lab.handle(keeps(1, ms(400)));
     assert!(is_granted(&first.check().unwrap()));
-    drop(first);
     assert_eq!(lab.beacons(), [""; 0]);
+    drop(first);
     let mut site = lab.open();
     assert_eq!(site.kept(), [true]);
     assert_eq!(site.0.cleanup(&[], false).unwrap(), [], "cleanup leaves kept holds");
@@ -213,15 +213,17 @@ fn boot_removes_sessions_with_a_process_and_nothing_else() {
         request.claims[0].resource = Resource::new(name).unwrap();
         request
     };
-    let (_, holder) = site.ask_for(on("other", request(2, Mode::Write, None)));
+    let (_, holder) = site.ask_for(on("other", request(2, Mode::Read, None)));
+    // The first waiter alone keeps the second from the holder's side.
     let (_, waiter) = site.ask_for(on("other", request(3, Mode::Write, None)));
-    let (_, behind) = site.ask(4);
-    drop((holder, waiter, behind, site));
+    let (_, behind) = site.ask_for(on("other", request(4, Mode::Read, None)));
+    let (_, queued) = site.ask(5);
+    drop((holder, waiter, behind, queued, site));
     lab.of_another_boot();
     let mut site = lab.open();
     let left = site.transact(|work| work.records().sessions()).unwrap();
     assert_eq!(left.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(1)]);
-    assert_eq!(site.endings(), [Event::Ended(Ending::Expired)], "the waiters were granted nothing");
+    assert_eq!(site.endings(), [Event::Ended(Ending::Expired)], "no waiter ran");
     drop(site);
     assert!(!fs::read_to_string(lab.file("lock")).unwrap().contains("another"));
     assert_eq!(lab.open().kept(), [true]);
@@ -280,4 +282,17 @@ fn past_that_contradicts_itself_is_damage() {
         site = lab.open();
         assert_eq!(site.endings(), [], "{what} is damage, so the table is put aside");
     }
+}
+
+/// A process may die between the grant and the removal of its beacon's name.
+#[test]
+fn kept_hold_stays_if_the_name_of_its_beacon_stays() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    drop(site.ask_for(keeps(1, Duration::from_secs(60))).1);
+    assert_eq!(lab.beacons(), [id(1).to_string()]);
+    let (standing, _beacon) = site.ask(2);
+    assert_eq!(standing, Standing::Waiting);
+    assert_eq!(site.0.cleanup(&[], false).unwrap(), []);
+    assert_eq!(site.kept(), [true]);
 }
