@@ -92,7 +92,7 @@ fn requests_share_one_connection_and_each_reply_finds_its_session() {
     assert_eq!(after(&mut conversation, granted(), START), "");
     assert_eq!(after(&mut conversation, queued(), START), "subscribe, renew");
     assert_eq!(after(&mut conversation, reply(&["busy"]), START), "");
-    assert_eq!(reports(&mut conversation), "2 granted, 1 waiting, 3 busy([])");
+    assert_eq!(reports(&mut conversation), "2 granted, 1 waiting, 3 busy { obstructions: [], streak: none }");
     assert_eq!(conversation.sessions.len(), 2, "a busy request is over");
 }
 
