@@ -20,7 +20,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Stat, fstat};
+use rustix::fs::{Stat, StatVfs, fstat};
 use rustix::io::FdFlags;
 
 use super::directory::{Directory, Locked};
@@ -35,6 +35,8 @@ const PAGES_MIN: usize = 2;
 const PAGE_BYTES: usize = 4096;
 /// The number of pages up to which the table takes history.
 const HISTORY_PAGES: usize = TABLE_BYTES_MAX / PAGE_BYTES / 16 * 15;
+/// The free space that history leaves on the file system.
+const FREE_BYTES: u64 = 1 << 20;
 /// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
 /// A new descriptor gets the lowest free number, so LMDB's numbers are well below this limit.
@@ -88,11 +90,12 @@ impl TableFile {
         Ok(opened)
     }
 
-    /// Whether the table has room for more than what the sessions need. History may not fill the
-    /// last part of the table. The file never shrinks, so a table that was full once stays without
-    /// new history until it is replaced.
+    /// Whether the table and its file system have room for more than what the sessions need. History
+    /// may not fill the last part of either. The file never shrinks, so a table that was full once
+    /// stays without new history until it is replaced.
     pub(super) fn has_room(&self) -> bool {
-        self.env.last_page() < HISTORY_PAGES
+        let is_free = |stat: StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize) >= FREE_BYTES;
+        self.env.last_page() < HISTORY_PAGES && rustix::fs::fstatvfs(&self.file).is_ok_and(is_free)
     }
 
     /// Begins a transaction.

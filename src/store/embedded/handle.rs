@@ -208,11 +208,12 @@ impl Handle for EmbeddedHandle {
         let Stage::Asked(_) = &self.stage else { return Ok(Released::Done) };
         let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
         let id = self.request.session;
-        let mut release = |end| {
-            self.store.transact_within(Some(limit), Some(id), |work| work.apply(Op::Release { session: id, end }))
-        };
-        // The disk may have no room for the history.
-        let released = release(end).or_else(|error| if end.is_some() { release(None) } else { Err(error) });
+        let mut released = self.store.release_within(limit, id, end);
+        if released.is_err() {
+            // The disk may have no room for the history.
+            self.store.forgets = true;
+            released = self.store.release_within(limit, id, end);
+        }
         match released {
             Ok(Some(reply)) => {
                 beacon::remove(&self.store.directory, id);

@@ -95,6 +95,8 @@ pub struct Embedded {
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
+    /// Whether this process adds nothing to the past any more, because a change of the table failed.
+    forgets: bool,
 }
 
 impl Embedded {
@@ -104,7 +106,7 @@ impl Embedded {
     /// The directory cannot be used. The content of the directory is checked at its first use.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
         let directory = Directory::open(path)?;
-        Ok(Self { directory, table: None, gate: Gate::default(), namespace: namespace.to_owned() })
+        Ok(Self { directory, table: None, gate: Gate::default(), namespace: namespace.to_owned(), forgets: false })
     }
 }
 
@@ -155,6 +157,16 @@ impl Embedded {
         let _guard = Guard::new();
         let listings = snapshot::listings(&raw, &self.directory, names);
         listings.map(Some).map_err(|error| self.directory.unusable(&error))
+    }
+
+    /// Releases a session of this process, unless the wait for the lock takes longer than `limit`.
+    fn release_within(
+        &mut self,
+        limit: Duration,
+        session: SessionId,
+        end: Option<End>,
+    ) -> Result<Option<Reply>, Error> {
+        self.transact_within(Some(limit), Some(session), |work| work.apply(Op::Release { session, end }))
     }
 
     fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {

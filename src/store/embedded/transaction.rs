@@ -114,7 +114,7 @@ impl Embedded {
         if !self.lock(limit)? {
             return Ok(None);
         }
-        let Self { directory, table, namespace, .. } = self;
+        let Self { directory, table, namespace, forgets, .. } = self;
         let locked = directory.locked();
         let _guard = Guard::new();
         let directory = locked.directory();
@@ -133,7 +133,7 @@ impl Embedded {
             }
         };
         let txn = table.write(directory).map_err(unusable)?;
-        let has_room = table.has_room();
+        let has_room = !*forgets && table.has_room();
         let mut running = Work {
             directory,
             table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),

@@ -296,3 +296,16 @@ fn kept_hold_stays_if_the_name_of_its_beacon_stays() {
     assert_eq!(site.0.cleanup(&[], false).unwrap(), []);
     assert_eq!(site.kept(), [true]);
 }
+
+#[test]
+fn holds_end_without_history_where_there_is_no_room() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    site.0.forgets = true;
+    let (_, _holder) = site.ask_for(asks(1, Job { hold_at_least: Some(Duration::from_secs(60)), ..Job::default() }));
+    let no_wait = Request { wait: false, ..asks(2, Job { skips: true, ..Job::default() }) };
+    assert!(matches!(site.ask_for(no_wait).0, Standing::Busy { streak: None, .. }));
+    assert_eq!(Store::release(&mut site.0, id(1), &[], SUCCESS).unwrap(), Released::Done);
+    assert_eq!(site.kept(), [true], "the hold itself needs no history");
+    assert_eq!(site.0.history(&[]).unwrap(), []);
+}
