@@ -220,7 +220,7 @@ fn all_waiters_behind_a_process_share_a_descriptor_and_notice_its_death() {
         assert_eq!(server.standing(id(number)), Standing::Waiting);
     }
     assert_eq!(server.0.watches.len(), 1);
-    assert!(open_descriptors() < before + 20, "other tests may open some");
+    assert!(open_descriptors() < before + 100, "other tests may open some");
     server.0.release(id(199));
     server.released();
     drop(other);
