@@ -144,8 +144,8 @@ impl<R: Records> LockTable<R> {
         Ok(waiters)
     }
 
-    /// The sessions that block a new request, as [`Reply::Busy`] names them. The list is empty if the
-    /// request would be granted or refused.
+    /// The sessions that block a new request, as [`Reply::Busy`] names them. The list is empty if
+    /// the request would be granted or refused.
     ///
     /// # Errors
     /// Returns an error of the records.
@@ -297,8 +297,8 @@ impl<R: Records> LockTable<R> {
         self.records.put_session(id, session)
     }
 
-    /// Grants the request of a session, whose phase has begun already. The claims of a waiter are in
-    /// the trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree
+    /// Grants the request of a session, whose phase has begun already. The claims of a waiter are
+    /// in the trees already. A new session's claims have the rank [`Rank::LAST`] and are in no tree
     /// yet.
     fn grant(&mut self, now: StoreTime, id: SessionId, mut session: Session) -> Result<Session, R::Error> {
         session.last = remember::is_granted(&mut self.records, now, &session)?;
@@ -494,8 +494,8 @@ impl<R: Records> LockTable<R> {
     /// grantable, because nothing else has changed. If several claims are freed together, each
     /// claim has its own walk. A claim that covers the span, granted or still waiting, closes all
     /// modes that clash with its own for later waiters. The walk ends when all modes are closed, or
-    /// at a waiter whose job is done: its claim, a write on the whole resource, is returned as freed,
-    /// and the walk for that claim covers the rest of this one.
+    /// at a waiter whose job is done: its claim, a write on the whole resource, is returned as
+    /// freed, and the walk for that claim covers the rest of this one.
     fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<Vec<Freed>, R::Error> {
         let Freed { resource, span, modes } = freed;
         // Modes in which no later ordinary waiter can be granted here. A nested waiter waits for no

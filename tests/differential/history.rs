@@ -26,7 +26,8 @@ const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\",
 const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
 
-/// Whether the histories contain kept holds, jobs and ends of runs. The scripts do not know them yet.
+/// Whether the histories contain kept holds, jobs and ends of runs. The scripts do not know them
+/// yet.
 pub(crate) const NEW_OPERATIONS: bool = false;
 
 /// The start of all histories. A realistic instant puts the tokens in their realistic range.

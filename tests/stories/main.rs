@@ -24,9 +24,9 @@
 //! | `A shrinks tree to [0,1)`, `A downgrades tree to read` | `done`, `lost` or `refused: …` |
 //! | `break tree` | `broke A, B` or `broke no session` |
 //!
-//! A scene with the line `store only: the reason` uses operations of the store that the command line
-//! and the scripts do not know yet. The model and the embedded store play it, the latter through its
-//! interface for the subcommands. When the line is removed, all engines play the scene.
+//! A scene with the line `store only: the reason` uses operations of the store that the command
+//! line and the scripts do not know yet. The model and the embedded store play it, the latter
+//! through its interface for the subcommands. When the line is removed, all engines play the scene.
 //!
 //! | step | reply |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! How sessions leave the table: by a release, by expiry, by death, by a break, or tired of waiting.
+//! How sessions leave the table: by a release, by expiry, by death, by a break, or tired of
+//! waiting.
 
 use super::*;
 use crate::lock::past::End;
@@ -28,8 +29,9 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Broken(holders))
     }
 
-    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay. A release
-    /// that says how the run ended does not end that kept hold, because it may be a repetition.
+    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay. A
+    /// release that says how the run ended does not end that kept hold, because it may be a
+    /// repetition.
     pub(super) fn release(
         &mut self,
         now: StoreTime,

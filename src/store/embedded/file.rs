@@ -90,9 +90,9 @@ impl TableFile {
         Ok(opened)
     }
 
-    /// Whether the table and its file system have room for more than what the sessions need. History
-    /// may not fill the last part of either. The file never shrinks, so a table that was full once
-    /// stays without new history until it is replaced.
+    /// Whether the table and its file system have room for more than what the sessions need.
+    /// History may not fill the last part of either. The file never shrinks, so a table that was
+    /// full once stays without new history until it is replaced.
     pub(super) fn has_room(&self) -> bool {
         let is_free = |stat: StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize) >= FREE_BYTES;
         self.env.last_page() < HISTORY_PAGES && rustix::fs::fstatvfs(&self.file).is_ok_and(is_free)

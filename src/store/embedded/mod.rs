@@ -16,9 +16,9 @@
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
 //! wakes the waiters that it grants a request. A grant lives as long as the holder's process, so
-//! nothing is renewed. A kept hold has no process and ends at an instant, for which each waiter sets
-//! a timer. Each waiter watches the sessions that block it ([`LockTable::blockers`]),
-//! and so notices their death.
+//! nothing is renewed. A kept hold has no process and ends at an instant, for which each waiter
+//! sets a timer. Each waiter watches the sessions that block it ([`LockTable::blockers`]), and so
+//! notices their death.
 //!
 //! Therefore one of these statements is true for every waiter at any time:
 //!
@@ -95,7 +95,8 @@ pub struct Embedded {
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
-    /// Whether this process adds nothing to the past any more, because a change of the table failed.
+    /// Whether this process adds nothing to the past any more, because a change of the table
+    /// failed.
     forgets: bool,
 }
 

@@ -196,8 +196,8 @@ impl<'t> Work<'t> {
     }
 
     /// Returns the state of a session that waits or holds. A waiter that was passed over, or that
-    /// another process took for dead, returns to its place. `is_only` says that no other session has
-    /// this beacon.
+    /// another process took for dead, returns to its place. `is_only` says that no other session
+    /// has this beacon.
     pub(super) fn stand_or_return(
         &mut self,
         request: &Request,
@@ -355,9 +355,9 @@ impl<'t> Work<'t> {
     }
 
     /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
-    /// process may be stopped, and so may the processes of the waiters behind it. The nearest waiters
-    /// are asked, and then ever fewer, so that a hand-over wakes a handful of processes whatever the
-    /// length of the queue. A waiter that looks sets a timer for the next expiry.
+    /// process may be stopped, and so may the processes of the waiters behind it. The nearest
+    /// waiters are asked, and then ever fewer, so that a hand-over wakes a handful of processes
+    /// whatever the length of the queue. A waiter that looks sets a timer for the next expiry.
     fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), records::Error> {
         let Some(session) = self.records().session(granted)?.filter(|session| session.phase == Phase::Granted) else {
             return Ok(());
@@ -400,8 +400,9 @@ impl<'t> Work<'t> {
             .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
     }
 
-    /// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its beacon counts as dead: no
-    /// process can wake it, and it runs no command. It learns that it is lost when it looks.
+    /// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its
+    /// beacon counts as dead: no process can wake it, and it runs no command. It learns that it is
+    /// lost when it looks.
     pub(super) fn fate(&self, id: SessionId) -> Result<Peer, records::Error> {
         let identity = self.records().beacon(id)?;
         Ok(match beacon::look(self.directory, id, identity.as_ref())? {

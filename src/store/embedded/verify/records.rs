@@ -100,8 +100,8 @@ impl<'b> Table<'b> {
         expected.len() == self.expiries.len() && expected.iter().all(|key| self.expiries.contains(key.as_slice()))
     }
 
-    /// Makes sure that the table checks each past at its instant, and that it has exactly the entries
-    /// of the rings.
+    /// Makes sure that the table checks each past at its instant, and that it has exactly the
+    /// entries of the rings.
     fn check_pasts(&self) -> Result<(), Damaged> {
         let mut entered = 0;
         for (key, past) in &self.pasts {
