@@ -128,8 +128,13 @@ impl Server {
             Operation::Inspect => {
                 return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
             }
-            Operation::RenewAlone { session, ttl } => {
-                return Ok(self.data.renew_alone(*session, &call.resources[0], now, *ttl));
+            Operation::RenewAlone { session, ttl, lease } => {
+                let resource = &call.resources[0];
+                let is_there = self.data.lease_key(*session, resource) == *lease;
+                return Ok(match is_there {
+                    true => self.data.renew_alone(*session, resource, now, *ttl),
+                    false => ScriptReply::Unknown,
+                });
             }
             // Where there is nothing to renew or release, the script writes nothing.
             Operation::Renew { session, .. } | Operation::Release(session)
@@ -378,8 +383,9 @@ impl Server {
     pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
         let sessions = sure(self.data.table.sessions_of(name, |_| true));
         let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
-        let is_in_use = !sessions.is_empty();
-        [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
+        let is_quiet = sessions.iter().all(|id| self.data.lease_key(*id, name) == Lease::Sole);
+        let is_busy = !is_quiet;
+        [is_quiet && self.data.used.contains(name), is_busy, is_busy, is_queued, is_busy, is_busy, false]
     }
 
     pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {

@@ -12,7 +12,7 @@ use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::codec::{Lease, ScriptReply};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
 
@@ -57,7 +57,7 @@ pub(super) enum Operation {
     Release(SessionId),
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
-    RenewAlone { session: SessionId, ttl: Duration },
+    RenewAlone { session: SessionId, ttl: Duration, lease: Lease },
 }
 
 impl Operation {
@@ -113,7 +113,8 @@ fn call(words: &[&[u8]]) -> Call {
     let script = SCRIPTS[words[1]];
     let is_source = words[0] == b"EVAL";
     if script == Script::RenewAlone {
-        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]) };
+        let lease = Lease::ALL[usize::from(words[7] == b"e")];
+        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]), lease };
         return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
     }
     // The clock and the way to wake waiters come before the resources.
@@ -122,12 +123,10 @@ fn call(words: &[&[u8]]) -> Call {
     let (names, own) = arguments.split_at(number(count) as usize);
     let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
     let operation = match script {
-        Script::Acquire => Operation::Acquire {
-            request: Box::new(request(own, &resources)),
-            channel: text(own[2]).to_owned(),
-            place: number(own[4]),
-            listening: number(own[5]) == 1,
-        },
+        Script::Acquire => {
+            let (request, channel) = request(own, &resources);
+            Operation::Acquire { request: Box::new(request), channel, place: number(own[2]), listening: number(own[3]) == 1 }
+        }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
@@ -143,21 +142,42 @@ fn resource_of(key: &str) -> Resource {
     Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
 }
 
-fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
-    let claim = |words: &[&[u8]]| Claim {
-        resource: resources[number(words[0]) as usize - 1].clone(),
-        mode: mode(words[1]),
-        span: if words[5].is_empty() { Span::Whole } else { Span::parse(text(words[5])).expect("a valid span") },
-        slots: Some(number(words[2]) as u32).filter(|slots| *slots > 0),
-    };
-    Request {
-        session: session(own[0]),
-        ancestors: own[1].chunks(32).map(session).collect(),
-        claims: own[10..].chunks(6).map(claim).collect(),
-        wait: number(own[3]) == 1,
-        terms: Some(Terms { ttl: length(own[6]), claim: length(own[7]), heartbeat: length(own[8]) }),
-        process: Process::default(),
+/// Reads a request and the channel of its session.
+fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
+    let (mut fixed, mut packed) = (own[6], own[7]);
+    unpack_array(&mut fixed);
+    let mut length = || Duration::from_micros(unpack_number(&mut fixed));
+    let terms = Terms { ttl: length(), claim: length(), heartbeat: length() };
+    let channel = text(unpack_bytes(&mut fixed)).to_owned();
+    let ancestors = unpack_bytes(&mut fixed).chunks(32).map(session).collect();
+    let mut claims = Vec::new();
+    for _ in 0..unpack_array(&mut packed) {
+        unpack_array(&mut packed);
+        let resource = resources[unpack_number(&mut packed) as usize - 1].clone();
+        let mode = mode(unpack_bytes(&mut packed));
+        let slots = Some(unpack_number(&mut packed) as u32).filter(|slots| *slots > 0);
+        let [_, _, span] = [(); 3].map(|()| text(unpack_bytes(&mut packed)));
+        let span = if span.is_empty() { Span::Whole } else { Span::parse(span).expect("a valid span") };
+        claims.push(Claim { resource, mode, span, slots });
     }
+    let wait = number(own[1]) == 1;
+    let process = Process::default();
+    (Request { session: session(own[0]), ancestors, claims, wait, terms: Some(terms), process }, channel)
+}
+
+fn unpack_array(packed: &mut &[u8]) -> u32 {
+    rmp::decode::read_array_len(packed).expect("an array comes here")
+}
+
+fn unpack_number(packed: &mut &[u8]) -> u64 {
+    rmp::decode::read_int(packed).expect("a number comes here")
+}
+
+fn unpack_bytes<'p>(packed: &mut &'p [u8]) -> &'p [u8] {
+    let len = rmp::decode::read_str_len(packed).expect("bytes come here");
+    let (bytes, rest) = packed.split_at(len as usize);
+    *packed = rest;
+    bytes
 }
 
 fn text(word: &[u8]) -> &str {

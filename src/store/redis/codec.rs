@@ -5,6 +5,7 @@
 //! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`]
 //! and sends it again.
 
+mod pack;
 mod reply;
 
 use std::collections::{HashMap, HashSet};
@@ -12,14 +13,15 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::keys::Keyspace;
+use super::keys::{KINDS_LEN, Keyspace};
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
-use crate::lock::request::{self, Process, Request, SessionId, Terms};
+use crate::lock::request::{self, Claim, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
+use pack::Pack;
 pub use reply::ScriptReply;
 
 /// The number of resources that a call may grow to. A server that asks for more would never stop.
@@ -35,6 +37,9 @@ pub(super) const LISTING_MAX: usize = 256 << 20;
 /// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
 /// numbers of Lua are exact.
 const TIME_MAX: u64 = 1 << 52;
+
+/// The number of entries that the history of a resource keeps.
+const HISTORY: u32 = 32;
 
 /// The length of a usual word of a command, in bytes.
 const WORD: usize = 32;
@@ -75,16 +80,48 @@ pub struct Call {
 enum Form {
     /// All keys of all resources; the time, how to wake waiters, and the resources.
     Operation,
-    /// The expiries of one resource; the time.
-    Expiries,
+    /// One key of one resource; the time.
+    Alone(Lease),
+}
+
+/// The key that has the lease of a holder on one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// `s`, for a sole holder.
+    Sole,
+    /// `e`, beside other sessions.
+    Shared,
+}
+
+impl Lease {
+    /// Both keys.
+    pub const ALL: [Self; 2] = [Self::Sole, Self::Shared];
+
+    /// The kind of the key, and its place among the keys of a resource.
+    fn key(self) -> (&'static str, usize) {
+        match self {
+            Self::Sole => ("s", 0),
+            Self::Shared => ("e", 2),
+        }
+    }
 }
 
 /// An argument of a script.
 #[derive(Clone, Debug)]
 enum Argument {
     Bytes(Vec<u8>),
-    /// The channel of a session, which depends on the keyspace.
-    Channel(SessionId),
+    /// The part of a request's records that never changes. It contains the channel of the session,
+    /// which depends on the keyspace.
+    Fixed(Box<Fixed>),
+}
+
+/// See [`Argument::Fixed`].
+#[derive(Clone, Debug)]
+struct Fixed {
+    terms: Terms,
+    session: SessionId,
+    ancestors: String,
+    process: String,
 }
 
 impl From<Vec<u8>> for Argument {
@@ -98,31 +135,20 @@ impl Call {
     /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
-        let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
-        let mut claims = Vec::with_capacity(6 * request.claims.len());
-        for claim in &request.claims {
-            claims.extend([
-                decimal(numbers[&claim.resource] as u64),
-                letter(claim.mode),
-                decimal(claim.slots.unwrap_or(0).into()),
-            ]);
-            claims.extend(span(&claim.span));
-        }
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
-        let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or_default();
-        let own = [
+        let is_alone = request.claims.len() == 1 && ancestors.is_empty();
+        let terms = request.terms.unwrap_or_default();
+        let fixed = Fixed { terms, session: request.session, ancestors, process: process(&request.process) };
+        let arguments = vec![
             text(request.session).into(),
-            ancestors.into_bytes().into(),
-            Argument::Channel(request.session),
             flag(request.wait).into(),
             decimal(place).into(),
             flag(subscribed).into(),
-            length(ttl).into(),
-            length(claim).into(),
-            length(heartbeat).into(),
-            process(&request.process).into(),
+            length(terms.ttl).into(),
+            flag(is_alone).into(),
+            Argument::Fixed(Box::new(fixed)),
+            claims(&request.claims, &resources).into(),
         ];
-        let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
@@ -131,15 +157,17 @@ impl Call {
         Self::new(&scripts::RENEW, resources, vec![text(session), flag(subscribed)])
     }
 
-    /// Renews the lease on one resource alone, while its slot migrates.
-    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration) -> Self {
-        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), length(ttl)]);
-        Self { form: Form::Expiries, ..call }
+    /// Renews the lease in one key of one resource, while its slot migrates.
+    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration, lease: Lease) -> Self {
+        let (kind, _) = lease.key();
+        let arguments = vec![text(session), length(ttl), kind.into()];
+        Self { form: Form::Alone(lease), ..Self::new(&scripts::RENEW_ALONE, vec![resource], arguments) }
     }
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        Self::new(&scripts::RELEASE, resources, vec![text(session)])
+        let arguments = vec![text(session), Vec::new(), flag(false), decimal(0)];
+        Self::new(&scripts::RELEASE, resources, arguments)
     }
 
     /// Releases the part of the first resource that is outside a span. The session may have claims
@@ -219,15 +247,16 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
-        let words = 8 + 6 * self.resources.len() + self.arguments.len();
+        let words = 8 + (KINDS_LEN + 1) * self.resources.len() + self.arguments.len();
         let mut command = Cmd::with_capacity(words, script.len() + words * WORD);
         let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
         let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
         command.arg(name).arg(script);
         match self.form {
-            Form::Expiries => {
-                let expiries: Vec<_> = keys.map(|[_, expiries, ..]| expiries).collect();
-                command.arg(expiries.len()).arg(expiries).arg(now);
+            Form::Alone(lease) => {
+                let (_, place) = lease.key();
+                let leases: Vec<_> = keys.map(|keys| keys[place].clone()).collect();
+                command.arg(leases.len()).arg(leases).arg(now);
             }
             Form::Operation => {
                 let keys: Vec<_> = keys.flatten().collect();
@@ -245,7 +274,9 @@ impl Call {
         for argument in &self.arguments {
             match argument {
                 Argument::Bytes(bytes) => command.arg(bytes),
-                Argument::Channel(session) => command.arg(setting.keyspace.channel(&self.resources[0], *session)),
+                Argument::Fixed(fixed) => {
+                    command.arg(fixed.pack(setting.keyspace.channel(&self.resources[0], fixed.session)))
+                }
             };
         }
         command
@@ -273,6 +304,31 @@ fn letter(mode: Mode) -> Vec<u8> {
     vec![mode.as_str().as_bytes()[0]]
 }
 
+impl Fixed {
+    fn pack(&self, channel: String) -> Vec<u8> {
+        let Terms { ttl, claim, heartbeat } = self.terms;
+        let mut packed = Pack::array(7);
+        [ttl, claim, heartbeat].iter().for_each(|of| packed.number(micros(*of).min(TIME_MAX)));
+        [&channel, &self.ancestors, &self.process].iter().for_each(|of| packed.bytes(of.as_bytes()));
+        packed.number(HISTORY.into());
+        packed.done()
+    }
+}
+
+/// The claims of a request. Each claim has the number of its resource, which counts from 1.
+fn claims(claims: &[Claim], resources: &[Resource]) -> Vec<u8> {
+    let numbers: HashMap<&Resource, u64> = resources.iter().zip(1..).collect();
+    let mut packed = Pack::array(claims.len());
+    for claim in claims {
+        packed.nested(6);
+        packed.number(numbers[&claim.resource]);
+        packed.bytes(&letter(claim.mode));
+        packed.number(claim.slots.unwrap_or(0).into());
+        span(&claim.span).iter().for_each(|part| packed.bytes(part));
+    }
+    packed.done()
+}
+
 /// The two cuts of a span and its text, which is empty for the whole.
 fn span(span: &Span) -> [Vec<u8>; 3] {
     let written = if span.is_whole() { Vec::new() } else { text(span) };
@@ -280,9 +336,9 @@ fn span(span: &Span) -> [Vec<u8>; 3] {
 }
 
 /// The process as text, which the scripts only store.
-fn process(process: &Process) -> Vec<u8> {
+fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::json!([host, pid, user, command, owner, reason]).to_string().into_bytes()
+    serde_json::json!([host, pid, user, command, owner, reason]).to_string()
 }
 
 #[cfg(test)]
@@ -308,7 +364,7 @@ mod tests {
     }
 
     fn keys(tag: &str) -> Vec<String> {
-        ["d", "e", "q", "l", "u"].map(|kind| format!("ns:{{{tag}}}:{kind}")).to_vec()
+        ["s", "d", "e", "q", "l", "u", "h"].map(|kind| format!("ns:{{{tag}}}:{kind}")).to_vec()
     }
 
     #[test]
@@ -338,17 +394,25 @@ mod tests {
         let call = Call::acquire(&request, 9, false);
         let sent = words(&call.evalsha(&setting(Wake::ShardPublish, Some(StoreTime::from_micros(5)))));
         let id = "1a".repeat(16);
+        // Numbers, and bytes behind their lengths.
+        let fixed = [
+            "\\x97\\x1e\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            &format!("\\xd9*ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
+            &format!("\\xd9${} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
+        ]
+        .concat();
+        let claims = [
+            r"\x93\x96\x01\xa1r\x00\xa4\xc0\x01\x00\x00\xa4\xc0\x02\x00\x00\xa5[1,2)",
+            r"\x96\x02\xa1s\x03\xa1\x00\xa1\xff\xa0",
+            r"\x96\x01\xa1p\x00\xa1\x00\xa1\xff\xaa(-inf,inf]",
+        ];
         let expected: Vec<String> = [
-            vec!["EVALSHA".to_owned(), sent[1].clone(), "10".to_owned()],
+            vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", "2", "a", "b", &id].map(str::to_owned).to_vec(),
-            vec!["02".repeat(16) + &"03".repeat(16), format!("ns:{{a}}:w:{id}")],
-            ["1", "9", "0", "30", "3", "4503599627370496"].map(str::to_owned).to_vec(),
-            vec![r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii().to_string()],
-            ["1", "r", "0", "\\xc0\\x01\\x00\\x00", "\\xc0\\x02\\x00\\x00", "[1,2)"].map(str::to_owned).to_vec(),
-            ["2", "s", "3", "\\x00", "\\xff", ""].map(str::to_owned).to_vec(),
-            ["1", "p", "0", "\\x00", "\\xff", "(-inf,inf]"].map(str::to_owned).to_vec(),
+            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat()]
+                .map(str::to_owned)
+                .to_vec(),
         ]
         .concat();
         assert_eq!(sent, expected);
@@ -360,14 +424,16 @@ mod tests {
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
         let sent = words(&call.eval(&setting(Wake::Nobody, None)));
-        assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "10"));
-        assert_eq!(sent[13..], ["", "", "2", "a", "c", &"01".repeat(16)]);
+        assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "14"));
+        assert_eq!(sent[17..], ["", "", "2", "a", "c", &"01".repeat(16), "", "0", "0"]);
     }
 
     #[test]
     fn renewal_of_one_resource_declares_one_key() {
-        let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX);
-        let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
-        assert_eq!(sent[2..], ["1", "ns:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
+        for (lease, kind) in Lease::ALL.into_iter().zip(["s", "e"]) {
+            let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX, lease);
+            let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
+            assert_eq!(sent[2..], ["1", &format!("ns:{{a}}:{kind}"), "", &"01".repeat(16), "4503599627370496", kind]);
+        }
     }
 }

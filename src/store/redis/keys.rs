@@ -1,7 +1,7 @@
 //! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
-//! A resource has five keys, all in the slot of its tag: the `{tag}` in its name, else the whole
-//! name. They are `NAMESPACE:{TAG}NAME:d` and so on, without NAME if it is the tag. Each part is
+//! A resource has up to seven keys, all in the slot of its tag: the `{tag}` in its name, else the whole
+//! name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part is
 //! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
 
 use crate::lock::request::SessionId;
@@ -11,9 +11,13 @@ use crate::store::percent::{decode, encode};
 /// The number of hash slots of a Cluster.
 const SLOTS: u16 = 16384;
 
-/// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
-/// expiries, the queue, the lower and the upper ends.
-const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
+/// The number of keys of a resource.
+pub const KINDS_LEN: usize = KINDS.len();
+
+/// The kinds of keys of a resource, in the order of the KEYS of a script: the state while the
+/// resource is quiet, the hash of records, the expiries, the queue, the lower and the upper ends,
+/// and the history.
+const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -29,7 +33,7 @@ impl Keyspace {
     }
 
     /// The keys of a resource.
-    pub fn keys(&self, resource: &Resource) -> [String; 5] {
+    pub fn keys(&self, resource: &Resource) -> [String; KINDS_LEN] {
         let prefix = self.prefix(resource);
         KINDS.map(|kind| [prefix.as_str(), kind].concat())
     }
@@ -46,18 +50,20 @@ impl Keyspace {
         format!("{}:w:{session}", self.prefix(first))
     }
 
-    /// The SCAN pattern that matches one key of every resource.
+    /// The SCAN pattern that matches one key of every resource: `s` or `d`.
     pub fn pattern(&self) -> String {
-        format!("{}*:d", self.start)
+        format!("{}*:[sd]", self.start)
     }
 
     /// The resource of a key that matches [`Keyspace::pattern`]; `None` for a foreign key.
     pub fn resource(&self, key: &[u8]) -> Option<Resource> {
         let key = std::str::from_utf8(key).ok()?;
-        let (tag, rest) = key.strip_prefix(&self.start)?.strip_suffix(":d")?.split_once('}')?;
+        let name = key.strip_prefix(&self.start)?;
+        let name = name.strip_suffix(KINDS[0]).or_else(|| name.strip_suffix(KINDS[1]))?;
+        let (tag, rest) = name.split_once('}')?;
         let name = decoded(if rest.is_empty() { tag } else { rest })?;
         let resource = Resource::new(&name).ok()?;
-        (self.keys(&resource)[0] == key).then_some(resource)
+        self.keys(&resource)[..2].iter().any(|own| own == key).then_some(resource)
     }
 
     fn prefix(&self, resource: &Resource) -> String {
@@ -136,12 +142,12 @@ mod tests {
     #[test]
     fn keys_follow_the_format() {
         let keys = Keyspace::new("my:locks").keys(&resource("a b"));
-        let expected = ["d", "e", "q", "l", "u"].map(|kind| format!("my%3Alocks:{{a%20b}}:{kind}"));
+        let expected = ["s", "d", "e", "q", "l", "u", "h"].map(|kind| format!("my%3Alocks:{{a%20b}}:{kind}"));
         assert_eq!(keys, expected);
         let space = Keyspace::new("rlock");
-        assert_eq!(space.keys(&resource("{app}:x"))[2], "rlock:{app}%7Bapp%7D%3Ax:q");
-        assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:d");
-        assert_eq!(space.pattern(), "rlock:{*:d");
+        assert_eq!(space.keys(&resource("{app}:x"))[3], "rlock:{app}%7Bapp%7D%3Ax:q");
+        assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:s");
+        assert_eq!(space.pattern(), "rlock:{*:[sd]");
         assert_eq!(space.channel(&resource("x"), SessionId([0xAB; 16])), format!("rlock:{{x}}:w:{}", "ab".repeat(16)));
     }
 
@@ -151,7 +157,9 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for name in ODD {
             let keys = space.keys(&resource(name));
-            assert_eq!(space.resource(keys[0].as_bytes()), Some(resource(name)), "{}", keys[0]);
+            for key in &keys[..2] {
+                assert_eq!(space.resource(key.as_bytes()), Some(resource(name)), "{key}");
+            }
             assert!(keys.into_iter().all(|key| seen.insert(key)), "{name}");
         }
     }

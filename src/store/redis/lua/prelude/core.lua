@@ -1,4 +1,4 @@
--- The core of every script except renew_alone: arguments, the clock, and how a record is written.
+-- The core of every script except renew_alone: arguments, the clock, and how state is written.
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
 -- A script takes one of two paths. The fast path handles the common case, one resource that no
@@ -7,53 +7,55 @@
 -- of a short script on the definition of unused functions. Both paths write by the functions of
 -- this core.
 --
--- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | the
--- arguments of the operation
+-- KEYS: s d e q l u h of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names |
+-- the arguments of the operation
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in
---   a Cluster SPUBLISH)
+--   GET SET EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE
+--   PUBLISH (in a Cluster SPUBLISH)
 --
--- One more command serves to count the subscribers of waiters without subscriptions to patterns:
+-- Without LPUSH and LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
--- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
--- that changes nothing. One HSET changes the record and the counters together.
+-- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no
+-- ancestors, beside which nobody holds or waits. The string s has the whole state of a quiet
+-- resource. The other keys have the state of a resource that is not quiet, which has no s.
 --
--- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. The
--- epoch is a field of d and a member of e. While a session waits, the epoch is also a member of q,
--- with the score -inf. All members of l and u have the epoch as their score. The counters in d say
--- how many members each set has. So the next script notices a key that was lost or replaced, and
--- drops all keys of the resource (`mend`).
+-- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
+-- that changes nothing.
+--
+-- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of the
+-- state in d and a member of e. While a session waits, the epoch is also a member of q, with the
+-- score -inf. All members of l and u have the epoch as their score. The counters in d say how many
+-- members each set has. So the next script notices a key that was lost or replaced, and drops all
+-- keys of the resource (`mend`).
 --
 -- A script may give a number to redis.call directly, which writes the number with 17 digits. The
 -- operator `..` would write only 14 digits.
 
-local call, pack, unpack_record = redis.call, cmsgpack.pack, cmsgpack.unpack
-local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
+local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
--- A record. Each resource keeps one for every session that has claims on it.
-local HELD, SINCE, TTL, LEASE, HEARTBEAT, SEQ, LISTENING = 1, 2, 3, 4, 5, 6, 7
-local CHANNEL, ANCESTORS, PROCESS, NAMES, CLAIMS = 8, 9, 10, 11, 12
--- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
--- holds.
-local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
+-- The format of the keys, with which s and the state in d begin, and its packed form.
+local FORMAT, PACKED = 'R2', '\162R2'
 
--- The time in ms for which the clock of an unused resource is kept. Tokens follow the clock, so
+-- The time in ms for which the state of an unused resource is kept. Tokens follow the clock, so
 -- nothing needs it for longer.
 local IDLE = 3600000
 
--- The format of the keys, which the field #format of each d states.
-local FORMAT = '2'
+-- The time in ms for which the history of an unused resource is kept, and its state with it.
+local KEEP = 604800000
 
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local now
 
--- Refuses the state of another format, before anything else of it is read.
-local function check_format(format)
-  if format and format ~= FORMAT then
-    error('RLOCKFORMAT ' .. format, 0)
+-- Refuses the state of another format, and a value that is not rlock's, before anything is read
+-- from it.
+local function check_format(raw)
+  local start = string.sub(raw, 1, 3)
+  if start ~= PACKED then
+    local other = string.match(start, '^\162R(.)$')
+    error(other and 'RLOCKFORMAT ' .. other or 'WRONGTYPE of a foreign value', 0)
   end
 end
 
@@ -71,28 +73,51 @@ local function read_clock(clock)
       now = time[1] * 1000000 + time[2]
     end
   end
-  clock = tonumber(clock or 0)
   if clock > now then
     now = clock
   end
 end
 
-local function unpacked(raw)
-  return raw and raw ~= '' and unpack_record(raw)
+-- Sets a string even if the server is at maxmemory: after a write that takes no memory, the server
+-- accepts all other writes of the script. Returns whether the server has memory left.
+local function set(...)
+  local reply = redis.pcall('SET', ...)
+  if not reply.err then
+    return true
+  end
+  call('PERSIST', (...))
+  call('SET', ...)
 end
 
--- Returns the member of l or u for a cut of a claim.
-local function member(class, cut, id, index)
-  return class .. cut .. id .. format('%04x', index)
+-- Returns s with a sole holder.
+local function held_alone(token, seq, past, session, since, ttl, fixed, claim)
+  return pack(FORMAT, now, token, seq, past, session, since, ttl, ttl > 0 and now + ttl or 0, fixed, claim)
 end
 
--- Writes a record, and all counters with it.
-local function put(r, id, raw, names)
-  if names then
-    call('HSET', r.d, '#format', FORMAT, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
-  else
-    call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
+-- Writes the state of a resource that no session uses, and returns what `set` returns.
+local function leave_alone(s, token, seq, past, keep)
+  return set(s, pack(FORMAT, now, token, seq, past), 'PX', keep and KEEP or IDLE)
+end
+
+-- Returns the past of a resource after a hold has ended, and the instant at which the hold before
+-- it ended.
+local function past_with(past, outcome, success, asked, since)
+  local ended, _, succeeded, holds, held, waited, busy, lost, expired, jobs = unpacked(past)
+  return pack(now, outcome, success and now or succeeded or 0, (holds or 0) + 1, (held or 0) + now - since,
+    (waited or 0) + since - asked, busy or 0, (lost or 0) + (outcome == 'lost' and 1 or 0),
+    (expired or 0) + (outcome == 'expired' and 1 or 0), jobs or ''), ended or 0
+end
+
+-- Adds a hold that has ended to the history of a resource, after everything that frees the lock. A
+-- history that can't be written is no reason to fail. The TTL is not set with every entry.
+local function remember(h, limit, ended, outcome, asked, since, token, claims, fixed)
+  local size = redis.pcall('LPUSH', h, pack(outcome, 1, asked, since, now, token) .. claims .. fixed)
+  if type(size) == 'number' then
+    if size > limit then
+      redis.pcall('LTRIM', h, 0, limit - 1)
+    end
+    if size == 1 or now - ended > IDLE * 1000 then
+      redis.pcall('PEXPIRE', h, KEEP)
+    end
   end
 end

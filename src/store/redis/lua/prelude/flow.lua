@@ -9,7 +9,7 @@ local crowded = false
 local function look_for_expired(all)
   for i = 1, n do
     local r = resources[i]
-    if all and #r.page > 0 then
+    if all and #r.page > 0 and not r.is_quiet then
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
     end
     for j = 3, #r.page, 2 do
@@ -90,6 +90,7 @@ end
 local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
+  call('SET', r.s, r.raw or '', 'XX', 'KEEPTTL')
   call('ZREM', r.u, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
@@ -102,8 +103,8 @@ local function check(channel)
     call(publish, channel or sub(r.d, 1, -2) .. 'w:', '')
   end
   for i = 1, n do
-    if resources[i].known then
-      call('HSET', resources[i].d, '#clock', now)
+    if resources[i].epoch then
+      put_state(resources[i])
       break
     end
   end
@@ -129,7 +130,7 @@ local function mend(channel)
     local function tell(id)
       if not told[id] and #id == 32 and not find(id, '%X') then
         told[id] = true
-        local known = unpacked(call('HMGET', r.d, id)[1])
+        local known = r.holder == id and with_fixed({}, r.fixed) or read_record(call('HMGET', r.d, id)[1])
         call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
       end
     end
@@ -144,25 +145,61 @@ local function mend(channel)
       tell_all(r.q, 1, 32)
       tell_all(r.l, -36, -5)
       tell_all(r.u, -36, -5)
+      if r.holder then
+        tell(r.holder)
+      end
       -- PEXPIRE removes the keys, and every user needs the right to it anyway.
       call('PEXPIRE', r.e, 0)
       call('PEXPIRE', r.q, 0)
       call('PEXPIRE', r.l, 0)
       call('PEXPIRE', r.u, 0)
       call('PEXPIRE', r.d, 0)
-      if r.known then
-        call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token)
-        call('PEXPIRE', r.d, IDLE)
+      if r.clock then
+        leave_alone(r.s, r.token, r.seq, r.past)
       end
     end
   end
   return { 'need' }
 end
 
+-- Gives the resources with a sole holder the keys that more sessions need. Nothing changes for the
+-- holder.
+local function spread_all()
+  for i = 1, n do
+    local r = resources[i]
+    local id = r.holder
+    if id then
+      local known = r.records[id]
+      open(r, r.since)
+      put(r, id, known)
+      if r.ttl > 0 then
+        call('ZADD', r.e, r.expiry, id)
+      end
+      local los, his = cuts(id, known[CLAIMS], true, r.epoch)
+      change('ZADD', r.l, los)
+      change('ZADD', r.u, his)
+      call('PEXPIRE', r.s, 0)
+    end
+  end
+end
+
+-- Removes the keys of a resource that no session uses any more. Unless the caller writes s, the
+-- resource becomes quiet.
+local function close(r, is_rewritten)
+  if r.epoch then
+    if not is_rewritten then
+      leave_alone(r.s, r.token, r.seq, r.past, r.ends and #r.ends > 0)
+    end
+    call('ZREM', r.e, r.epoch)
+    call('PEXPIRE', r.d, 0)
+    r.epoch = nil
+  end
+end
+
 local function drop_expired()
   if #due > 0 then
     local freed = {}
-    leave(due, nil, freed)
+    leave(due, nil, freed, 'expired')
     settle(freed)
   end
 end
@@ -177,11 +214,18 @@ local function drop_lost(id)
   end
 end
 
--- Sets a TTL on the state of resources that no session holds or waits for any more.
+-- Ends an operation, and makes the resources quiet that no session uses any more. What the ends
+-- of holds add to the history comes last.
 local function finish(reply)
   for i = 1, n do
-    if resources[i].changed and not next(resources[i].count) then
-      call('PEXPIRE', resources[i].d, IDLE)
+    local r = resources[i]
+    if r.epoch and not next(r.count) then
+      close(r)
+    elseif r.ends then
+      call('HSET', r.d, '#past', r.past)
+    end
+    for j = 1, r.ends and #r.ends or 0 do
+      remember(unpack(r.ends[j]))
     end
   end
   return reply
@@ -208,6 +252,7 @@ local function begin_change(session)
   if known or #due > 0 then
     make_way()
     check()
+    spread_all()
   end
   drop_expired()
   return #places(session) == 0 and finish({ 'unknown' }) or nil
@@ -226,7 +271,7 @@ local function stands(id, left)
   local known = at[1].records[id]
   if known[HELD] == 1 then
     for i = 1, not left and known[TTL] > 0 and #at or 0 do
-      local expiry = tonumber(call('ZSCORE', at[i].e, id) or 0)
+      local expiry = expiry_of(at[i], id)
       if expiry == 0 then
         disown(at[i])
         return mend()
@@ -283,7 +328,7 @@ local function told_all(ids)
   for i = 1, #ids do
     local at = places(ids[i])
     if #at > 0 then
-      local expiry = ended[ids[i]] or tonumber(call('ZSCORE', at[1].e, ids[i]) or 0)
+      local expiry = ended[ids[i]] or expiry_of(at[1], ids[i])
       reply[#reply + 1] = told(ids[i], at, expiry)
     end
   end

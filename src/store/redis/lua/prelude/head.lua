@@ -1,5 +1,15 @@
 -- The state of the resources, and the records of sessions.
 
+local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
+
+-- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
+-- fields from TTL on never change; FIXED is their packed form, with which a record in d ends.
+local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8
+local TTL, LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 9, 10, 11, 12, 13, 14, 15
+-- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
+-- holds.
+local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
+
 local resources, by_name = {}, {}
 local caller
 -- Whether the keys of any resource do not belong together.
@@ -10,14 +20,102 @@ local damaged = false
 -- would have to wait asks again.
 local CROWD = 1000
 
+-- Adds the fields that never change to the others of a record.
+local function with_fixed(known, fixed)
+  known[FIXED] = fixed
+  local fields = unpacked(fixed)
+  for i = 1, #fields do
+    known[FIXED + i] = fields[i]
+  end
+  return known
+end
+
+-- Returns the record that d has for a session, or a false value.
+local function read_record(raw)
+  if not raw or raw == '' then
+    return false
+  end
+  local past, known = cmsgpack.unpack_one(raw)
+  return with_fixed(known, sub(raw, past + 1))
+end
+
+-- Returns the member of l or u for a cut of a claim.
+local function member(class, cut, id, index)
+  return class .. cut .. id .. format('%04x', index)
+end
+
+local function state_of(r)
+  return pack(FORMAT, now, r.token, r.seq, r.slots, r.epoch, r.count)
+end
+
+-- Writes the clock and the counters of a resource that is not quiet.
+local function put_state(r)
+  call('HSET', r.d, '#state', state_of(r))
+end
+
+-- Writes a record, and the counters with it. Without a record, the session leaves.
+local function put(r, id, known, names)
+  local raw = known and pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED] or ''
+  if names then
+    call('HSET', r.d, '#state', state_of(r), '#with', pack(r.with), id, raw)
+  else
+    call('HSET', r.d, '#state', state_of(r), id, raw)
+  end
+end
+
+-- Makes the keys of a resource that is quiet no longer, apart from s, which the caller removes. HSET
+-- comes first: if the server refuses it, nothing is half done.
+local function open(r, epoch)
+  r.is_quiet, r.holder, r.epoch = nil, nil, format('%.0f', epoch)
+  call('HSET', r.d, '#state', state_of(r), '#past', r.past)
+  call('ZADD', r.e, '-inf', r.epoch)
+end
+
+-- Reads s into the state of a quiet resource, with the record of its sole holder.
+local function read_quiet(r, raw)
+  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
+  r.clock, r.token, r.seq, r.past = clock, token, seq, past
+  if holder then
+    r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims = holder, since, ttl, expiry, fixed, claims
+    local claim = unpacked(claims)[1]
+    claim[INDEX], claim[TOKEN], claim[NESTED] = 0, token, 0
+    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = ttl > 0 and 1 or nil }
+    r.records[holder] = with_fixed({ 1, since, 0, 0, since, false, { claim } }, fixed)
+  end
+end
+
+-- Reads the state of a resource that is not quiet, and the record of the calling session.
+local function read_busy(r, session)
+  local fields = call('HMGET', r.d, '#state', '#with', '#past', session or '#state')
+  if fields[1] then
+    check_format(fields[1])
+    local _, clock, token, seq, slots, epoch, counters = unpacked(fields[1])
+    r.clock, r.token, r.seq, r.slots, r.epoch, r.count = clock, token, seq, slots, epoch, counters
+    r.with, r.past = fields[2] and unpacked(fields[2]) or {}, fields[3] or ''
+    if session then
+      r.records[session] = read_record(fields[4])
+    end
+  end
+end
+
 -- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
-  local count, claims, queued, leases = r.count, 0, 0, 0
-  if next(count) then
-    for class, k in pairs(count) do
+  if r.is_quiet and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
+    return true
+  elseif r.is_quiet then
+    -- A value that is not rlock's is an error, before `mend` removes it.
+    call('HMGET', r.d, '')
+    for _, set in ipairs({ r.e, r.q, r.l, r.u }) do
+      call('ZCOUNT', set, 0, 0)
+    end
+    return false
+  end
+  local claims, queued, leases = 0, 0, 0
+  if r.epoch then
+    for class, k in pairs(r.count) do
       claims = claims + (#class == 1 and k or 0)
     end
-    queued, leases = count.places and count.places + 1 or 0, 1 + (count.leases or 0)
+    queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
   return call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
@@ -35,27 +133,33 @@ end
 local function begin(session)
   caller = session
   for i = 1, n do
-    local k = 5 * i
-    local d = KEYS[k - 4]
-    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', '#epoch', session or '#seq', '#format')
-    check_format(meta[9])
+    local k = 7 * i
     local r = {
-      d = d, e = KEYS[k - 3], q = KEYS[k - 2], l = KEYS[k - 1], u = KEYS[k],
-      name = ARGV[3 + i], known = meta[3], records = {},
-      seq = tonumber(meta[1] or 0) or 0, token = tonumber(meta[2] or 0) or 0, slots = tonumber(meta[4] or 0) or 0,
-      epoch = meta[7], count = meta[7] and unpacked(meta[5]) or {}, with = meta[7] and unpacked(meta[6]) or {},
+      s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
+      name = ARGV[3 + i], seq = 0, token = 0, slots = 0, past = '', count = {}, with = {}, records = {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
-    if session then
-      r.records[session] = meta[7] and unpacked(meta[8])
+    local raw = call('GET', r.s)
+    if raw then
+      check_format(raw)
+      r.is_quiet, r.raw = true, raw
+      read_quiet(r, raw)
+    else
+      read_busy(r, session)
     end
-    read_clock(meta[3])
+    read_clock(r.clock or 0)
     resources[i], by_name[r.name] = r, r
   end
   for i = 1, n do
     local r = resources[i]
-    -- The epoch comes before all expiries.
-    r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+    if not r.is_quiet then
+      -- The epoch comes before all expiries.
+      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+    elseif r.holder and r.ttl > 0 and r.expiry <= now then
+      r.page = { '', '-inf', r.holder, r.expiry }
+    else
+      r.page = {}
+    end
     if not belongs_together(r) then
       disown(r)
     end
@@ -66,10 +170,18 @@ end
 local function record(r, id)
   local known = r.records[id]
   if known == nil then
-    known = not r.damaged and unpacked(call('HMGET', r.d, id)[1])
+    known = not r.damaged and not r.is_quiet and read_record(call('HMGET', r.d, id)[1])
     r.records[id] = known
   end
   return known
+end
+
+-- Returns the instant at which the lease of a session ends, 0 if it has none.
+local function expiry_of(r, id)
+  if r.is_quiet then
+    return r.expiry
+  end
+  return tonumber(call('ZSCORE', r.e, id) or 0)
 end
 
 -- Returns the declared resources on which a session has claims, and two more values. The second is
