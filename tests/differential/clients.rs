@@ -135,6 +135,7 @@ pub(crate) fn snapshot(connection: &mut redis::Connection) -> Vec<(String, Vec<V
                     redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap();
                 flat.chunks(2).map(|pair| pair.join(&b'='.clone())).collect()
             }
+            "list" => redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(connection).unwrap(),
             _ => vec![redis::cmd("GET").arg(&key).query(connection).unwrap()],
         };
         content.sort();

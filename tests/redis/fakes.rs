@@ -88,7 +88,7 @@ pub(crate) fn as_redis_5(request: &str) -> String {
                    @user_script: 7: ERR syntax error \r\n"
             .to_owned(),
         "SCAN" => {
-            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("rlock scans for its own keys");
+            let pattern = words.iter().find_map(|word| word.strip_suffix("*:[sd]")).expect("rlock scans for its own keys");
             let key = format!("{pattern}k}}:d");
             format!("*2\r\n$1\r\n0\r\n*1\r\n${}\r\n{key}\r\n", key.len())
         }

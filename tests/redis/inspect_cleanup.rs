@@ -280,7 +280,7 @@ fn free_resource_leaves_one_key_that_expires_within_an_hour() {
     }
     holder.end().silently(0);
     let left = keys(&server, lab.namespace());
-    assert_eq!(left, [format!("{}:{{k}}:d", lab.namespace())]);
+    assert_eq!(left, [format!("{}:{{k}}:s", lab.namespace())]);
     let ttl: i64 = server.ask(&["TTL", &left[0]]);
     assert!((1..=3600).contains(&ttl), "{ttl}");
     assert_eq!(server.ask::<u32>(&["DBSIZE"]), 1);

@@ -204,7 +204,7 @@ fn waiters_that_time_out_leave_no_keys() {
             lab.counts("k") == (1, 0)
         });
         holder.end().silently(0);
-        assert_eq!(keys(&server, lab.namespace()), [format!("{}:{{k}}:d", lab.namespace())], "{kind:?}");
+        assert_eq!(keys(&server, lab.namespace()), [format!("{}:{{k}}:s", lab.namespace())], "{kind:?}");
     });
 }
 

@@ -379,7 +379,7 @@ for i = 1, #at do
   if seq > r.seq then
     r.seq = seq
   end
-  put(r, session, known, known[NAMES])
+  put(r, session, known)
   local los, his = cuts(session, lists[r], false, r.epoch)
   change('ZADD', r.l, los)
   change('ZADD', r.u, his)

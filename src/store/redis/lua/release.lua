@@ -55,13 +55,8 @@ if need then
 end
 if known or #due > 0 then
   make_way()
-  -- Without waiters and expired sessions, the release needs fewer commands than its grant did, so
-  -- no check is made.
-  local alone = #due == 0
-  for i = 1, n do
-    alone = alone and not resources[i].count.waiters
-  end
-  if not alone then
+  -- The request of a known session has made the check.
+  if not known then
     check()
   end
   spread_all()

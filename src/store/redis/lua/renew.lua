@@ -45,11 +45,10 @@ if need then
 end
 if #due > 0 or #at > 0 then
   make_way()
-end
-if #due > 0 or lost then
-  check()
-end
-if #due > 0 or #at > 0 then
+  -- The request of a known session has made the check.
+  if #at == 0 then
+    check()
+  end
   spread_all()
 end
 drop_expired()
@@ -64,8 +63,7 @@ for i = 1, #at do
   if known[HELD] == 0 and known[LISTENING] ~= listening then
     known[LISTENING] = listening
     put(r, session, known)
-  else
-    put_state(r)
   end
+  r.is_changed = true
 end
 return finish(stands(session, #at > 0 and at[1].records[session][TTL] or nil))

@@ -36,7 +36,7 @@ local function grant(id, at, kin, lease, waited)
       unqueue(r, id, known)
     end
     known[HELD], known[SINCE] = 1, now
-    put(r, id, known, known[NAMES])
+    put(r, id, known)
     -- The new members come before the removals. Otherwise l and u could become empty and vanish in
     -- between, and a migrating slot would look for them on the other server.
     change('ZADD', r.l, los)
@@ -144,7 +144,7 @@ local function leave(ids, hint, freed, outcome, success, limit)
       if known[TTL] > 0 then
         count(r, 'leases', -1)
       end
-      put(r, id, nil, known[NAMES])
+      r.is_changed = true
       call('HDEL', r.d, id)
       if known[TTL] > 0 then
         call('ZREM', r.e, id)

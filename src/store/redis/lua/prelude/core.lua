@@ -11,8 +11,8 @@
 -- the arguments of the operation
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   GET SET EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE
---   PUBLISH (in a Cluster SPUBLISH)
+--   GET SET EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH
+--   (in a Cluster SPUBLISH)
 --
 -- Without LPUSH and LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)

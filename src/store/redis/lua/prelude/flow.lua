@@ -103,8 +103,9 @@ local function check(channel)
     call(publish, channel or sub(r.d, 1, -2) .. 'w:', '')
   end
   for i = 1, n do
-    if resources[i].epoch then
-      put_state(resources[i])
+    local r = resources[i]
+    if r.epoch then
+      call('HSET', r.d, '#past', r.past)
       break
     end
   end
@@ -214,15 +215,27 @@ local function drop_lost(id)
   end
 end
 
--- Ends an operation, and makes the resources quiet that no session uses any more. What the ends
+-- Writes the state of a resource that is not quiet.
+local function put_state(r)
+  local fields = { '#state', state_of(r) }
+  if r.ends then
+    fields[3], fields[4] = '#past', r.past
+  end
+  if r.has_links then
+    fields[#fields + 1], fields[#fields + 2] = '#with', pack(r.with)
+  end
+  call('HSET', r.d, unpack(fields))
+end
+
+-- Ends an operation, writes the state of the resources that it has changed, and makes the resources quiet that no session uses any more. What the ends
 -- of holds add to the history comes last.
 local function finish(reply)
   for i = 1, n do
     local r = resources[i]
     if r.epoch and not next(r.count) then
       close(r)
-    elseif r.ends then
-      call('HSET', r.d, '#past', r.past)
+    elseif r.epoch and r.is_changed then
+      put_state(r)
     end
     for j = 1, r.ends and #r.ends or 0 do
       remember(unpack(r.ends[j]))

@@ -48,25 +48,18 @@ local function state_of(r)
   return pack(FORMAT, now, r.token, r.seq, r.slots, r.epoch, r.count)
 end
 
--- Writes the clock and the counters of a resource that is not quiet.
-local function put_state(r)
-  call('HSET', r.d, '#state', state_of(r))
-end
-
--- Writes a record, and the counters with it. Without a record, the session leaves.
-local function put(r, id, known, names)
-  local raw = known and pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED] or ''
-  if names then
-    call('HSET', r.d, '#state', state_of(r), '#with', pack(r.with), id, raw)
-  else
-    call('HSET', r.d, '#state', state_of(r), id, raw)
-  end
+-- Writes a record. `finish` writes the counters, once for all records. If a script ends in between,
+-- the sets and the counters do not agree, and the next script notices it.
+local function put(r, id, known)
+  r.is_changed = true
+  call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
 end
 
 -- Makes the keys of a resource that is quiet no longer, apart from s, which the caller removes. HSET
 -- comes first: if the server refuses it, nothing is half done.
 local function open(r, epoch)
   r.is_quiet, r.holder, r.epoch = nil, nil, format('%.0f', epoch)
+  r.is_changed = true
   call('HSET', r.d, '#state', state_of(r), '#past', r.past)
   call('ZADD', r.e, '-inf', r.epoch)
 end
@@ -268,6 +261,7 @@ end
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
+      r.has_links = true
       local k = (r.with[names[i]] or 0) + by
       r.with[names[i]] = k ~= 0 and k or nil
     end
