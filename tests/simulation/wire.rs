@@ -146,8 +146,8 @@ fn resource_of(key: &str) -> Resource {
 fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
     let (mut fixed, mut packed) = (own[6], own[7]);
     unpack_array(&mut fixed);
-    let mut length = || Duration::from_micros(unpack_number(&mut fixed));
-    let terms = Terms { ttl: length(), claim: length(), heartbeat: length() };
+    let mut packed_length = || Duration::from_micros(unpack_number(&mut fixed));
+    let terms = Terms { ttl: length(own[4]), claim: packed_length(), heartbeat: packed_length() };
     let channel = text(unpack_bytes(&mut fixed)).to_owned();
     let ancestors = unpack_bytes(&mut fixed).chunks(32).map(session).collect();
     let mut claims = Vec::new();

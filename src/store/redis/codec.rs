@@ -306,9 +306,9 @@ fn letter(mode: Mode) -> Vec<u8> {
 
 impl Fixed {
     fn pack(&self, channel: String) -> Vec<u8> {
-        let Terms { ttl, claim, heartbeat } = self.terms;
-        let mut packed = Pack::array(7);
-        [ttl, claim, heartbeat].iter().for_each(|of| packed.number(micros(*of).min(TIME_MAX)));
+        let Terms { claim, heartbeat, .. } = self.terms;
+        let mut packed = Pack::array(6);
+        [claim, heartbeat].iter().for_each(|of| packed.number(micros(*of).min(TIME_MAX)));
         [&channel, &self.ancestors, &self.process].iter().for_each(|of| packed.bytes(of.as_bytes()));
         packed.number(HISTORY.into());
         packed.done()
@@ -396,7 +396,7 @@ mod tests {
         let id = "1a".repeat(16);
         // Numbers, and bytes behind their lengths.
         let fixed = [
-            "\\x97\\x1e\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            "\\x96\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
             &format!("\\xd9*ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
             &format!("\\xd9${} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
         ]

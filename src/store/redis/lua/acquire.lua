@@ -34,7 +34,7 @@ end
 --- the general path ---
 
 local terms = unpacked(fixed)
-local channel, ancestors = terms[4], terms[5]
+local channel, ancestors = terms[3], terms[4]
 
 begin(session)
 look_for_expired()
@@ -344,7 +344,7 @@ for i = 1, #at do
     call('PEXPIRE', r.s, 0)
   end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
-  r.records[session] = with_fixed({ 0, now, in_the_way and seq or 0, listening, now, named, lists[r] }, fixed)
+  r.records[session] = with_fixed({ 0, now, in_the_way and seq or 0, listening, now, named, ttl, lists[r] }, fixed)
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)

@@ -36,6 +36,14 @@
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
+-- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
+-- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
+local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 10, 11, 12, 13, 14, 15
+-- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
+-- holds.
+local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
+
 -- The format of the keys, with which s and the state in d begin, and its packed form.
 local FORMAT, PACKED = 'R2', '\162R2'
 
@@ -63,8 +71,8 @@ local function argument(i)
   return ARGV[3 + n + i]
 end
 
--- Sets `now` to the instant of the call, or to the last instant at which a script changed a
--- resource, if that is later: time never goes back for a resource.
+-- Sets `now` to the instant of the call, or to the last instant at which a script granted, queued or
+-- dropped a session, if that is later: time never goes back for a resource.
 local function read_clock(clock)
   if not now then
     now = tonumber(ARGV[1])

@@ -2,14 +2,6 @@
 
 local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
 
--- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
--- fields from TTL on never change; FIXED is their packed form, with which a record in d ends.
-local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8
-local TTL, LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 9, 10, 11, 12, 13, 14, 15
--- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
--- holds.
-local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
-
 local resources, by_name = {}, {}
 local caller
 -- Whether the keys of any resource do not belong together.
@@ -73,7 +65,7 @@ local function read_quiet(r, raw)
     local claim = unpacked(claims)[1]
     claim[INDEX], claim[TOKEN], claim[NESTED] = 0, token, 0
     r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = ttl > 0 and 1 or nil }
-    r.records[holder] = with_fixed({ 1, since, 0, 0, since, false, { claim } }, fixed)
+    r.records[holder] = with_fixed({ 1, since, 0, 0, since, false, ttl, { claim } }, fixed)
   end
 end
 
