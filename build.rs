@@ -39,23 +39,19 @@ const GENERAL: &str = "--- the general path ---\n";
 const BEGIN: &str = "return (function()\n";
 const END: &str = "end)()\n";
 
-const OPERATIONS: [(&str, Prelude); 9] = [
-    ("acquire", Prelude::Whole),
-    ("renew", Prelude::Whole),
-    ("renew_alone", Prelude::None),
-    ("release", Prelude::Whole),
-    ("shrink", Prelude::Whole),
-    ("downgrade", Prelude::Whole),
-    ("expire", Prelude::Whole),
-    ("break", Prelude::Whole),
-    ("inspect", Prelude::Whole),
+/// The operations, each with the part that it needs beside the prelude. An operation without a part
+/// list needs neither core nor prelude.
+const OPERATIONS: [(&str, Option<&[&str]>); 9] = [
+    ("acquire", Some(&["tell"])),
+    ("renew", Some(&[])),
+    ("renew_alone", None),
+    ("release", Some(&[])),
+    ("shrink", Some(&["held"])),
+    ("downgrade", Some(&["held"])),
+    ("expire", Some(&["tell"])),
+    ("break", Some(&["tell"])),
+    ("inspect", Some(&["tell"])),
 ];
-
-/// The part of the prelude that an operation needs.
-enum Prelude {
-    Whole,
-    None,
-}
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -72,18 +68,19 @@ fn scripts() -> String {
     let prelude = PRELUDE.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat();
     let prelude = format!("{BEGIN}{}", stripped(&prelude));
     let mut module = format!("const CORE: &str = {core:?};\nconst PRELUDE: &str = {prelude:?};\n");
-    for (operation, kind) in OPERATIONS {
+    for (operation, needed) in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
         let (shared, fast) = first.split_once(FAST).unwrap_or_default();
         let [shared, fast, general] = [shared, fast, general].map(stripped);
-        let (source, parts) = match kind {
-            Prelude::Whole => {
-                let general = format!("{general}{END}");
+        let (source, parts) = match needed {
+            Some(needed) => {
+                let needed = needed.iter().map(|part| stripped(&read(format!("{LUA}/prelude/{part}.lua"))));
+                let general = format!("{}{general}{END}", needed.collect::<String>());
                 let parts = format!("&[CORE, {shared:?}, PRELUDE, {general:?}]");
                 ([core.as_str(), &shared, &fast, &prelude, &general].concat(), parts)
             }
-            Prelude::None => (general.clone(), format!("&[{general:?}]")),
+            None => (general.clone(), format!("&[{general:?}]")),
         };
         let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();

@@ -59,7 +59,7 @@ pub(crate) const EXPIRE_MANY: Fault = Fault {
 
 /// The namespace and a key of a random resource that was used, without the kind of the key.
 fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
-    let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:[sd]"]);
+    let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:s"]);
     let key = (!keys.is_empty()).then(|| random.pick(&keys).clone())?;
     let namespace = key.split_once(":{")?.0.to_owned();
     Some((namespace, key))

@@ -127,13 +127,6 @@ fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
             let fields = "local fields = { cmsgpack.unpack(redis.call('GET', KEYS[1])) } \
                           fields[2], fields[9] = 0, 0 return cmsgpack.pack(fields)";
             vec![ask(client, &["EVAL", fields, "1", key])]
-        } else if key.ends_with(":d") {
-            let fields: BTreeMap<Vec<u8>, Vec<u8>> = ask(client, &["HGETALL", key]);
-            fields
-                .into_iter()
-                .filter(|(field, _)| field != b"#state")
-                .flat_map(|(field, value)| [field, value])
-                .collect()
         } else if key.ends_with(":e") {
             ask(client, &["ZRANGE", key, "-inf", "+inf", "BYSCORE"])
         } else {

@@ -14,9 +14,8 @@ const SLOTS: u16 = 16384;
 /// The number of keys of a resource.
 pub const KINDS_LEN: usize = KINDS.len();
 
-/// The kinds of keys of a resource, in the order of the KEYS of a script: the state while the
-/// resource is quiet, the hash of records, the expiries, the queue, the lower and the upper ends,
-/// and the history.
+/// The kinds of keys of a resource, in the order of the KEYS of a script: the state, the hash of
+/// records, the expiries, the queue, the lower and the upper ends, and the history.
 const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
 
 /// The keys of one namespace.
@@ -50,20 +49,18 @@ impl Keyspace {
         format!("{}:w:{session}", self.prefix(first))
     }
 
-    /// The SCAN pattern that matches one key of every resource: `s` or `d`.
+    /// The SCAN pattern that matches one key of every resource.
     pub fn pattern(&self) -> String {
-        format!("{}*:[sd]", self.start)
+        format!("{}*:s", self.start)
     }
 
     /// The resource of a key that matches [`Keyspace::pattern`]; `None` for a foreign key.
     pub fn resource(&self, key: &[u8]) -> Option<Resource> {
         let key = std::str::from_utf8(key).ok()?;
-        let name = key.strip_prefix(&self.start)?;
-        let name = name.strip_suffix(KINDS[0]).or_else(|| name.strip_suffix(KINDS[1]))?;
-        let (tag, rest) = name.split_once('}')?;
+        let (tag, rest) = key.strip_prefix(&self.start)?.strip_suffix(KINDS[0])?.split_once('}')?;
         let name = decoded(if rest.is_empty() { tag } else { rest })?;
         let resource = Resource::new(&name).ok()?;
-        self.keys(&resource)[..2].iter().any(|own| own == key).then_some(resource)
+        (self.keys(&resource)[0] == key).then_some(resource)
     }
 
     fn prefix(&self, resource: &Resource) -> String {
@@ -147,7 +144,7 @@ mod tests {
         let space = Keyspace::new("rlock");
         assert_eq!(space.keys(&resource("{app}:x"))[3], "rlock:{app}%7Bapp%7D%3Ax:q");
         assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:s");
-        assert_eq!(space.pattern(), "rlock:{*:[sd]");
+        assert_eq!(space.pattern(), "rlock:{*:s");
         assert_eq!(space.channel(&resource("x"), SessionId([0xAB; 16])), format!("rlock:{{x}}:w:{}", "ab".repeat(16)));
     }
 
@@ -157,9 +154,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for name in ODD {
             let keys = space.keys(&resource(name));
-            for key in &keys[..2] {
-                assert_eq!(space.resource(key.as_bytes()), Some(resource(name)), "{key}");
-            }
+            assert_eq!(space.resource(keys[0].as_bytes()), Some(resource(name)), "{}", keys[0]);
             assert!(keys.into_iter().all(|key| seen.insert(key)), "{name}");
         }
     }
@@ -169,19 +164,19 @@ mod tests {
         let space = Keyspace::new("rlock");
         for key in [
             "rlock:{x}:e",
-            "rlock:1:{x}:d",
-            "rlock2:{x}:d",
-            "rlock:{x:d",
-            "rlock:{}:d",
-            "rlock:{x}y:d",
-            "rlock:{%7}:d",
-            "rlock:{%é}:d",
-            "rlock:{%61}:d",
-            "rlock:{x}%7Bx%7D%0A:d",
+            "rlock:1:{x}:s",
+            "rlock2:{x}:s",
+            "rlock:{x:s",
+            "rlock:{}:s",
+            "rlock:{x}y:s",
+            "rlock:{%7}:s",
+            "rlock:{%é}:s",
+            "rlock:{%61}:s",
+            "rlock:{x}%7Bx%7D%0A:s",
         ] {
             assert_eq!(space.resource(key.as_bytes()), None, "{key}");
         }
-        assert_eq!(space.resource(b"rlock:{\xFF}:d"), None);
+        assert_eq!(space.resource(b"rlock:{\xFF}:s"), None);
     }
 
     /// Names and namespaces cannot introduce syntax of keys or patterns.

@@ -28,6 +28,10 @@ fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
         .collect();
     fields.sort();
     let has_ttl = format!("has a ttl: {}", ttl >= 0).into_bytes();
+    let quiet = quiet.map(|mut quiet| {
+        quiet.sort();
+        quiet
+    });
     let mut state = vec![quiet.into_iter().collect(), vec![has_ttl], fields];
     for set in [e, q, l, u] {
         state.push(redis::cmd("ZRANGE").arg(set).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap());

@@ -111,9 +111,9 @@ fn documented_commands_are_sufficient_permissions(kind: Kind) {
 fn missing_permission_is_reported_before_any_change(kind: Kind) {
     let server = Server::start(kind);
     let mut all: Vec<String> = documented_commands();
-    assert_eq!(all.len(), 16, "{all:?}");
-    // Only a request for a free resource needs this one.
-    all.retain(|command| command != "exists");
+    assert_eq!(all.len(), 18, "{all:?}");
+    // Only a request for a quiet resource needs these two.
+    all.retain(|command| !["exists", "lpush"].contains(&command.as_str()));
     all.push("the channel".to_owned());
     for missing in &all {
         let rights: Vec<String> = match missing.as_str() {
@@ -164,6 +164,17 @@ fn request_for_a_free_resource_without_permission_changes_nothing(kind: Kind) {
         let before = snapshot(&mut server.client());
         assert!(clients.try_acquire(2, Write, "").is_err(), "{missing}");
         assert!(snapshot(&mut server.client()) == before, "{missing}");
+    }
+    for missing in ["exists", "lpush", "hset", "zadd", "set"] {
+        server.ask::<()>(&["FLUSHALL"]);
+        let mut clients = Clients::new(&server, "limited", Wake::Publish);
+        clients.acquire(1, Write, "");
+        log_in(&server, &mut clients, &["+@all", &format!("-{missing}")]);
+        // An empty history may be left, which says nothing.
+        let state = || snapshot(&mut server.client()).into_iter().filter(|(key, ..)| !key.ends_with(":h"));
+        let before: Vec<_> = state().collect();
+        assert!(clients.try_acquire(2, Write, "").is_err(), "{missing} beside a sole holder");
+        assert!(state().eq(before), "{missing} beside a sole holder");
     }
 }
 

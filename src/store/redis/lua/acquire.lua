@@ -24,7 +24,7 @@ if alone then
   if raw then
     check_format(raw)
     local _, clock, token, seq, past, holder = unpacked(raw)
-    if not holder and call('EXISTS', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
+    if holder == NOBODY and call('EXISTS', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
       read_clock(clock)
       return grant_alone(s, token, seq, past)
     end
@@ -327,7 +327,7 @@ end
 -- The general path leaves a resource in the state in which the fast path would leave it.
 if alone and not in_the_way and not next(resources[1].count) then
   local r = resources[1]
-  close(r, true)
+  close(r)
   reply = grant_alone(r.s, r.token, r.seq, r.past)
   settle(freed)
   return finish(reply)
@@ -341,7 +341,6 @@ for i = 1, #at do
   end
   if not r.epoch then
     open(r, now)
-    call('PEXPIRE', r.s, 0)
   end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
   r.records[session] = with_fixed({ 0, now, in_the_way and seq or 0, listening, now, named, ttl, lists[r] }, fixed)
@@ -374,6 +373,7 @@ for i = 1, #at do
       count(r, 'nested', 1)
     end
   end
+  count(r, 'sessions', 1)
   count(r, 'waiters', 1)
   link(r, known[NAMES], 1)
   if seq > r.seq then

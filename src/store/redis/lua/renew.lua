@@ -24,29 +24,24 @@ if n == 1 then
         return renew_alone(KEYS[1], token, seq, past, since, ttl, fixed, claims)
       end
     end
-  else
-    -- A holder of one resource, when no lease is over. The calls of other sessions notice a key that
-    -- was replaced.
-    local d, e, q = KEYS[2], KEYS[3], KEYS[4]
-    local fields = call('HMGET', d, '#state', session)
-    if fields[1] and fields[2] then
-      check_format(fields[1])
-      local _, clock, _, _, _, epoch, counters = unpacked(fields[1])
-      local _, held = cmsgpack.unpack_one(fields[2])
-      if held[HELD] == 1 and not held[NAMES] and held[TTL] > 0 then
-        read_clock(clock)
-        -- The epoch comes before all expiries.
-        local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
-        local keys = call('EXISTS', KEYS[5], KEYS[6], q)
-        -- The first write takes no memory, so the server accepts the next at maxmemory.
-        if #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
-          and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
-          local reply = { 'granted', held[TTL] }
-          for i = 1, #held[CLAIMS] do
-            reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
-          end
-          return reply
+    -- Other renewals come from a holder of one resource when no lease is over. The calls of other
+    -- sessions notice a key that was replaced.
+    local record = holder == SEVERAL and call('HMGET', KEYS[2], session)[1]
+    local held = record and select(2, cmsgpack.unpack_one(record))
+    if held and held[HELD] == 1 and not held[NAMES] and held[TTL] > 0 then
+      local e, q, epoch, counters = KEYS[3], KEYS[4], ttl, expiry
+      read_clock(clock)
+      -- The epoch comes before all expiries.
+      local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
+      local keys = call('EXISTS', KEYS[5], KEYS[6], q)
+      -- The first write takes no memory, so the server accepts the next at maxmemory.
+      if #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
+        and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
+        local reply = { 'granted', held[TTL] }
+        for i = 1, #held[CLAIMS] do
+          reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
         end
+        return reply
       end
     end
   end

@@ -28,6 +28,7 @@ local function grant(id, at, kin, lease, waited)
       count(r, capital(claim[MODE]), 1)
     end
     local los, his = cuts(id, claims, true, r.epoch)
+    count(r, 'sessions', waited and 0 or 1)
     if known[TTL] > 0 then
       count(r, 'leases', waited and 0 or 1)
       call('ZADD', r.e, now + lease, id)
@@ -145,6 +146,7 @@ local function leave(ids, hint, freed, outcome, success, limit)
         count(r, 'leases', -1)
       end
       r.is_changed = true
+      count(r, 'sessions', -1)
       call('HDEL', r.d, id)
       if known[TTL] > 0 then
         call('ZREM', r.e, id)

@@ -11,24 +11,28 @@
 -- the arguments of the operation
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   GET SET EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH
---   (in a Cluster SPUBLISH)
+--   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE
+--   LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LPUSH and LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
+-- Without LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
 -- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no
 -- ancestors, beside which nobody holds or waits. The string s has the whole state of a quiet
--- resource. The other keys have the state of a resource that is not quiet, which has no s.
+-- resource. Otherwise s has the counters, and the keys d, e, q, l and u have the rest.
 --
 -- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
 -- that changes nothing.
 --
--- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of the
--- state in d and a member of e. While a session waits, the epoch is also a member of q, with the
--- score -inf. All members of l and u have the epoch as their score. The counters in d say how many
--- members each set has. So the next script notices a key that was lost or replaced, and drops all
+-- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of s, a
+-- field of d and a member of e. While a session waits, the epoch is also a member of q, with the
+-- score -inf. All members of l and u have the epoch as their score. The counters in s say how many
+-- members each key has. So the next script notices a key that was lost or replaced, and drops all
 -- keys of the resource (`mend`).
+--
+-- Migration. While a hash slot of a Cluster migrates, a script runs only if all its keys exist, and
+-- fails if it reads a key that it has emptied. So a resource that is not quiet has an h, and no
+-- script reads a key that it may have emptied.
 --
 -- A script may give a number to redis.call directly, which writes the number with 17 digits. The
 -- operator `..` would write only 14 digits.
@@ -44,8 +48,12 @@ local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 10, 11, 12, 13, 1
 -- holds.
 local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
 
--- The format of the keys, with which s and the state in d begin, and its packed form.
+-- The format of the keys, with which s begins, and its packed form.
 local FORMAT, PACKED = 'R2', '\162R2'
+
+-- What s has in the place of the sole holder if no session uses the resource, and if it is not
+-- quiet.
+local NOBODY, SEVERAL = '', '+'
 
 -- The time in ms for which the state of an unused resource is kept. Tokens follow the clock, so
 -- nothing needs it for longer.
@@ -104,7 +112,7 @@ end
 
 -- Writes the state of a resource that no session uses, and returns what `set` returns.
 local function leave_alone(s, token, seq, past, keep)
-  return set(s, pack(FORMAT, now, token, seq, past), 'PX', keep and KEEP or IDLE)
+  return set(s, pack(FORMAT, now, token, seq, past, NOBODY), 'PX', keep and KEEP or IDLE)
 end
 
 -- Returns the past of a resource after a hold has ended, and the instant at which the hold before

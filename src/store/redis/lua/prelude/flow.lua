@@ -94,6 +94,7 @@ local function check(channel)
   call('ZREM', r.u, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
+  call('HLEN', r.d)
   call('ZSCORE', r.e, '')
   -- The calls before and after leave the key without a TTL.
   call('PERSIST', r.q)
@@ -105,7 +106,7 @@ local function check(channel)
   for i = 1, n do
     local r = resources[i]
     if r.epoch then
-      call('HSET', r.d, '#past', r.past)
+      call('HSET', r.d, '#epoch', r.epoch)
       break
     end
   end
@@ -172,6 +173,7 @@ local function spread_all()
     if id then
       local known = r.records[id]
       open(r, r.since)
+      count(r, 'sessions', 1)
       put(r, id, known)
       if r.ttl > 0 then
         call('ZADD', r.e, r.expiry, id)
@@ -179,20 +181,15 @@ local function spread_all()
       local los, his = cuts(id, known[CLAIMS], true, r.epoch)
       change('ZADD', r.l, los)
       change('ZADD', r.u, his)
-      call('PEXPIRE', r.s, 0)
     end
   end
 end
 
--- Removes the keys of a resource that no session uses any more. Unless the caller writes s, the
--- resource becomes quiet.
-local function close(r, is_rewritten)
+-- Removes the keys of a resource that no session uses any more, apart from s and h.
+local function close(r)
   if r.epoch then
-    if not is_rewritten then
-      leave_alone(r.s, r.token, r.seq, r.past, r.ends and #r.ends > 0)
-    end
+    call('HDEL', r.d, '#epoch')
     call('ZREM', r.e, r.epoch)
-    call('PEXPIRE', r.d, 0)
     r.epoch = nil
   end
 end
@@ -215,18 +212,6 @@ local function drop_lost(id)
   end
 end
 
--- Writes the state of a resource that is not quiet.
-local function put_state(r)
-  local fields = { '#state', state_of(r) }
-  if r.ends then
-    fields[3], fields[4] = '#past', r.past
-  end
-  if r.has_links then
-    fields[#fields + 1], fields[#fields + 2] = '#with', pack(r.with)
-  end
-  call('HSET', r.d, unpack(fields))
-end
-
 -- Ends an operation, writes the state of the resources that it has changed, and makes the resources quiet that no session uses any more. What the ends
 -- of holds add to the history comes last.
 local function finish(reply)
@@ -234,6 +219,7 @@ local function finish(reply)
     local r = resources[i]
     if r.epoch and not next(r.count) then
       close(r)
+      leave_alone(r.s, r.token, r.seq, r.past, r.ends and #r.ends > 0)
     elseif r.epoch and r.is_changed then
       put_state(r)
     end
@@ -242,33 +228,6 @@ local function finish(reply)
     end
   end
   return reply
-end
-
--- Begins to change what a session holds of the first resource. Returns a reply if the operation
--- ends here already, or else nil.
-local function begin_change(session)
-  begin(session)
-  look_for_expired()
-  if damaged then
-    return mend()
-  end
-  local at, lost = places(session)
-  local known = #at > 0
-  -- The session's next renewal drops the remaining claims.
-  if lost then
-    return { 'unknown' }
-  end
-  local need = needed({}, known)
-  if need then
-    return need
-  end
-  if known or #due > 0 then
-    make_way()
-    check()
-    spread_all()
-  end
-  drop_expired()
-  return #places(session) == 0 and finish({ 'unknown' }) or nil
 end
 
 -- Returns the reply with the state of a session. It is granted, with the rest of its lease and its
@@ -314,59 +273,4 @@ local function stands(id, left)
   end
   local place = call('ZCOUNT', at[1].q, '(-inf', rank(known, claims[1]))
   return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
-end
-
--- Describes a session for a reply: its claims on the resources in `at`, with their places in the
--- queue if these are known.
-local function told(id, at, expiry, place)
-  local known = at[1].records[id]
-  local reply = {
-    id, expiry or 0, known[HELD], known[SEQ], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT], known[ANCESTORS], known[PROCESS],
-  }
-  for i = 1, #at do
-    for j = 1, #at[i].records[id][CLAIMS] do
-      local claim = at[i].records[id][CLAIMS][j]
-      reply[#reply + 1] = {
-        claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
-        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0,
-      }
-    end
-  end
-  return reply
-end
-
--- Describes sessions with all of their claims, before the sessions leave.
-local function told_all(ids)
-  local reply = {}
-  for i = 1, #ids do
-    local at = places(ids[i])
-    if #at > 0 then
-      local expiry = ended[ids[i]] or expiry_of(at[1], ids[i])
-      reply[#reply + 1] = told(ids[i], at, expiry)
-    end
-  end
-  return reply
-end
-
--- Numbers the places in a queue. The keys of the result are the session followed by 0 for ordinary
--- or 1 for nested claims. Calls `visit` with each waiter until `visit` returns false.
-local function number_waiters(r, visit)
-  local place, number, last, at = {}, 0, nil, 1
-  while r.count.waiters do
-    local entry = waiter(r, at)
-    if not entry then
-      break
-    end
-    if not r.left[entry.id] then
-      if entry.id ~= last then
-        number, last = number + 1, entry.id
-      end
-      place[entry.id .. (entry.score < 0 and '1' or '0')] = number
-      if not visit(entry) then
-        break
-      end
-    end
-    at = at + 1
-  end
-  return place
 end

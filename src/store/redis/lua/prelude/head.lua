@@ -36,8 +36,9 @@ local function member(class, cut, id, index)
   return class .. cut .. id .. format('%04x', index)
 end
 
-local function state_of(r)
-  return pack(FORMAT, now, r.token, r.seq, r.slots, r.epoch, r.count)
+-- Writes the counters of a resource that is not quiet.
+local function put_state(r)
+  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count, r.with))
 end
 
 -- Writes a record. `finish` writes the counters, once for all records. If a script ends in between,
@@ -47,20 +48,25 @@ local function put(r, id, known)
   call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
 end
 
--- Makes the keys of a resource that is quiet no longer, apart from s, which the caller removes. HSET
--- comes first: if the server refuses it, nothing is half done.
+-- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses before
+-- anything is half done. An h without an entry gets an empty one.
 local function open(r, epoch)
-  r.is_quiet, r.holder, r.epoch = nil, nil, format('%.0f', epoch)
-  r.is_changed = true
-  call('HSET', r.d, '#state', state_of(r), '#past', r.past)
+  if call('EXISTS', r.h) == 0 then
+    call('LPUSH', r.h, '')
+    call('PEXPIRE', r.h, KEEP)
+  end
+  r.is_quiet, r.holder, r.is_changed, r.epoch = nil, nil, true, format('%.0f', epoch)
+  call('HSET', r.d, '#epoch', r.epoch)
   call('ZADD', r.e, '-inf', r.epoch)
 end
 
--- Reads s into the state of a quiet resource, with the record of its sole holder.
-local function read_quiet(r, raw)
+-- Reads s, with the record of a sole holder.
+local function read_state(r, raw)
   local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
-  r.clock, r.token, r.seq, r.past = clock, token, seq, past
-  if holder then
+  r.clock, r.token, r.seq, r.past, r.is_quiet = clock, token, seq, past, holder ~= SEVERAL
+  if holder == SEVERAL then
+    r.slots, r.epoch, r.count, r.with = since, ttl, expiry, fixed
+  elseif holder ~= NOBODY then
     r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims = holder, since, ttl, expiry, fixed, claims
     local claim = unpacked(claims)[1]
     claim[INDEX], claim[TOKEN], claim[NESTED] = 0, token, 0
@@ -69,43 +75,24 @@ local function read_quiet(r, raw)
   end
 end
 
--- Reads the state of a resource that is not quiet, and the record of the calling session.
-local function read_busy(r, session)
-  local fields = call('HMGET', r.d, '#state', '#with', '#past', session or '#state')
-  if fields[1] then
-    check_format(fields[1])
-    local _, clock, token, seq, slots, epoch, counters = unpacked(fields[1])
-    r.clock, r.token, r.seq, r.slots, r.epoch, r.count = clock, token, seq, slots, epoch, counters
-    r.with, r.past = fields[2] and unpacked(fields[2]) or {}, fields[3] or ''
-    if session then
-      r.records[session] = read_record(fields[4])
-    end
-  end
-end
-
 -- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
-  if r.is_quiet and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
-    return true
-  elseif r.is_quiet then
-    -- A value that is not rlock's is an error, before `mend` removes it.
-    call('HMGET', r.d, '')
-    for _, set in ipairs({ r.e, r.q, r.l, r.u }) do
-      call('ZCOUNT', set, 0, 0)
-    end
-    return false
-  end
-  local claims, queued, leases = 0, 0, 0
+  local claims, queued, leases, records = 0, 0, 0, 0
   if r.epoch then
     for class, k in pairs(r.count) do
       claims = claims + (#class == 1 and k or 0)
     end
     queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
+    records = 1 + (r.count.sessions or 0)
+  end
+  if r.is_quiet and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
+    return true
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
-  return call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
+  return call('HLEN', r.d) == records and call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
     and call('ZCOUNT', r.q, '-inf', '+inf') == queued and call('ZCOUNT', r.e, '-inf', '+inf') == leases
     and (leases == 0 or r.page[1] == r.epoch) and (queued == 0 or call('ZSCORE', r.q, r.epoch) and true)
+    and r.epoch == (r.own_epoch or nil)
 end
 
 -- Treats a resource as unused until its keys are dropped.
@@ -127,10 +114,15 @@ local function begin(session)
     local raw = call('GET', r.s)
     if raw then
       check_format(raw)
-      r.is_quiet, r.raw = true, raw
-      read_quiet(r, raw)
-    else
-      read_busy(r, session)
+      r.raw = raw
+      read_state(r, raw)
+    end
+    if not r.is_quiet then
+      local fields = call('HMGET', r.d, '#epoch', session or '#epoch')
+      r.own_epoch = fields[1]
+      if session and r.epoch then
+        r.records[session] = read_record(fields[2])
+      end
     end
     read_clock(r.clock or 0)
     resources[i], by_name[r.name] = r, r
@@ -238,6 +230,7 @@ end
 
 -- Adds to a counter. A class of claims has the letter of its mode: a capital for held claims, a
 -- small letter for waiting claims. Other counters are:
+-- - 'sessions': all sessions
 -- - 'waiters': the waiting sessions
 -- - 'places': the members of the waiting sessions in q
 -- - 'nested': the waiting claims below a hold of an ancestor
@@ -253,7 +246,6 @@ end
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
-      r.has_links = true
       local k = (r.with[names[i]] or 0) + by
       r.with[names[i]] = k ~= 0 and k or nil
     end
