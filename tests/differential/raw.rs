@@ -70,5 +70,9 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
     if expiries != with_terms {
         return Err(format!("the expiries are of {expiries:?}, not of {with_terms:?}"));
     }
-    if quiet == -1 && history > 0 && busy.iter().all(|ttl| *ttl < 0) { Ok(()) } else { Err(format!("live keys have TTLs: {ttls:?}")) }
+    if quiet == -1 && history > 0 && busy.iter().all(|ttl| *ttl < 0) {
+        Ok(())
+    } else {
+        Err(format!("live keys have TTLs: {ttls:?}"))
+    }
 }

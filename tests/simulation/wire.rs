@@ -125,7 +125,12 @@ fn call(words: &[&[u8]]) -> Call {
     let operation = match script {
         Script::Acquire => {
             let (request, channel) = request(own, &resources);
-            Operation::Acquire { request: Box::new(request), channel, place: number(own[2]), listening: number(own[3]) == 1 }
+            Operation::Acquire {
+                request: Box::new(request),
+                channel,
+                place: number(own[2]),
+                listening: number(own[3]) == 1,
+            }
         }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
