@@ -7,12 +7,12 @@
 
 mod reply;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite as _};
 
-use super::keys::Keyspace;
+use super::keys::{KINDS, Keyspace};
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
@@ -82,14 +82,28 @@ enum Form {
 /// An argument of a script.
 #[derive(Clone, Debug)]
 enum Argument {
-    Bytes(Vec<u8>),
+    Word(&'static str),
+    Text(String),
+    Number(u64),
+    Session(SessionId),
     /// The channel of a session, which depends on the keyspace.
     Channel(SessionId),
+    /// The two cuts of a span and its text, which is empty for the whole.
+    Span(Span),
 }
 
-impl From<Vec<u8>> for Argument {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes)
+impl Argument {
+    fn flag(set: bool) -> Self {
+        Self::Number(set.into())
+    }
+
+    /// A length of time in microseconds.
+    fn length(of: Duration) -> Self {
+        Self::Number(micros(of).min(TIME_MAX))
+    }
+
+    fn letter(mode: Mode) -> Self {
+        Self::Word(&mode.as_str()[..1])
     }
 }
 
@@ -98,60 +112,59 @@ impl Call {
     /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
-        let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
-        let mut claims = Vec::with_capacity(6 * request.claims.len());
-        for claim in &request.claims {
-            claims.extend([
-                decimal(numbers[&claim.resource] as u64),
-                letter(claim.mode),
-                decimal(claim.slots.unwrap_or(0).into()),
-            ]);
-            claims.extend(span(&claim.span));
-        }
+        let numbers: BTreeMap<&Resource, u64> = resources.iter().zip(1..).collect();
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or_default();
         let own = [
-            text(request.session).into(),
-            ancestors.into_bytes().into(),
+            Argument::Session(request.session),
+            Argument::Text(ancestors),
             Argument::Channel(request.session),
-            flag(request.wait).into(),
-            decimal(place).into(),
-            flag(subscribed).into(),
-            length(ttl).into(),
-            length(claim).into(),
-            length(heartbeat).into(),
-            process(&request.process).into(),
+            Argument::flag(request.wait),
+            Argument::Number(place),
+            Argument::flag(subscribed),
+            Argument::length(ttl),
+            Argument::length(claim),
+            Argument::length(heartbeat),
+            Argument::Text(process(&request.process)),
         ];
-        let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
+        let claims = request.claims.iter().flat_map(|claim| {
+            [
+                Argument::Number(numbers[&claim.resource]),
+                Argument::letter(claim.mode),
+                Argument::Number(claim.slots.unwrap_or(0).into()),
+                Argument::Span(claim.span.clone()),
+            ]
+        });
+        let arguments = own.into_iter().chain(claims).collect();
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
     /// Shows that a session is alive. `resources` are those of its request.
     pub fn renew(session: SessionId, resources: Vec<Resource>, subscribed: bool) -> Self {
-        Self::new(&scripts::RENEW, resources, vec![text(session), flag(subscribed)])
+        Self::new(&scripts::RENEW, resources, vec![Argument::Session(session), Argument::flag(subscribed)])
     }
 
     /// Renews the lease on one resource alone, while its slot migrates.
     pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration) -> Self {
-        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), length(ttl)]);
+        let arguments = vec![Argument::Session(session), Argument::length(ttl)];
+        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], arguments);
         Self { form: Form::Expiries, ..call }
     }
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        Self::new(&scripts::RELEASE, resources, vec![text(session)])
+        Self::new(&scripts::RELEASE, resources, vec![Argument::Session(session)])
     }
 
     /// Releases the part of the first resource that is outside a span. The session may have claims
     /// on the other resources too.
     pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
-        let arguments = std::iter::once(text(session)).chain(span(to)).collect();
-        Self::new(&scripts::SHRINK, resources, arguments)
+        Self::new(&scripts::SHRINK, resources, vec![Argument::Session(session), Argument::Span(to.clone())])
     }
 
     /// Lowers the mode of the claim on the first resource.
     pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
-        Self::new(&scripts::DOWNGRADE, resources, vec![text(session), letter(to)])
+        Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
     }
 
     /// Removes the sessions whose leases have ended.
@@ -166,17 +179,16 @@ impl Call {
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Bytes("dry".into()));
+        self.arguments.push(Argument::Word("dry"));
         self
     }
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
-        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
+        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
     }
 
-    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
+    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Argument>) -> Self {
         let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
         // A script that gets a resource twice would change two copies of its state.
         call.extend(resources);
@@ -196,7 +208,7 @@ impl Call {
     /// Adds resources that the call does not name yet.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
         self.resources.extend(resources);
-        let mut seen = HashSet::with_capacity(self.resources.len());
+        let mut seen = BTreeSet::new();
         let is_new: Vec<bool> = self.resources.iter().map(|resource| seen.insert(resource)).collect();
         let mut is_new = is_new.into_iter();
         self.resources.retain(|_| is_new.next().unwrap_or(true));
@@ -219,24 +231,26 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
-        let words = 8 + 6 * self.resources.len() + self.arguments.len();
+        // A span is three words.
+        let words = 8 + 6 * self.resources.len() + 2 * self.arguments.len();
         let mut command = Cmd::with_capacity(words, script.len() + words * WORD);
-        let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
-        let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+        let now = setting.now.map(|now| now.as_micros().to_string()).unwrap_or_default();
         command.arg(name).arg(script);
         match self.form {
             Form::Expiries => {
+                let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
                 let expiries: Vec<_> = keys.map(|[_, expiries, ..]| expiries).collect();
                 command.arg(expiries.len()).arg(expiries).arg(now);
             }
             Form::Operation => {
-                let keys: Vec<_> = keys.flatten().collect();
                 let wake = match setting.wake {
                     Wake::Publish => "PUBLISH",
                     Wake::ShardPublish => "SPUBLISH",
                     Wake::Nobody => "",
                 };
-                command.arg(keys.len()).arg(keys).arg(now).arg(wake).arg(self.resources.len());
+                command.arg(KINDS.len() * self.resources.len());
+                self.resources.iter().for_each(|resource| setting.keyspace.add_keys(resource, &mut command));
+                command.arg(now).arg(wake).arg(self.resources.len());
                 for resource in &self.resources {
                     command.arg(resource.as_str());
                 }
@@ -244,45 +258,28 @@ impl Call {
         }
         for argument in &self.arguments {
             match argument {
-                Argument::Bytes(bytes) => command.arg(bytes),
-                Argument::Channel(session) => command.arg(setting.keyspace.channel(&self.resources[0], *session)),
-            };
+                Argument::Word(word) => command.write_arg(word.as_bytes()),
+                Argument::Text(text) => command.write_arg(text.as_bytes()),
+                Argument::Number(number) => command.write_arg_fmt(number),
+                Argument::Session(session) => command.write_arg_fmt(session),
+                Argument::Channel(session) => {
+                    command.write_arg(setting.keyspace.channel(&self.resources[0], *session).as_bytes());
+                }
+                Argument::Span(span) => {
+                    command.write_arg(span.lower().as_bytes());
+                    command.write_arg(span.upper().as_bytes());
+                    if span.is_whole() { command.write_arg(b"") } else { command.write_arg_fmt(span) }
+                }
+            }
         }
         command
     }
 }
 
-fn text(of: impl ToString) -> Vec<u8> {
-    of.to_string().into_bytes()
-}
-
-fn decimal(number: u64) -> Vec<u8> {
-    text(number)
-}
-
-/// A length of time in microseconds.
-fn length(of: Duration) -> Vec<u8> {
-    decimal(micros(of).min(TIME_MAX))
-}
-
-fn flag(set: bool) -> Vec<u8> {
-    decimal(set.into())
-}
-
-fn letter(mode: Mode) -> Vec<u8> {
-    vec![mode.as_str().as_bytes()[0]]
-}
-
-/// The two cuts of a span and its text, which is empty for the whole.
-fn span(span: &Span) -> [Vec<u8>; 3] {
-    let written = if span.is_whole() { Vec::new() } else { text(span) };
-    [span.lower().as_bytes().to_vec(), span.upper().as_bytes().to_vec(), written]
-}
-
 /// The process as text, which the scripts only store.
-fn process(process: &Process) -> Vec<u8> {
+fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::json!([host, pid, user, command, owner, reason]).to_string().into_bytes()
+    serde_json::to_string(&(host, pid, user, command, owner, reason)).expect("text and numbers are valid JSON")
 }
 
 #[cfg(test)]

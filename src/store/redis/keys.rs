@@ -4,6 +4,8 @@
 //! name. They are `NAMESPACE:{TAG}NAME:d` and so on, without NAME if it is the tag. Each part is
 //! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
 
+use redis::Cmd;
+
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::percent::{decode, encode};
@@ -13,7 +15,7 @@ const SLOTS: u16 = 16384;
 
 /// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
 /// expiries, the queue, the lower and the upper ends.
-const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
+pub(super) const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -32,6 +34,17 @@ impl Keyspace {
     pub fn keys(&self, resource: &Resource) -> [String; 5] {
         let prefix = self.prefix(resource);
         KINDS.map(|kind| [prefix.as_str(), kind].concat())
+    }
+
+    /// Adds the keys of a resource to a command.
+    pub(super) fn add_keys(&self, resource: &Resource, command: &mut Cmd) {
+        let mut key = self.prefix(resource);
+        let start = key.len();
+        for kind in KINDS {
+            key.truncate(start);
+            key.push_str(kind);
+            command.arg(&key);
+        }
     }
 
     /// Patterns for the keys of these resources, for messages.
@@ -62,8 +75,8 @@ impl Keyspace {
 
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
-        let rest = own_tag(name).map(|_| encoded(name)).unwrap_or_default();
-        [&self.start, &encoded(tag(name)), "}", &rest].concat()
+        let (tag, rest) = own_tag(name).map_or((name, ""), |tag| (tag, name));
+        [&self.start, &encoded(tag), "}", &encoded(rest)].concat()
     }
 }
 
