@@ -132,7 +132,7 @@ pub trait Records {
 /// Records in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    sessions: HashMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Session>,
     expiries: BTreeSet<(StoreTime, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
     nodes: HashMap<(Resource, u32), Node>,
