@@ -111,14 +111,14 @@ impl Server {
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(table.sessions_of(resource, |_| true)) {
+            for id in sure(table.sessions_of(resource, |rank| is_due || !rank.is_held())) {
                 let Some(session) = self.session(id) else { continue };
                 if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
-                    missing.extend(session.claims.iter().map(|record| &record.claim.resource));
+                    let names = session.claims.iter().map(|record| &record.claim.resource);
+                    missing.extend(names.filter(|name| !call.resources.contains(name)));
                 }
             }
         }
-        missing.retain(|name| !call.resources.contains(name));
         (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
@@ -209,19 +209,19 @@ impl Server {
             self.listen(id, channel);
         }
         let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
-        let mut op = Op::Acquire(request.clone());
-        if place > 0 {
-            op = Op::Return { request: request.clone(), place };
-        }
+        let op = || match place {
+            0 => Op::Acquire(request.clone()),
+            place => Op::Return { request: request.clone(), place },
+        };
         also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
-        let mut reply = self.apply(op.clone(), caller, now, also);
+        let mut reply = self.apply(op(), caller, now, also);
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
         while !is_known && matches!(reply, Reply::Waiting | Reply::Busy(_)) {
             let first = self.first_waiter_in_the_way(request, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
-            reply = self.apply(op.clone(), caller, now, also);
+            reply = self.apply(op(), caller, now, also);
         }
         match &reply {
             Reply::Granted { .. } if !is_known => also.granted.push(id),
