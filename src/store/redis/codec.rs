@@ -115,7 +115,8 @@ impl Call {
         let numbers: BTreeMap<&Resource, u64> = resources.iter().zip(1..).collect();
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or_default();
-        let own = [
+        let mut arguments = Vec::with_capacity(10 + 4 * request.claims.len());
+        arguments.extend([
             Argument::Session(request.session),
             Argument::Text(ancestors),
             Argument::Channel(request.session),
@@ -126,16 +127,15 @@ impl Call {
             Argument::length(claim),
             Argument::length(heartbeat),
             Argument::Text(process(&request.process)),
-        ];
-        let claims = request.claims.iter().flat_map(|claim| {
-            [
+        ]);
+        for claim in &request.claims {
+            arguments.extend([
                 Argument::Number(numbers[&claim.resource]),
                 Argument::letter(claim.mode),
                 Argument::Number(claim.slots.unwrap_or(0).into()),
                 Argument::Span(claim.span.clone()),
-            ]
-        });
-        let arguments = own.into_iter().chain(claims).collect();
+            ]);
+        }
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 

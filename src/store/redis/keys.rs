@@ -4,11 +4,13 @@
 //! name. They are `NAMESPACE:{TAG}NAME:d` and so on, without NAME if it is the tag. Each part is
 //! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
 
+use std::fmt::Write as _;
+
 use redis::Cmd;
 
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::percent::{decode, encode};
+use crate::store::percent::{append_encoded, decode, encode};
 
 /// The number of hash slots of a Cluster.
 const SLOTS: u16 = 16384;
@@ -16,6 +18,12 @@ const SLOTS: u16 = 16384;
 /// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
 /// expiries, the queue, the lower and the upper ends.
 pub(super) const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
+
+/// The bytes that need no escape.
+const PLAIN: &[u8] = b"._-~/@+=,";
+
+/// The length of what follows the prefix of a channel, which is longer than that of a key.
+const SUFFIX: usize = ":w:".len() + 32;
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -56,7 +64,9 @@ impl Keyspace {
     /// The channel on which a session learns of its grant. `first` is the first resource of its
     /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
-        format!("{}:w:{session}", self.prefix(first))
+        let mut channel = self.prefix(first);
+        let _ = write!(channel, ":w:{session}");
+        channel
     }
 
     /// The SCAN pattern that matches one key of every resource.
@@ -73,10 +83,18 @@ impl Keyspace {
         (self.keys(&resource)[0] == key).then_some(resource)
     }
 
+    /// The begin of every key and channel of a resource, with room for the rest.
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
         let (tag, rest) = own_tag(name).map_or((name, ""), |tag| (tag, name));
-        [&self.start, &encoded(tag), "}", &encoded(rest)].concat()
+        // An escape has three bytes.
+        let most = self.start.len() + 3 * (tag.len() + rest.len()) + "}".len() + SUFFIX;
+        let mut prefix = String::with_capacity(most);
+        prefix.push_str(&self.start);
+        append_encoded(&mut prefix, tag.as_bytes(), PLAIN);
+        prefix.push('}');
+        append_encoded(&mut prefix, rest.as_bytes(), PLAIN);
+        prefix
     }
 }
 
@@ -104,7 +122,7 @@ pub(super) fn own_tag(name: &str) -> Option<&str> {
 }
 
 fn encoded(text: &str) -> String {
-    encode(text.as_bytes(), b"._-~/@+=,")
+    encode(text.as_bytes(), PLAIN)
 }
 
 fn decoded(text: &str) -> Option<String> {
