@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
-use crate::lock::index::Rank;
+use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{ClaimRecord, Records as _, Session};
+use crate::lock::records::{Records as _, Session};
 use crate::lock::request::{Claim, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
@@ -245,26 +246,26 @@ impl Server {
         let mut first: Option<(Rank, SessionId)> = None;
         for claim in &request.claims {
             let mut taken = 0;
-            for id in sure(self.data.table.sessions_of(&claim.resource, |_| true)) {
+            let Some(state) = sure(self.data.table.records().resource(&claim.resource)) else { continue };
+            let query = Query { span: &claim.span, ..Query::ALL };
+            let mut is_held = false;
+            sure(state.tree.visit(self.data.table.records(), &claim.resource, query, |entry| {
+                let Entry { session: id, mode, rank, shares, .. } = *entry;
                 if id == request.session || request.ancestors.contains(&id) {
-                    continue;
+                    return ControlFlow::Continue(());
                 }
-                for record in &self.session(id)?.claims {
-                    let ClaimRecord { claim: other, rank, shares, .. } = record;
-                    if other.resource != claim.resource || !other.span.overlaps(&claim.span) {
-                        continue;
-                    }
-                    let clashes = claim.mode.clashes_with(other.mode);
-                    let is_slot = claim.mode == Mode::Slot && other.mode == Mode::Slot && !shares;
-                    if rank.is_held() {
-                        taken += u32::from(is_slot);
-                        if clashes || claim.slots.is_some_and(|slots| taken >= slots) {
-                            return None;
-                        }
-                    } else if (clashes || is_slot) && *rank < before {
-                        first = first.into_iter().chain([(*rank, id)]).min();
-                    }
+                let clashes = claim.mode.clashes_with(mode);
+                let is_slot = claim.mode == Mode::Slot && mode == Mode::Slot && !shares;
+                if rank.is_held() {
+                    taken += u32::from(is_slot);
+                    is_held |= clashes || claim.slots.is_some_and(|slots| taken >= slots);
+                } else if (clashes || is_slot) && rank < before {
+                    first = first.into_iter().chain([(rank, id)]).min();
                 }
+                if is_held { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }));
+            if is_held {
+                return None;
             }
         }
         first.map(|(_, id)| id)
