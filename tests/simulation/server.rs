@@ -177,7 +177,8 @@ impl Server {
             }
             Operation::Renew { session, listening } => {
                 also.session = caller;
-                if let Some(channel) = self.data.channels.get(session) {
+                let known = self.data.channels.get(session);
+                if let Some(channel) = known.filter(|channel| channel.is_listening != *listening) {
                     let channel = Channel { is_listening: *listening, ..channel.clone() };
                     self.listen(*session, channel);
                 }

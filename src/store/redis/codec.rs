@@ -10,7 +10,7 @@ mod reply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use redis::{Cmd, RedisWrite as _};
+use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
 use super::keys::{KINDS, Keyspace};
 use super::scripts::{self, Script};
@@ -260,7 +260,7 @@ impl Call {
             match argument {
                 Argument::Word(word) => command.write_arg(word.as_bytes()),
                 Argument::Text(text) => command.write_arg(text.as_bytes()),
-                Argument::Number(number) => command.write_arg_fmt(number),
+                Argument::Number(number) => number.write_redis_args(&mut command),
                 Argument::Session(session) => command.write_arg_fmt(session),
                 Argument::Channel(session) => {
                     command.write_arg(setting.keyspace.channel(&self.resources[0], *session).as_bytes());
