@@ -284,11 +284,13 @@ impl<R: Records> LockTable<R> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         let holds = session.is_holder();
         let expiry = session.terms.map(|terms| now + if holds { terms.ttl } else { terms.heartbeat });
-        if session.expiry != expiry {
-            session.expiry = expiry;
-            self.records.put_session(id, session.clone())?;
+        let is_changed = session.expiry != expiry;
+        session.expiry = expiry;
+        let reply = standing(now, &session);
+        if is_changed {
+            self.records.put_session(id, session)?;
         }
-        Ok(standing(now, &session))
+        Ok(reply)
     }
 
     fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {

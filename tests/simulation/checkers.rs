@@ -477,7 +477,8 @@ impl Checkers {
         let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
         let place = |run: usize| place(self.runs[run].session);
         let is_blocked = |run: usize| {
-            let is_ahead = |other: &&usize| match (place(**other), place(run)) {
+            let own = place(run);
+            let is_ahead = |other: &&usize| match (place(**other), own) {
                 // A nested waiter comes before all others.
                 _ if self.runs[**other].is_nested() => true,
                 (Some(other), Some(own)) => other < own,

@@ -1,6 +1,5 @@
 //! The other end of the codec: reads the commands of clients and writes the replies of scripts.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ impl Operation {
 }
 
 /// The scripts by their names and by their sources.
-static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
+static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
     let known = [
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
@@ -110,7 +109,7 @@ pub(super) fn read(command: &Cmd) -> Command {
 }
 
 fn call(words: &[&[u8]]) -> Call {
-    let script = SCRIPTS[words[1]];
+    let (_, script) = *SCRIPTS.iter().find(|(name, _)| name == words[1]).expect("a script of rlock");
     let is_source = words[0] == b"EVAL";
     if script == Script::RenewAlone {
         let lease = Lease::ALL[usize::from(words[7] == b"e")];

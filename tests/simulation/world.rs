@@ -211,8 +211,9 @@ impl World {
         self.between(PAUSES[0], PAUSES[1])
     }
 
+    /// An id that is a long number, as the random ids of rlock are.
     pub(super) fn next_session(&mut self) -> SessionId {
         self.sessions += 1;
-        SessionId(u128::from(self.sessions).to_be_bytes())
+        SessionId((1 << 127 | u128::from(self.sessions)).to_be_bytes())
     }
 }

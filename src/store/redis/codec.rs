@@ -8,20 +8,19 @@
 mod pack;
 mod reply;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
-use super::keys::{KINDS_LEN, Keyspace};
+use super::keys::{KINDS, Keyspace};
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
-use crate::lock::request::{self, Claim, Process, Request, SessionId, Terms};
+use crate::lock::request::{self, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-use pack::Pack;
 pub use reply::ScriptReply;
 
 /// The number of resources that a call may grow to. A server that asks for more would never stop.
@@ -37,9 +36,6 @@ pub(super) const LISTING_MAX: usize = 256 << 20;
 /// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
 /// numbers of Lua are exact.
 const TIME_MAX: u64 = 1 << 52;
-
-/// The number of entries that the history of a resource keeps.
-const HISTORY: u32 = 32;
 
 /// The length of a usual word of a command, in bytes.
 const WORD: usize = 32;
@@ -97,11 +93,18 @@ impl Lease {
     /// Both keys.
     pub const ALL: [Self; 2] = [Self::Sole, Self::Shared];
 
-    /// The kind of the key, and its place among the keys of a resource.
-    fn key(self) -> (&'static str, usize) {
+    fn kind(self) -> &'static str {
         match self {
-            Self::Sole => ("s", 0),
-            Self::Shared => ("e", 2),
+            Self::Sole => "s",
+            Self::Shared => "e",
+        }
+    }
+
+    /// The place of the key among the keys of a resource.
+    fn place(self) -> usize {
+        match self {
+            Self::Sole => 0,
+            Self::Shared => 2,
         }
     }
 }
@@ -109,10 +112,16 @@ impl Lease {
 /// An argument of a script.
 #[derive(Clone, Debug)]
 enum Argument {
-    Bytes(Vec<u8>),
+    Word(&'static str),
+    Number(u64),
+    Session(SessionId),
+    /// The two cuts of a span and its text, which is empty for the whole.
+    Span(Span),
     /// The part of a request's records that never changes. It contains the channel of the session,
     /// which depends on the keyspace.
     Fixed(Box<Fixed>),
+    /// The packed claims of a request.
+    Claims(Vec<u8>),
 }
 
 /// See [`Argument::Fixed`].
@@ -124,9 +133,18 @@ struct Fixed {
     process: String,
 }
 
-impl From<Vec<u8>> for Argument {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes)
+impl Argument {
+    fn flag(set: bool) -> Self {
+        Self::Number(set.into())
+    }
+
+    /// A length of time in microseconds.
+    fn length(of: Duration) -> Self {
+        Self::Number(micros(of).min(TIME_MAX))
+    }
+
+    fn letter(mode: Mode) -> Self {
+        Self::Word(&mode.as_str()[..1])
     }
 }
 
@@ -140,46 +158,45 @@ impl Call {
         let terms = request.terms.unwrap_or_default();
         let fixed = Fixed { terms, session: request.session, ancestors, process: process(&request.process) };
         let arguments = vec![
-            text(request.session).into(),
-            flag(request.wait).into(),
-            decimal(place).into(),
-            flag(subscribed).into(),
-            length(terms.ttl).into(),
-            flag(is_alone).into(),
+            Argument::Session(request.session),
+            Argument::flag(request.wait),
+            Argument::Number(place),
+            Argument::flag(subscribed),
+            Argument::length(terms.ttl),
+            Argument::flag(is_alone),
             Argument::Fixed(Box::new(fixed)),
-            claims(&request.claims, &resources).into(),
+            Argument::Claims(pack::claims(&request.claims, &resources)),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
     /// Shows that a session is alive. `resources` are those of its request.
     pub fn renew(session: SessionId, resources: Vec<Resource>, subscribed: bool) -> Self {
-        Self::new(&scripts::RENEW, resources, vec![text(session), flag(subscribed)])
+        Self::new(&scripts::RENEW, resources, vec![Argument::Session(session), Argument::flag(subscribed)])
     }
 
     /// Renews the lease in one key of one resource, while its slot migrates.
     pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration, lease: Lease) -> Self {
-        let (kind, _) = lease.key();
-        let arguments = vec![text(session), length(ttl), kind.into()];
+        let arguments = vec![Argument::Session(session), Argument::length(ttl), Argument::Word(lease.kind())];
         Self { form: Form::Alone(lease), ..Self::new(&scripts::RENEW_ALONE, vec![resource], arguments) }
     }
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        let arguments = vec![text(session), Vec::new(), flag(false), decimal(0)];
+        let nothing = [Argument::Word(""), Argument::flag(false), Argument::Number(0)];
+        let arguments = [Argument::Session(session)].into_iter().chain(nothing).collect();
         Self::new(&scripts::RELEASE, resources, arguments)
     }
 
     /// Releases the part of the first resource that is outside a span. The session may have claims
     /// on the other resources too.
     pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
-        let arguments = std::iter::once(text(session)).chain(span(to)).collect();
-        Self::new(&scripts::SHRINK, resources, arguments)
+        Self::new(&scripts::SHRINK, resources, vec![Argument::Session(session), Argument::Span(to.clone())])
     }
 
     /// Lowers the mode of the claim on the first resource.
     pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
-        Self::new(&scripts::DOWNGRADE, resources, vec![text(session), letter(to)])
+        Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
     }
 
     /// Removes the sessions whose leases have ended.
@@ -194,17 +211,16 @@ impl Call {
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Bytes("dry".into()));
+        self.arguments.push(Argument::Word("dry"));
         self
     }
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
-        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
+        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
     }
 
-    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
+    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Argument>) -> Self {
         let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
         // A script that gets a resource twice would change two copies of its state.
         call.extend(resources);
@@ -224,7 +240,7 @@ impl Call {
     /// Adds resources that the call does not name yet.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
         self.resources.extend(resources);
-        let mut seen = HashSet::with_capacity(self.resources.len());
+        let mut seen = BTreeSet::new();
         let is_new: Vec<bool> = self.resources.iter().map(|resource| seen.insert(resource)).collect();
         let mut is_new = is_new.into_iter();
         self.resources.retain(|_| is_new.next().unwrap_or(true));
@@ -247,25 +263,26 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
-        let words = 8 + (KINDS_LEN + 1) * self.resources.len() + self.arguments.len();
+        // A span is three words.
+        let words = 8 + (KINDS.len() + 1) * self.resources.len() + 2 * self.arguments.len();
         let mut command = Cmd::with_capacity(words, script.len() + words * WORD);
-        let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
-        let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+        let now = setting.now.map(|now| now.as_micros().to_string()).unwrap_or_default();
         command.arg(name).arg(script);
         match self.form {
             Form::Alone(lease) => {
-                let (_, place) = lease.key();
-                let leases: Vec<_> = keys.map(|keys| keys[place].clone()).collect();
+                let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+                let leases: Vec<_> = keys.map(|keys| keys[lease.place()].clone()).collect();
                 command.arg(leases.len()).arg(leases).arg(now);
             }
             Form::Operation => {
-                let keys: Vec<_> = keys.flatten().collect();
                 let wake = match setting.wake {
                     Wake::Publish => "PUBLISH",
                     Wake::ShardPublish => "SPUBLISH",
                     Wake::Nobody => "",
                 };
-                command.arg(keys.len()).arg(keys).arg(now).arg(wake).arg(self.resources.len());
+                command.arg(KINDS.len() * self.resources.len());
+                self.resources.iter().for_each(|resource| setting.keyspace.add_keys(resource, &mut command));
+                command.arg(now).arg(wake).arg(self.resources.len());
                 for resource in &self.resources {
                     command.arg(resource.as_str());
                 }
@@ -273,72 +290,29 @@ impl Call {
         }
         for argument in &self.arguments {
             match argument {
-                Argument::Bytes(bytes) => command.arg(bytes),
-                Argument::Fixed(fixed) => {
-                    command.arg(fixed.pack(setting.keyspace.channel(&self.resources[0], fixed.session)))
+                Argument::Word(word) => command.write_arg(word.as_bytes()),
+                Argument::Number(number) => number.write_redis_args(&mut command),
+                Argument::Session(session) => command.write_arg_fmt(session),
+                Argument::Span(span) => {
+                    command.write_arg(span.lower().as_bytes());
+                    command.write_arg(span.upper().as_bytes());
+                    if span.is_whole() { command.write_arg(b"") } else { command.write_arg_fmt(span) }
                 }
-            };
+                Argument::Fixed(fixed) => {
+                    let channel = setting.keyspace.channel(&self.resources[0], fixed.session);
+                    command.write_arg(&pack::fixed(fixed, &channel));
+                }
+                Argument::Claims(claims) => command.write_arg(claims),
+            }
         }
         command
     }
 }
 
-fn text(of: impl ToString) -> Vec<u8> {
-    of.to_string().into_bytes()
-}
-
-fn decimal(number: u64) -> Vec<u8> {
-    text(number)
-}
-
-/// A length of time in microseconds.
-fn length(of: Duration) -> Vec<u8> {
-    decimal(micros(of).min(TIME_MAX))
-}
-
-fn flag(set: bool) -> Vec<u8> {
-    decimal(set.into())
-}
-
-fn letter(mode: Mode) -> Vec<u8> {
-    vec![mode.as_str().as_bytes()[0]]
-}
-
-impl Fixed {
-    fn pack(&self, channel: String) -> Vec<u8> {
-        let Terms { claim, heartbeat, .. } = self.terms;
-        let mut packed = Pack::array(6);
-        [claim, heartbeat].iter().for_each(|of| packed.number(micros(*of).min(TIME_MAX)));
-        [&channel, &self.ancestors, &self.process].iter().for_each(|of| packed.bytes(of.as_bytes()));
-        packed.number(HISTORY.into());
-        packed.done()
-    }
-}
-
-/// The claims of a request. Each claim has the number of its resource, which counts from 1.
-fn claims(claims: &[Claim], resources: &[Resource]) -> Vec<u8> {
-    let numbers: HashMap<&Resource, u64> = resources.iter().zip(1..).collect();
-    let mut packed = Pack::array(claims.len());
-    for claim in claims {
-        packed.nested(6);
-        packed.number(numbers[&claim.resource]);
-        packed.bytes(&letter(claim.mode));
-        packed.number(claim.slots.unwrap_or(0).into());
-        span(&claim.span).iter().for_each(|part| packed.bytes(part));
-    }
-    packed.done()
-}
-
-/// The two cuts of a span and its text, which is empty for the whole.
-fn span(span: &Span) -> [Vec<u8>; 3] {
-    let written = if span.is_whole() { Vec::new() } else { text(span) };
-    [span.lower().as_bytes().to_vec(), span.upper().as_bytes().to_vec(), written]
-}
-
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::json!([host, pid, user, command, owner, reason]).to_string()
+    serde_json::to_string(&(host, pid, user, command, owner, reason)).expect("text and numbers are valid JSON")
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
-//! A resource has up to seven keys, all in the slot of its tag: the `{tag}` in its name, else the whole
-//! name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part is
+//! A resource has up to seven keys, all in the slot of its tag: the `{tag}` in its name, else the
+//! whole name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part is
 //! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
+
+use std::fmt::Write as _;
+
+use redis::Cmd;
 
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::percent::{decode, encode};
+use crate::store::percent::{append_encoded, decode, encode};
 
 /// The number of hash slots of a Cluster.
 const SLOTS: u16 = 16384;
@@ -16,7 +20,13 @@ pub const KINDS_LEN: usize = KINDS.len();
 
 /// The kinds of keys of a resource, in the order of the KEYS of a script: the state, the hash of
 /// records, the expiries, the queue, the lower and the upper ends, and the history.
-const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
+pub(super) const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
+
+/// The bytes that need no escape.
+const PLAIN: &[u8] = b"._-~/@+=,";
+
+/// The length of what follows the prefix of a channel, which is longer than that of a key.
+const SUFFIX: usize = ":w:".len() + 32;
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -37,6 +47,17 @@ impl Keyspace {
         KINDS.map(|kind| [prefix.as_str(), kind].concat())
     }
 
+    /// Adds the keys of a resource to a command.
+    pub(super) fn add_keys(&self, resource: &Resource, command: &mut Cmd) {
+        let mut key = self.prefix(resource);
+        let start = key.len();
+        for kind in KINDS {
+            key.truncate(start);
+            key.push_str(kind);
+            command.arg(&key);
+        }
+    }
+
     /// Patterns for the keys of these resources, for messages.
     pub(super) fn shown(&self, resources: &[Resource]) -> String {
         let shown: Vec<_> = resources.iter().map(|resource| format!("'{}:*'", self.prefix(resource))).collect();
@@ -46,7 +67,9 @@ impl Keyspace {
     /// The channel on which a session learns of its grant. `first` is the first resource of its
     /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
-        format!("{}:w:{session}", self.prefix(first))
+        let mut channel = self.prefix(first);
+        let _ = write!(channel, ":w:{session}");
+        channel
     }
 
     /// The SCAN pattern that matches one key of every resource.
@@ -63,10 +86,18 @@ impl Keyspace {
         (self.keys(&resource)[0] == key).then_some(resource)
     }
 
+    /// The begin of every key and channel of a resource, with room for the rest.
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
-        let rest = own_tag(name).map(|_| encoded(name)).unwrap_or_default();
-        [&self.start, &encoded(tag(name)), "}", &rest].concat()
+        let (tag, rest) = own_tag(name).map_or((name, ""), |tag| (tag, name));
+        // An escape has three bytes.
+        let most = self.start.len() + 3 * (tag.len() + rest.len()) + "}".len() + SUFFIX;
+        let mut prefix = String::with_capacity(most);
+        prefix.push_str(&self.start);
+        append_encoded(&mut prefix, tag.as_bytes(), PLAIN);
+        prefix.push('}');
+        append_encoded(&mut prefix, rest.as_bytes(), PLAIN);
+        prefix
     }
 }
 
@@ -94,7 +125,7 @@ pub(super) fn own_tag(name: &str) -> Option<&str> {
 }
 
 fn encoded(text: &str) -> String {
-    encode(text.as_bytes(), b"._-~/@+=,")
+    encode(text.as_bytes(), PLAIN)
 }
 
 fn decoded(text: &str) -> Option<String> {
