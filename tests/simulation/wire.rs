@@ -143,7 +143,7 @@ fn call(words: &[&[u8]]) -> Call {
 /// The resource of a key.
 fn resource_of(key: &str) -> Resource {
     let (prefix, _) = key.rsplit_once(':').expect("a key has a kind");
-    Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
+    Keyspace::new(NAMESPACE).resource(format!("{prefix}:s").as_bytes()).expect("a key of a resource")
 }
 
 /// Reads a request and the channel of its session.
@@ -160,7 +160,8 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
         let resource = resources[unpack_number(&mut packed) as usize - 1].clone();
         let mode = mode(unpack_bytes(&mut packed));
         let slots = Some(unpack_number(&mut packed) as u32).filter(|slots| *slots > 0);
-        let [_, _, span] = [(); 3].map(|()| text(unpack_bytes(&mut packed)));
+        let [_, _, span] = [(); 3].map(|()| unpack_bytes(&mut packed));
+        let span = text(span);
         let span = if span.is_empty() { Span::Whole } else { Span::parse(span).expect("a valid span") };
         claims.push(Claim { resource, mode, span, slots });
     }

@@ -371,8 +371,8 @@ mod tests {
         // Numbers, and bytes behind their lengths.
         let fixed = [
             "\\x96\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
-            &format!("\\xd9*ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
-            &format!("\\xd9${} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
+            &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
+            &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
         ]
         .concat();
         let claims = [

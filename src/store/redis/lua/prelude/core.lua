@@ -71,7 +71,7 @@ local function check_format(raw)
   local start = string.sub(raw, 1, 3)
   if start ~= PACKED then
     local other = string.match(start, '^\162R(.)$')
-    error(other and 'RLOCKFORMAT ' .. other or 'WRONGTYPE of a foreign value', 0)
+    error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
   end
 end
 

@@ -95,6 +95,9 @@ local function check(channel)
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
   call('HLEN', r.d)
+  call('HMGET', r.d, '')
+  call('ZRANGE', r.e, 0, 0)
+  call('ZCOUNT', r.e, 0, 0)
   call('ZSCORE', r.e, '')
   -- The calls before and after leave the key without a TTL.
   call('PERSIST', r.q)
@@ -188,7 +191,7 @@ end
 -- Removes the keys of a resource that no session uses any more, apart from s and h.
 local function close(r)
   if r.epoch then
-    call('HDEL', r.d, '#epoch')
+    call('HDEL', r.d, '#epoch', '#with')
     call('ZREM', r.e, r.epoch)
     r.epoch = nil
   end

@@ -38,7 +38,10 @@ end
 
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
-  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count, r.with))
+  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count))
+  if r.has_links then
+    call('HSET', r.d, '#with', pack(r.with))
+  end
 end
 
 -- Writes a record. `finish` writes the counters, once for all records. If a script ends in between,
@@ -56,7 +59,7 @@ local function open(r, epoch)
     call('PEXPIRE', r.h, KEEP)
   end
   r.is_quiet, r.holder, r.is_changed, r.epoch = nil, nil, true, format('%.0f', epoch)
-  call('HSET', r.d, '#epoch', r.epoch)
+  call('HSET', r.d, '#epoch', r.epoch, '#with', '')
   call('ZADD', r.e, '-inf', r.epoch)
 end
 
@@ -65,7 +68,7 @@ local function read_state(r, raw)
   local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
   r.clock, r.token, r.seq, r.past, r.is_quiet = clock, token, seq, past, holder ~= SEVERAL
   if holder == SEVERAL then
-    r.slots, r.epoch, r.count, r.with = since, ttl, expiry, fixed
+    r.slots, r.epoch, r.count = since, ttl, expiry
   elseif holder ~= NOBODY then
     r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims = holder, since, ttl, expiry, fixed, claims
     local claim = unpacked(claims)[1]
@@ -83,7 +86,7 @@ local function belongs_together(r)
       claims = claims + (#class == 1 and k or 0)
     end
     queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
-    records = 1 + (r.count.sessions or 0)
+    records = 2 + (r.count.sessions or 0)
   end
   if r.is_quiet and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
     return true
@@ -118,10 +121,13 @@ local function begin(session)
       read_state(r, raw)
     end
     if not r.is_quiet then
-      local fields = call('HMGET', r.d, '#epoch', session or '#epoch')
+      local fields = call('HMGET', r.d, '#epoch', '#with', session or '#epoch')
       r.own_epoch = fields[1]
+      if fields[2] and fields[2] ~= '' then
+        r.with = unpacked(fields[2])
+      end
       if session and r.epoch then
-        r.records[session] = read_record(fields[2])
+        r.records[session] = read_record(fields[3])
       end
     end
     read_clock(r.clock or 0)
@@ -246,6 +252,7 @@ end
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
+      r.has_links = true
       local k = (r.with[names[i]] or 0) + by
       r.with[names[i]] = k ~= 0 and k or nil
     end
