@@ -4,7 +4,6 @@
 //! judges its logs by the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use std::time::Duration;
 
 use super::claims::{Claim, Mode};
@@ -59,8 +58,9 @@ pub(super) struct Run {
     free_since: Duration,
     /// The number of commands that the server carried out for the session.
     calls: u32,
-    /// The resources that the server has asked the session to name since its last renewal.
-    needed: BTreeSet<String>,
+    /// The resources that the server has asked the session to name since its last renewal on a
+    /// connection.
+    needed: BTreeSet<(usize, String)>,
     /// The tokens of the grant.
     tokens: Option<Vec<u64>>,
     /// Whether rlock was stopped, which the promise does not cover.
@@ -349,22 +349,25 @@ impl Checkers {
         }
     }
 
-    /// The server has asked a session to name these resources too.
-    pub(super) fn need(&mut self, session: SessionId, names: &[Resource]) {
+    /// The server has asked a session on a connection to name these resources too.
+    pub(super) fn need(&mut self, session: SessionId, connection: usize, names: &[Resource]) {
         if let Some(run) = self.by_session.get(&session) {
-            self.runs[*run].needed.extend(names.iter().map(|name| name.as_str().to_owned()));
+            self.runs[*run].needed.extend(names.iter().map(|name| (connection, name.as_str().to_owned())));
         }
     }
 
     /// The server has carried out a renewal that names these resources. Apart from its own, it names
     /// those only that the server asked for since the renewal before. Otherwise the renewals of a
     /// long session grow with every session that ends beside it.
-    pub(super) fn check_names(&mut self, session: SessionId, names: &[Resource]) {
+    ///
+    /// What was sent on an earlier connection may arrive later, so each connection counts alone.
+    pub(super) fn check_names(&mut self, session: SessionId, connection: usize, names: &[Resource]) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let Run { claims, needed, .. } = &mut self.runs[run];
-        let needed = mem::take(needed);
+        let is_needed = |name: &str| needed.contains(&(connection, name.to_owned()));
         let is_own = |name: &str| claims.iter().any(|claim| claim.resource == name);
-        let foreign = names.iter().find(|name| !is_own(name.as_str()) && !needed.contains(name.as_str()));
+        let foreign = names.iter().find(|name| !is_own(name.as_str()) && !is_needed(name.as_str()));
+        needed.retain(|(other, _)| *other != connection);
         if let Some(name) = foreign {
             self.violations.push(format!("run {run} names {name:?}, which nobody asked for"));
         }

@@ -152,7 +152,7 @@ impl World {
             self.mislead(&call.operation);
         } else {
             self.check(&also);
-            self.check_names(call, &reply);
+            self.check_names(id, call, &reply);
         }
         self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
@@ -174,11 +174,11 @@ impl World {
     }
 
     /// Shows the checkers which resources a renewal names, and which it lacks.
-    fn check_names(&mut self, call: &Call, reply: &Replied) {
+    fn check_names(&mut self, id: usize, call: &Call, reply: &Replied) {
         let Operation::Renew { session, .. } = call.operation else { return };
         match reply {
-            Ok(ScriptReply::Need(names)) => self.checkers.need(session, names),
-            Ok(_) => self.checkers.check_names(session, &call.resources),
+            Ok(ScriptReply::Need(names)) => self.checkers.need(session, id, names),
+            Ok(_) => self.checkers.check_names(session, id, &call.resources),
             Err(_) => {}
         }
     }
