@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claims::{Claim, Mode};
+use super::claims::{Claim, Mode, Span};
 use super::rules::{self, Exclusion, Tokens};
 use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
 use crate::lock::mode;
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::lock::span;
 
 /// How long a live waiter may wait after every session ahead of it has left, where faults struck
 /// before.
@@ -48,6 +49,9 @@ const RENEWAL: Duration = Duration::from_millis(150);
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
+    /// The claims of the request.
+    asked_for: Vec<Claim>,
+    /// What is left of the claims after the session gave up parts of them.
     claims: Vec<Claim>,
     /// The run with its ancestors, the outermost first.
     lineage: Vec<usize>,
@@ -147,10 +151,12 @@ pub(super) struct Checkers {
 impl Checkers {
     pub(super) fn ask(&mut self, request: &Request, now: Duration) -> usize {
         let run = self.runs.len();
+        let claims: Vec<_> = request.claims.iter().map(claim).collect();
         let ancestors = request.ancestors.iter().rev().filter_map(|session| self.by_session.get(session).copied());
         self.runs.push(Run {
             session: request.session,
-            claims: request.claims.iter().map(claim).collect(),
+            asked_for: claims.clone(),
+            claims,
             lineage: ancestors.chain([run]).collect(),
             asked: now,
             queued: None,
@@ -336,10 +342,33 @@ impl Checkers {
         }
     }
 
-    /// A run lowers the mode of its first claim.
-    pub(super) fn lower(&mut self, run: usize, mode: mode::Mode, now: Duration) {
+    /// The server has shrunk what a session holds of a resource.
+    pub(super) fn shrink(&mut self, session: SessionId, resource: &Resource, to: &span::Span, now: Duration) {
+        let (name, to) = (resource.as_str(), span(to));
+        self.give_up(session, now, |claims| {
+            let shrunk = claims.iter_mut().find(|claim| claim.resource == name && claim.span.covers(&to));
+            if let Some(claim) = shrunk {
+                claim.span = to;
+            }
+        });
+    }
+
+    /// The server has lowered the mode in which a session holds a resource.
+    pub(super) fn lower(&mut self, session: SessionId, resource: &Resource, to: mode::Mode, now: Duration) {
+        let (name, to) = (resource.as_str(), named(to));
+        self.give_up(session, now, |claims| {
+            let is_lowered = |held| matches!((held, to), (Mode::Write, _) | (Mode::Prewrite, Mode::Read));
+            let own = claims.iter_mut().filter(|claim| claim.resource == name && is_lowered(claim.mode));
+            own.for_each(|claim| claim.mode = to);
+        });
+    }
+
+    /// A session gives up a part of what it holds. Its work has kept to the rest since it sent the
+    /// command.
+    fn give_up(&mut self, session: SessionId, now: Duration, change: impl FnOnce(&mut [Claim])) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
         self.make_way(run, now);
-        self.runs[run].claims[0].mode = named(mode);
+        change(&mut self.runs[run].claims);
     }
 
     /// A release has failed that began at `since`.
@@ -384,7 +413,10 @@ impl Checkers {
         if self.runs[waiter].lineage.contains(&one) {
             return false;
         }
-        let (one, waiter) = (&self.runs[one].claims, &self.runs[waiter].claims);
+        // A server that has lost data may have forgotten what the session gave up.
+        let may_be_whole = self.has_lost_place(one);
+        let (one, waiter) = (&self.runs[one], &self.runs[waiter].claims);
+        let one = if may_be_whole { &one.asked_for } else { &one.claims };
         let is_slot = |claim: &Claim| claim.mode == Mode::Slot;
         one.iter().any(|one| {
             let needs_its_slot = |other: &Claim| is_slot(one) && is_slot(other) && one.resource == other.resource;
@@ -498,13 +530,16 @@ impl Checkers {
 
 /// The claim in the terms of the rules.
 fn claim(claim: &request::Claim) -> Claim {
-    let mode = named(claim.mode);
     let resource = claim.resource.as_str();
-    match (claim.slots, claim.span.is_whole()) {
-        (Some(slots), _) => Claim::slot(resource, slots),
-        (None, true) => Claim::whole(resource, mode),
-        (None, false) => Claim::part(resource, mode, &claim.span.to_string()),
+    match claim.slots {
+        Some(slots) => Claim::slot(resource, slots),
+        None => Claim { span: span(&claim.span), ..Claim::whole(resource, named(claim.mode)) },
     }
+}
+
+/// The span in the terms of the rules.
+fn span(span: &span::Span) -> Span {
+    if span.is_whole() { Span::WHOLE } else { Span::interval(&span.to_string()) }
 }
 
 /// The mode in the terms of the rules.
@@ -515,8 +550,6 @@ fn named(mode: mode::Mode) -> Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::resource::Resource;
-    use crate::lock::span::Span;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -527,7 +560,7 @@ mod tests {
             let claim = request::Claim {
                 resource: Resource::new("k").unwrap(),
                 mode: mode::Mode::Write,
-                span: Span::Whole,
+                span: span::Span::Whole,
                 slots: None,
             };
             let request = Request {
@@ -557,6 +590,24 @@ mod tests {
             checkers.start(0, &[1], MS(10));
             checkers.start(1, &[2], MS(11));
             (0..2).for_each(|run| checkers.exit(run, codes[run], MS(12)));
+            assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
+        }
+    }
+
+    #[test]
+    fn part_that_was_given_up_excludes_nobody() {
+        let resource = Resource::new("k").unwrap();
+        for (gives_up, expected) in [(false, 2), (true, 0)] {
+            let mut checkers = writers(3);
+            checkers.runs[1].claims[0].mode = Mode::Read;
+            checkers.runs[2].claims[0] = Claim::part("k", Mode::Read, "[5,6]");
+            checkers.start(0, &[1], MS(10));
+            if gives_up {
+                checkers.shrink(session(0), &resource, &span::Span::parse("[0,9]").unwrap(), MS(11));
+                checkers.lower(session(0), &resource, mode::Mode::Read, MS(12));
+            }
+            checkers.start(1, &[2], MS(13));
+            checkers.start(2, &[3], MS(14));
             assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
         }
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::coverage::Counted;
 use super::network::{ToClient, ToServer};
 use super::task::Site;
 use super::wire;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Setting, Wake};
-use crate::store::redis::conversation::Exchange;
-use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
+use crate::store::redis::conversation::{Answer, Exchange, Question, Retry};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::target::{Kind, Target};
@@ -17,6 +18,19 @@ use crate::store::redis::target::{Kind, Target};
 /// The server as messages name it.
 const SERVER: &str = "redis://h:1";
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks the server a question over a connection of its own.
+pub(super) async fn ask(site: &Site, call: Call, retry: Retry) -> Result<ScriptReply, Failure> {
+    let mut exchange = exchange(&site.world().location.target);
+    let mut question = Question::call(&mut exchange, call, retry, site.now() + CONNECT_TIMEOUT);
+    let mut route = Route::new(site);
+    route.run(&mut Counted(&mut question, site)).await;
+    route.close();
+    question.into_result().map(|(_, answer)| match answer {
+        Answer::Reply(reply) => reply,
+        Answer::Value(value) => unreachable!("a script replied {value:?}"),
+    })
+}
 
 /// The commands of a process at the server.
 pub(super) fn exchange(target: &Arc<Target>) -> Exchange {

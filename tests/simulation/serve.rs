@@ -17,7 +17,7 @@ use crate::clock::Boottime;
 use crate::lock::request::SessionId;
 use crate::serve::desk::{Deed, Desk, Timers};
 use crate::store::redis::codec::{Call, ScriptReply};
-use crate::store::redis::conversation::{Answer, Question, Retry, SharedConversation};
+use crate::store::redis::conversation::{Retry, SharedConversation};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
@@ -315,15 +315,7 @@ impl Worker {
                 site.wait(None).await;
                 continue;
             };
-            let mut exchange = route::exchange(&site.world().location.target);
-            let mut question = Question::call(&mut exchange, call, Retry::WhileDown, site.now() + CONNECT_TIMEOUT);
-            let mut route = Route::new(site);
-            route.run(&mut Counted(&mut question, site)).await;
-            route.close();
-            let answer = question.into_result().map(|(_, answer)| match answer {
-                Answer::Reply(reply) => reply,
-                Answer::Value(value) => unreachable!("a script replied {value:?}"),
-            });
+            let answer = route::ask(site, call, Retry::WhileDown).await;
             self.answers.borrow_mut().push_back((client, answer.map_err(Error::from)));
         }
     }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::plan::{DEPTH, Inner, Plan};
+use super::plan::{DEPTH, Inner, Program};
 use super::world::{Happening, Key, World};
 use crate::supervise::event::{Ended, Signal};
 
@@ -21,8 +21,8 @@ pub(super) struct Tree {
     spare: Option<Key>,
     /// The end of the spare work that the task has not seen.
     pub(super) spare_ended: Option<Ended>,
-    /// For the task of an inner rlock: what it does next, and when.
-    job: Option<(Duration, Box<Plan>)>,
+    /// For the task of an inner rlock: what it runs next, and when.
+    job: Option<(Duration, Program)>,
     /// Whether the inner rlock runs.
     is_busy: bool,
     /// Whether nobody starts an inner rlock here any more.
@@ -41,7 +41,7 @@ pub(super) enum Part {
 
 /// What an inner task does next.
 pub(super) enum Job {
-    Run(Box<Plan>),
+    Run(Program),
     Wait,
     Over,
 }
@@ -61,11 +61,11 @@ impl World {
 
     /// The command of a task starts another rlock later. Returns whether it does: an orphan may
     /// still use the place of the inner rlock.
-    pub(super) fn start_inner(&mut self, task: usize, Inner { after, plan }: Inner) -> bool {
+    pub(super) fn start_inner(&mut self, task: usize, Inner { after, program }: Inner) -> bool {
         let at = self.now + after;
         let free = self.inner_of(task).filter(|inner| !self.is_alive(*inner));
         let Some(inner) = free else { return false };
-        self.mailboxes[inner].tree.job = Some((at, plan));
+        self.mailboxes[inner].tree.job = Some((at, program));
         self.wake(inner, at);
         true
     }
@@ -74,9 +74,9 @@ impl World {
         let now = self.now;
         let tree = &mut self.mailboxes[task].tree;
         match tree.job.take_if(|(at, _)| *at <= now) {
-            Some((_, plan)) => {
+            Some((_, program)) => {
                 tree.is_busy = true;
-                Job::Run(plan)
+                Job::Run(program)
             }
             None if tree.is_over => Job::Over,
             None => {

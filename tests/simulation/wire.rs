@@ -24,6 +24,7 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Shrink,
     Downgrade,
     Inspect,
     RenewAlone,
@@ -55,6 +56,7 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Shrink { session: SessionId, span: Span },
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
     RenewAlone { session: SessionId, ttl: Duration },
@@ -67,6 +69,7 @@ impl Operation {
             Self::Acquire { request, .. } => Some(request.session),
             Self::Renew { session, .. }
             | Self::Release(session)
+            | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
             Self::Inspect => None,
@@ -80,6 +83,7 @@ static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::SHRINK, Script::Shrink),
         (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
@@ -130,6 +134,7 @@ fn call(words: &[&[u8]]) -> Call {
         },
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
@@ -147,7 +152,7 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
     let claim = |words: &[&[u8]]| Claim {
         resource: resources[number(words[0]) as usize - 1].clone(),
         mode: mode(words[1]),
-        span: if words[5].is_empty() { Span::Whole } else { Span::parse(text(words[5])).expect("a valid span") },
+        span: span(words[5]),
         slots: Some(number(words[2]) as u32).filter(|slots| *slots > 0),
     };
     Request {
@@ -174,6 +179,10 @@ fn length(word: &[u8]) -> Duration {
 
 fn session(word: &[u8]) -> SessionId {
     text(word).parse().expect("a word is a session")
+}
+
+fn span(word: &[u8]) -> Span {
+    if word.is_empty() { Span::Whole } else { Span::parse(text(word)).expect("a word is a span") }
 }
 
 fn mode(word: &[u8]) -> Mode {
@@ -236,11 +245,12 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
             vec![word("slots"), word(resource.as_str()), in_force, asked]
         }
         Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
+        Refusal::NotInside { resource, asked } => vec![word("outside"), word(resource.as_str()), span(asked)],
+        Refusal::SlotIsWhole { resource } => vec![word("whole"), word(resource.as_str())],
         Refusal::NotBelow { resource, held, asked } => {
             vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
         }
         Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
-        refusal => panic!("no client asks for what leads to '{refusal}'"),
     }
 }
 
