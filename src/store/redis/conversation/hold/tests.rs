@@ -235,6 +235,15 @@ fn only_one_renewal_is_in_flight() {
     assert_eq!(after(&mut conversation, message(), START), "renew");
 }
 
+#[test]
+fn renewal_after_a_message_replaces_a_delayed_one() {
+    let mut conversation = waiting(CLUSTER);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
+    assert_eq!(after(&mut conversation, message(), START), "renew");
+    assert_eq!(after(&mut conversation, granted(), START), "");
+    assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "");
+}
+
 /// Sessions that died beside the holder belong to that one renewal only.
 #[test]
 fn renewal_names_no_resource_that_an_earlier_one_needed() {
