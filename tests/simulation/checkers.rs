@@ -62,6 +62,8 @@ pub(super) struct Run {
     free_since: Duration,
     /// The number of commands that the server carried out for the session.
     calls: u32,
+    /// The connections on which the server carried out a release.
+    released_on: BTreeSet<usize>,
     /// The resources that the server has asked the session to name since its last renewal on a
     /// connection.
     needed: BTreeSet<(usize, String)>,
@@ -162,6 +164,7 @@ impl Checkers {
             queued: None,
             free_since: now,
             calls: 0,
+            released_on: BTreeSet::new(),
             needed: BTreeSet::new(),
             tokens: None,
             was_stopped: false,
@@ -375,6 +378,22 @@ impl Checkers {
     pub(super) fn fail_to_release(&mut self, run: usize, since: Duration) {
         if self.is_reachable && self.disturbed < since {
             self.violations.push(format!("run {run} could not release, though a new connection reaches the server"));
+        }
+    }
+
+    /// The server has carried out a release that came on a connection.
+    pub(super) fn release(&mut self, session: SessionId, connection: usize) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.runs[*run].released_on.insert(connection);
+        }
+    }
+
+    /// The server has carried out a request that came on a connection. After a release on the same
+    /// connection, nobody would give back what the server grants.
+    pub(super) fn check_request(&mut self, session: SessionId, connection: usize) {
+        let Some(run) = self.by_session.get(&session) else { return };
+        if self.runs[*run].released_on.contains(&connection) {
+            self.violations.push(format!("run {run} was released before its request reached the server"));
         }
     }
 

@@ -230,10 +230,12 @@ impl Customer {
             1..4 => Some(micros(random, MS(20_000))),
             _ => None,
         };
-        let is_brief = random.once_in(20);
+        let (is_brief, is_gone) = (random.once_in(20), random.once_in(20));
         self.send(Ask::Lock { claims: self.claims.clone(), wait }, Awaited::Lock, world);
         if is_brief {
             self.send(Ask::Unlock, Awaited::Unlock, world);
+        } else if is_gone {
+            self.leave(world);
         }
     }
 

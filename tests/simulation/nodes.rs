@@ -181,6 +181,8 @@ impl World {
             (Operation::Renew { session, .. }, ScriptReply::Need(names)) => checkers.need(*session, id, names),
             (_, ScriptReply::Need(_)) => {}
             (Operation::Renew { session, .. }, _) => checkers.check_names(*session, id, &call.resources),
+            (Operation::Acquire { request, .. }, _) => checkers.check_request(request.session, id),
+            (Operation::Release(session), _) => checkers.release(*session, id),
             _ => {}
         }
     }

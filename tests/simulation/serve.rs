@@ -27,6 +27,9 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 /// The largest number of clients at once.
 const CLIENTS: [u64; 4] = [1, 3, 10, 50];
 
+/// How long a server that replied before may take for the reply to a request or a release.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 pub(super) struct Plan {
     ttl: Duration,
     /// How long clients have after `lost`, and to the end after TERM.
@@ -103,7 +106,7 @@ impl<'s> Serve<'s> {
         Self {
             desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
             conversation: SharedConversation::new(exchange, CONNECT_TIMEOUT),
-            route: Route::new(site),
+            route: Route::patient(site, PATIENCE.min(plan.ttl / 6)),
             worker,
             sessions: BTreeMap::new(),
             customers: BTreeMap::new(),

@@ -103,9 +103,9 @@ impl Server {
         let table = &self.data.table;
         let is_due = sure(table.records().due(now)).is_some();
         let is_release = match &call.operation {
-            Operation::Release(session)
-            | Operation::Shrink { session, .. }
-            | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            Operation::Release(session) | Operation::Shrink { session, .. } | Operation::Downgrade { session, .. } => {
+                self.session(*session).is_some()
+            }
             _ => false,
         };
         if !is_due && !is_release {

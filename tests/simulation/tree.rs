@@ -19,6 +19,8 @@ pub(super) struct Tree {
     awaits_rest: bool,
     /// When the spare work ends.
     spare: Option<Key>,
+    /// Whether the rlock has started spare work.
+    has_spared: bool,
     /// The end of the spare work that the task has not seen.
     pub(super) spare_ended: Option<Ended>,
     /// For the task of an inner rlock: what it runs next, and when.
@@ -229,7 +231,11 @@ impl World {
 
     pub(super) fn start_spare(&mut self, task: usize, runs_for: Duration) {
         let key = self.at(self.now + runs_for, Happening::ProcessEnds(task, Part::Spare, Ended::Code(0)));
-        self.mailboxes[task].tree.spare = Some(key);
+        let tree = &mut self.mailboxes[task].tree;
+        tree.spare = Some(key);
+        if std::mem::replace(&mut tree.has_spared, true) {
+            self.checkers.violations.push(format!("task {task} starts its spare work twice"));
+        }
     }
 
     /// Sends a signal to the spare work, which ends soon.
@@ -244,7 +250,7 @@ impl World {
     /// Forgets what an earlier session of the task has left.
     pub(super) fn clear_tree(&mut self, task: usize) {
         let tree = &mut self.mailboxes[task].tree;
-        tree.awaits_rest = false;
+        (tree.awaits_rest, tree.has_spared) = (false, false);
         tree.spare_ended = None;
         let keys = [tree.rest.take().map(|(_, key)| key), tree.spare.take()];
         keys.into_iter().flatten().for_each(|key| drop(self.queue.remove(&key)));
