@@ -204,7 +204,11 @@ fn waiters_that_time_out_leave_no_keys() {
             lab.counts("k") == (1, 0)
         });
         holder.end().silently(0);
-        assert_eq!(keys(&server, lab.namespace()), ["h", "s"].map(|key| format!("{}:{{k}}:{key}", lab.namespace())), "{kind:?}");
+        assert_eq!(
+            keys(&server, lab.namespace()),
+            ["h", "s"].map(|key| format!("{}:{{k}}:{key}", lab.namespace())),
+            "{kind:?}"
+        );
     });
 }
 

@@ -104,7 +104,9 @@ impl Server {
         let table = &self.data.table;
         let is_due = sure(table.records().due(now)).is_some();
         let is_release = match &call.operation {
-            Operation::Release(session) | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            Operation::Release(session) | Operation::Shrink { session, .. } | Operation::Downgrade { session, .. } => {
+                self.session(*session).is_some()
+            }
             _ => false,
         };
         if !is_due && !is_release {
@@ -192,6 +194,10 @@ impl Server {
             Operation::Release(session) => {
                 also.session = caller;
                 self.apply(Op::Release(*session), caller, now, also)
+            }
+            Operation::Shrink { session, span } => {
+                let op = Op::Shrink { session: *session, resource: call.resources[0].clone(), span: span.clone() };
+                self.apply(op, caller, now, also)
             }
             Operation::Downgrade { session, mode } => {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };

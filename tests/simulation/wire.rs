@@ -23,6 +23,7 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Shrink,
     Downgrade,
     Inspect,
     RenewAlone,
@@ -54,6 +55,7 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Shrink { session: SessionId, span: Span },
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
     RenewAlone { session: SessionId, ttl: Duration, lease: Lease },
@@ -66,6 +68,7 @@ impl Operation {
             Self::Acquire { request, .. } => Some(request.session),
             Self::Renew { session, .. }
             | Self::Release(session)
+            | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
             Self::Inspect => None,
@@ -79,6 +82,7 @@ static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::SHRINK, Script::Shrink),
         (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
@@ -133,6 +137,7 @@ fn call(words: &[&[u8]]) -> Call {
         }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
@@ -160,10 +165,8 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
         let resource = resources[unpack_number(&mut packed) as usize - 1].clone();
         let mode = mode(unpack_bytes(&mut packed));
         let slots = Some(unpack_number(&mut packed) as u32).filter(|slots| *slots > 0);
-        let [_, _, span] = [(); 3].map(|()| unpack_bytes(&mut packed));
-        let span = text(span);
-        let span = if span.is_empty() { Span::Whole } else { Span::parse(span).expect("a valid span") };
-        claims.push(Claim { resource, mode, span, slots });
+        let [_, _, text] = [(); 3].map(|()| unpack_bytes(&mut packed));
+        claims.push(Claim { resource, mode, span: span(text), slots });
     }
     let wait = number(own[1]) == 1;
     let process = Process::default();
@@ -199,6 +202,10 @@ fn length(word: &[u8]) -> Duration {
 
 fn session(word: &[u8]) -> SessionId {
     text(word).parse().expect("a word is a session")
+}
+
+fn span(word: &[u8]) -> Span {
+    if word.is_empty() { Span::Whole } else { Span::parse(text(word)).expect("a word is a span") }
 }
 
 fn mode(word: &[u8]) -> Mode {
@@ -261,11 +268,12 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
             vec![word("slots"), word(resource.as_str()), in_force, asked]
         }
         Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
+        Refusal::NotInside { resource, asked } => vec![word("outside"), word(resource.as_str()), span(asked)],
+        Refusal::SlotIsWhole { resource } => vec![word("whole"), word(resource.as_str())],
         Refusal::NotBelow { resource, held, asked } => {
             vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
         }
         Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
-        refusal => panic!("no client asks for what leads to '{refusal}'"),
     }
 }
 

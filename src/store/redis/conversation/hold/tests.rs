@@ -102,7 +102,12 @@ fn actions_and_standing_after_each_event_in_each_state() {
         (
             "keys on their way",
             || error_reply("TRYAGAIN x"),
-            [("", "asking"), ("", "waiting"), (renew, "granted"), ("renew alone, renew alone, renew alone, renew alone", "granted")],
+            [
+                ("", "asking"),
+                ("", "waiting"),
+                (renew, "granted"),
+                ("renew alone, renew alone, renew alone, renew alone", "granted"),
+            ],
         ),
         (
             "more resources needed",
@@ -233,6 +238,15 @@ fn only_one_renewal_is_in_flight() {
     }
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
     assert_eq!(after(&mut conversation, message(), START), "renew");
+}
+
+#[test]
+fn renewal_after_a_message_replaces_a_delayed_one() {
+    let mut conversation = waiting(CLUSTER);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
+    assert_eq!(after(&mut conversation, message(), START), "renew");
+    assert_eq!(after(&mut conversation, granted(), START), "");
+    assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "");
 }
 
 /// Sessions that died beside the holder belong to that one renewal only.
