@@ -521,7 +521,7 @@ impl Checkers {
     }
 
     /// Looks for a waiter that nobody serves, although no live session is in its way.
-    /// `place` is the number of a session in the queue of the server.
+    /// `place` is the number of a session in the queue of the server, and 0 for a holder.
     pub(super) fn check_waiters(&mut self, now: Duration, place: impl Fn(SessionId) -> Option<u64>) {
         if now < self.looked + LOOK_EVERY {
             return;
@@ -535,7 +535,9 @@ impl Checkers {
             let is_ahead = |other: &&usize| match (place(**other), own) {
                 // A nested waiter comes before all others.
                 _ if self.runs[**other].is_nested() => true,
-                (Some(other), Some(own)) => other < own,
+                // The other one has the grant, and hears of it next.
+                (Some(0), _) => true,
+                (Some(other), Some(own)) if own > 0 => other < own,
                 _ => **other < run,
             };
             // Most waiters have a holder in their way.

@@ -352,9 +352,9 @@ impl Server {
         ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
     }
 
-    /// The number of a session in the queue.
+    /// The number of a session in the queue, and 0 for a holder.
     pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
-        self.session(id).filter(|session| !session.is_holder()).map(Session::place)
+        self.session(id).map(|session| if session.is_holder() { 0 } else { session.place() })
     }
 
     /// Whether a session is in the queue.
