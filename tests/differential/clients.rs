@@ -8,7 +8,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::codec::{Call, End, ScriptReply, Wake};
 
 use crate::side::Side;
 use crate::support::servers::Server;
@@ -86,6 +86,12 @@ impl Clients {
 
     pub(crate) fn release(&mut self, number: u32) -> ScriptReply {
         self.side.call(Call::release(id(number), vec![resource()]))
+    }
+
+    /// Releases the grant of a session whose command has ended.
+    pub(crate) fn end(&mut self, number: u32, outcome: &str, history: u32) -> ScriptReply {
+        let end = End { outcome: outcome.to_owned(), is_success: outcome == "exit 0", history };
+        self.side.call(Call::release_after(id(number), vec![resource()], end))
     }
 
     /// The numbers of the holders by token, and of the waiters in queue order.

@@ -80,7 +80,7 @@ fn foreign_value_makes_only_its_resource_unusable() {
             lab.run(["exec", "free", "--", "true"]).silently(0);
             assert_eq!(lab.counts("a"), (1, 0));
             others.into_iter().for_each(|holder| holder.end().silently(0));
-            waiter.kill();
+            drop(waiter);
             damaged.kill();
         }
     });

@@ -80,6 +80,17 @@ enum Form {
     Alone(Lease),
 }
 
+/// The end of a command that ran under a grant.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// How it ended, such as `exit 0`. The resources remember nothing of an end without an outcome.
+    pub outcome: String,
+    /// Whether it succeeded.
+    pub is_success: bool,
+    /// The number of entries that the history keeps; 0 for no entry.
+    pub history: u32,
+}
+
 /// The key that has the lease of a holder on one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
@@ -113,6 +124,7 @@ impl Lease {
 #[derive(Clone, Debug)]
 enum Argument {
     Word(&'static str),
+    Text(String),
     Number(u64),
     Session(SessionId),
     /// The two cuts of a span and its text, which is empty for the whole.
@@ -183,8 +195,17 @@ impl Call {
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        let nothing = [Argument::Word(""), Argument::flag(false), Argument::Number(0)];
-        let arguments = [Argument::Session(session)].into_iter().chain(nothing).collect();
+        Self::release_after(session, resources, End::default())
+    }
+
+    /// Releases a grant after its command has ended, which the resources remember.
+    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: End) -> Self {
+        let arguments = vec![
+            Argument::Session(session),
+            Argument::Text(end.outcome),
+            Argument::flag(end.is_success),
+            Argument::Number(end.history.into()),
+        ];
         Self::new(&scripts::RELEASE, resources, arguments)
     }
 
@@ -291,6 +312,7 @@ impl Call {
         for argument in &self.arguments {
             match argument {
                 Argument::Word(word) => command.write_arg(word.as_bytes()),
+                Argument::Text(text) => command.write_arg(text.as_bytes()),
                 Argument::Number(number) => number.write_redis_args(&mut command),
                 Argument::Session(session) => command.write_arg_fmt(session),
                 Argument::Span(span) => {

@@ -55,14 +55,14 @@ fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(Scrip
             Box::new(|clients| clients.acquire(number, mode, part)),
             Box::new(|clients| clients.acquire(number + 1, Write, part)),
             Box::new(|clients| clients.renew(number, true)),
-            Box::new(|clients| clients.release(number + 1)),
+            Box::new(|clients| clients.end(number + 1, "exit 0", 2)),
             Box::new(|clients| clients.renew(number, false)),
-            Box::new(|clients| clients.release(number)),
-            Box::new(|clients| clients.release(number)),
+            Box::new(|clients| clients.end(number, "exit 3", 2)),
+            Box::new(|clients| clients.end(number, "exit 3", 2)),
             Box::new(|clients| clients.acquire(number + 2, mode, part)),
             Box::new(|clients| {
                 clients.advance(if round == 1 { TERMS.ttl } else { us(round.into()) });
-                clients.release(number + 2)
+                clients.end(number + 2, "exit 0", 2)
             }),
         ];
         for step in steps {

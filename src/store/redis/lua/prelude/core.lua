@@ -127,11 +127,9 @@ end
 -- Adds a hold that has ended to the history of a resource, after everything that frees the lock. A
 -- history that can't be written is no reason to fail. The TTL is not set with every entry.
 local function remember(h, limit, ended, outcome, asked, since, token, claims, fixed)
-  local size = redis.pcall('LPUSH', h, pack(outcome, 1, asked, since, now, token) .. claims .. fixed)
-  if type(size) == 'number' then
-    if size > limit then
-      redis.pcall('LTRIM', h, 0, limit - 1)
-    end
+  local last = limit > 1 and limit - 2 or 0
+  if not redis.pcall('LTRIM', h, limit > 1 and 0 or 1, last).err then
+    local size = redis.pcall('LPUSH', h, pack(outcome, 1, asked, since, now, token) .. claims .. fixed)
     if size == 1 or now - ended > IDLE * 1000 then
       redis.pcall('PEXPIRE', h, KEEP)
     end
