@@ -24,7 +24,8 @@ if alone then
   if raw then
     check_format(raw)
     local _, clock, token, seq, past, holder = unpacked(raw)
-    if holder == NOBODY and call('EXISTS', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) == 0 then
+    -- A resource that is not quiet has an e, whatever s says.
+    if holder == NOBODY and call('EXISTS', KEYS[3]) == 0 then
       read_clock(clock)
       return grant_alone(s, token, seq, past)
     end

@@ -4,8 +4,8 @@
 -- A script takes one of two paths. The fast path handles the common case, one resource that no
 -- other session uses, and needs only this core. The general path is one function, which a script
 -- defines and calls only if the fast path does not apply: a server would spend a third of the time
--- of a short script on the definition of unused functions. Both paths write by the functions of
--- this core.
+-- of a short script on the definition of unused functions. For the same reason, what both paths need
+-- to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines only what it uses.
 --
 -- KEYS: s d e q l u h of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names |
 -- the arguments of the operation
@@ -55,13 +55,6 @@ local FORMAT, PACKED = 'R2', '\162R2'
 -- quiet.
 local NOBODY, SEVERAL = '', '+'
 
--- The time in ms for which the state of an unused resource is kept. Tokens follow the clock, so
--- nothing needs it for longer.
-local IDLE = 3600000
-
--- The time in ms for which the history of an unused resource is kept, and its state with it.
-local KEEP = 604800000
-
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local now
 
@@ -91,47 +84,5 @@ local function read_clock(clock)
   end
   if clock > now then
     now = clock
-  end
-end
-
--- Sets a string even if the server is at maxmemory: after a write that takes no memory, the server
--- accepts all other writes of the script. Returns whether the server has memory left.
-local function set(...)
-  local reply = redis.pcall('SET', ...)
-  if not reply.err then
-    return true
-  end
-  call('PERSIST', (...))
-  call('SET', ...)
-end
-
--- Returns s with a sole holder.
-local function held_alone(token, seq, past, session, since, ttl, fixed, claim)
-  return pack(FORMAT, now, token, seq, past, session, since, ttl, ttl > 0 and now + ttl or 0, fixed, claim)
-end
-
--- Writes the state of a resource that no session uses, and returns what `set` returns.
-local function leave_alone(s, token, seq, past, keep)
-  return set(s, pack(FORMAT, now, token, seq, past, NOBODY), 'PX', keep and KEEP or IDLE)
-end
-
--- Returns the past of a resource after a hold has ended, and the instant at which the hold before
--- it ended.
-local function past_with(past, outcome, success, asked, since)
-  local ended, _, succeeded, holds, held, waited, busy, lost, expired, jobs = unpacked(past)
-  return pack(now, outcome, success and now or succeeded or 0, (holds or 0) + 1, (held or 0) + now - since,
-    (waited or 0) + since - asked, busy or 0, (lost or 0) + (outcome == 'lost' and 1 or 0),
-    (expired or 0) + (outcome == 'expired' and 1 or 0), jobs or ''), ended or 0
-end
-
--- Adds a hold that has ended to the history of a resource, after everything that frees the lock. A
--- history that can't be written is no reason to fail. The TTL is not set with every entry.
-local function remember(h, limit, ended, outcome, asked, since, token, claims, fixed)
-  local last = limit > 1 and limit - 2 or 0
-  if not redis.pcall('LTRIM', h, limit > 1 and 0 or 1, last).err then
-    local size = redis.pcall('LPUSH', h, pack(outcome, 1, asked, since, now, token) .. claims .. fixed)
-    if size == 1 or now - ended > IDLE * 1000 then
-      redis.pcall('PEXPIRE', h, KEEP)
-    end
   end
 end
