@@ -9,7 +9,7 @@ look_for_expired()
 local r = resources[1]
 
 local function holders()
-  if r.is_quiet then
+  if not r.epoch then
     return { r.holder }
   end
   local found, seen = {}, {}

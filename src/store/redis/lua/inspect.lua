@@ -20,7 +20,7 @@ for i = 1, n do
   if r.holder then
     tell(r.holder)
   end
-  for class = 1, r.is_quiet and 0 or 5 do
+  for class = 1, r.epoch and 5 or 0 do
     class = sub('RPWSH', class, class)
     local from = '[' .. class
     while r.count[class] and left > 0 do

@@ -9,7 +9,7 @@ local crowded = false
 local function look_for_expired(all)
   for i = 1, n do
     local r = resources[i]
-    if all and #r.page > 0 and not r.is_quiet then
+    if all and #r.page > 0 and r.epoch then
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
     end
     for j = 3, #r.page, 2 do

@@ -58,7 +58,7 @@ local function open(r, epoch)
     call('LPUSH', r.h, '')
     call('PEXPIRE', r.h, KEEP)
   end
-  r.is_quiet, r.holder, r.is_changed, r.epoch = nil, nil, true, format('%.0f', epoch)
+  r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
   call('HSET', r.d, '#epoch', r.epoch, '#with', '')
   call('ZADD', r.e, '-inf', r.epoch)
 end
@@ -66,7 +66,7 @@ end
 -- Reads s, with the record of a sole holder.
 local function read_state(r, raw)
   local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
-  r.clock, r.token, r.seq, r.past, r.is_quiet = clock, token, seq, past, holder ~= SEVERAL
+  r.clock, r.token, r.seq, r.past = clock, token, seq, past
   if holder == SEVERAL then
     r.slots, r.epoch, r.count = since, ttl, expiry
   elseif holder ~= NOBODY then
@@ -88,7 +88,7 @@ local function belongs_together(r)
     queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
     records = 2 + (r.count.sessions or 0)
   end
-  if r.is_quiet and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
+  if not r.epoch and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
     return true
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
@@ -120,13 +120,13 @@ local function begin(session)
       r.raw = raw
       read_state(r, raw)
     end
-    if not r.is_quiet then
+    if r.epoch then
       local fields = call('HMGET', r.d, '#epoch', '#with', session or '#epoch')
       r.own_epoch = fields[1]
       if fields[2] and fields[2] ~= '' then
         r.with = unpacked(fields[2])
       end
-      if session and r.epoch then
+      if session then
         r.records[session] = read_record(fields[3])
       end
     end
@@ -135,7 +135,7 @@ local function begin(session)
   end
   for i = 1, n do
     local r = resources[i]
-    if not r.is_quiet then
+    if r.epoch then
       -- The epoch comes before all expiries.
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
     elseif r.holder and r.ttl > 0 and r.expiry <= now then
@@ -153,7 +153,7 @@ end
 local function record(r, id)
   local known = r.records[id]
   if known == nil then
-    known = not r.damaged and not r.is_quiet and read_record(call('HMGET', r.d, id)[1])
+    known = not r.damaged and r.epoch and read_record(call('HMGET', r.d, id)[1])
     r.records[id] = known
   end
   return known
@@ -161,7 +161,7 @@ end
 
 -- Returns the instant at which the lease of a session ends, 0 if it has none.
 local function expiry_of(r, id)
-  if r.is_quiet then
+  if r.holder then
     return r.expiry
   end
   return tonumber(call('ZSCORE', r.e, id) or 0)
