@@ -33,28 +33,32 @@ const LUA: &str = "src/store/redis/lua";
 /// the fast path. The general path is one function, because a server would spend a third of its time
 /// on the definition of functions that the call does not use.
 const CORE: &str = "core";
-const PRELUDE: [&str; 8] = ["head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
+const PRELUDE: [&str; 10] = ["set", "past", "head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const FAST: &str = "--- the fast path ---\n";
 const GENERAL: &str = "--- the general path ---\n";
 const BEGIN: &str = "return (function()\n";
 const END: &str = "end)()\n";
 
-const OPERATIONS: [(&str, Prelude); 9] = [
-    ("acquire", Prelude::Whole),
-    ("renew", Prelude::Whole),
-    ("renew_alone", Prelude::None),
-    ("release", Prelude::Whole),
-    ("shrink", Prelude::Whole),
-    ("downgrade", Prelude::Whole),
-    ("expire", Prelude::Whole),
-    ("break", Prelude::Whole),
-    ("inspect", Prelude::Whole),
+/// Why writing to a text cannot fail.
+const WRITTEN: &str = "a text takes what is written";
+
+/// The operations. Each has the parts that its fast path needs, and those that its general path needs
+/// beside the prelude. An operation without parts needs neither core nor prelude.
+const OPERATIONS: [(&str, Option<Parts>); 9] = [
+    ("acquire", Some(Parts { fast: &["sole"], general: &["tell"] })),
+    ("renew", Some(Parts { fast: &["sole", "set"], general: &[] })),
+    ("renew_alone", None),
+    ("release", Some(Parts { fast: &["set", "past"], general: &[] })),
+    ("shrink", Some(Parts { fast: &[], general: &["held"] })),
+    ("downgrade", Some(Parts { fast: &[], general: &["held"] })),
+    ("expire", Some(Parts { fast: &[], general: &["tell"] })),
+    ("break", Some(Parts { fast: &[], general: &["tell"] })),
+    ("inspect", Some(Parts { fast: &[], general: &["tell"] })),
 ];
 
-/// The part of the prelude that an operation needs.
-enum Prelude {
-    Whole,
-    None,
+struct Parts {
+    fast: &'static [&'static str],
+    general: &'static [&'static str],
 }
 
 fn main() {
@@ -65,25 +69,31 @@ fn main() {
     link_statically(&out);
 }
 
-/// Generates the module of the scripts: one static for each script, and the parts that they share.
+/// Generates the module of the scripts: one static for each script, and the core that they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let core = stripped(&read(format!("{LUA}/prelude/{CORE}.lua")));
-    let prelude = PRELUDE.map(|part| read(format!("{LUA}/prelude/{part}.lua"))).concat();
-    let prelude = format!("{BEGIN}{}", stripped(&prelude));
-    let mut module = format!("const CORE: &str = {core:?};\nconst PRELUDE: &str = {prelude:?};\n");
-    for (operation, kind) in OPERATIONS {
+    let part = |name: &&str| stripped(&read(format!("{LUA}/prelude/{name}.lua")));
+    let core = part(&CORE);
+    let mut module = format!("const CORE: &str = {core:?};\n");
+    for name in PRELUDE {
+        writeln!(module, "const {}: &str = {:?};", name.to_uppercase(), part(&name)).expect(WRITTEN);
+    }
+    for (operation, parts) in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
         let (shared, fast) = first.split_once(FAST).unwrap_or_default();
         let [shared, fast, general] = [shared, fast, general].map(stripped);
-        let (source, parts) = match kind {
-            Prelude::Whole => {
-                let general = format!("{general}{END}");
-                let parts = format!("&[CORE, {shared:?}, PRELUDE, {general:?}]");
-                ([core.as_str(), &shared, &fast, &prelude, &general].concat(), parts)
+        let (source, parts) = match parts {
+            Some(parts) => {
+                let shared = parts.fast.iter().map(part).collect::<String>() + &shared;
+                let late = PRELUDE.iter().filter(|name| !parts.fast.contains(name));
+                let general = format!("{}{general}{END}", parts.general.iter().map(part).collect::<String>());
+                let names: Vec<_> = late.clone().map(|name| name.to_uppercase()).collect();
+                let prelude = late.map(part).collect::<String>();
+                let text = format!("&[CORE, {shared:?}, {BEGIN:?}, {}, {general:?}]", names.join(", "));
+                ([core.as_str(), &shared, &fast, BEGIN, &prelude, &general].concat(), text)
             }
-            Prelude::None => (general.clone(), format!("&[{general:?}]")),
+            None => (general.clone(), format!("&[{general:?}]")),
         };
         let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
         let name = operation.to_uppercase();
@@ -91,7 +101,7 @@ fn scripts() -> String {
             module,
             "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts}, fast_path: {fast:?} }};"
         )
-        .expect("a text takes what is written");
+        .expect(WRITTEN);
     }
     module
 }

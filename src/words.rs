@@ -22,7 +22,7 @@ pub(crate) fn reason(error: &dyn Display) -> String {
 /// `text` with `?` for each control or format character. Names and commands are external text, and
 /// a terminal obeys such characters.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if is_control_or_format(c) { '?' } else { c }).collect()
+    text.replace(is_control_or_format, "?")
 }
 
 /// `text` with `***` for the passwords in its URLs. When in doubt, the function masks more.

@@ -162,7 +162,7 @@ impl Query<'_> {
     pub const ALL: Self = Self { span: &Span::Whole, held: Modes::ALL, waiting: Modes::ALL, before: Rank::LAST };
 
     fn overlaps(&self, lower: &Cut, upper: &Cut) -> bool {
-        lower < self.span.upper() && self.span.lower() < upper
+        self.span.is_whole() || (lower < self.span.upper() && self.span.lower() < upper)
     }
 
     fn matches(&self, entry: &Entry) -> bool {

@@ -190,7 +190,7 @@ pub trait Records {
 /// Records in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    sessions: HashMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Session>,
     expiries: BTreeSet<(StoreTime, SessionId)>,
     resources: BTreeMap<Resource, ResourceState>,
     nodes: HashMap<(Resource, u32), Node>,
@@ -233,9 +233,11 @@ impl Records for Memory {
     }
 
     fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), Infallible> {
-        self.remove_session(id)?;
-        self.expiries.extend(session.expiry.map(|expiry| (expiry, id)));
-        self.sessions.insert(id, session);
+        let expiry = session.expiry;
+        if let Some(old) = self.sessions.insert(id, session).and_then(|old| old.expiry) {
+            self.expiries.remove(&(old, id));
+        }
+        self.expiries.extend(expiry.map(|expiry| (expiry, id)));
         Ok(())
     }
 

@@ -346,10 +346,12 @@ impl<R: Records> LockTable<R> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         let (phase, expiry) = (session.phase, session.expiry);
         session.renew(now);
-        if (phase, expiry) != (session.phase, session.expiry) {
-            self.records.put_session(id, session.clone())?;
+        let is_changed = (phase, expiry) != (session.phase, session.expiry);
+        let reply = standing(now, &session);
+        if is_changed {
+            self.records.put_session(id, session)?;
         }
-        Ok(standing(now, &session))
+        Ok(reply)
     }
 
     fn extend(&mut self, now: StoreTime, id: SessionId, by: Option<Duration>) -> Result<Reply, R::Error> {

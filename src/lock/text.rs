@@ -52,6 +52,9 @@ pub(crate) fn is_control_or_format(c: char) -> bool {
 }
 
 fn is_format(c: char) -> bool {
+    if c.is_ascii() {
+        return false;
+    }
     let next = FORMAT.partition_point(|(_, last)| *last < c);
     FORMAT.get(next).is_some_and(|(first, _)| *first <= c)
 }

@@ -23,6 +23,12 @@ const HEX: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A", 
 /// original bytes.
 pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
+    append_encoded(&mut text, bytes, plain);
+    text
+}
+
+/// Appends what [`encode`] returns.
+pub(super) fn append_encoded(text: &mut String, bytes: &[u8], plain: &[u8]) {
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || plain.contains(byte) {
             text.push(char::from(*byte));
@@ -30,7 +36,6 @@ pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
             text.extend(["%", HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
     }
-    text
 }
 
 #[cfg(test)]

@@ -157,8 +157,9 @@ impl Both {
     /// The last token of each resource, as the server remembers it.
     pub(crate) fn last_tokens(&mut self) -> Vec<(Resource, u64)> {
         let mut pipeline = redis::pipe();
+        let token = "local raw = redis.call('GET', KEYS[1]) return raw and ({ cmsgpack.unpack(raw) })[3]";
         for resource in &self.resources {
-            pipeline.cmd("HGET").arg(&self.side.keys(resource)[0]).arg("#token");
+            pipeline.cmd("EVAL").arg(token).arg(1).arg(&self.side.keys(resource)[0]);
         }
         let tokens: Vec<Option<u64>> =
             pipeline.query(&mut self.side.connection).unwrap_or_else(|error| panic!("{error}"));

@@ -8,7 +8,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::codec::{Call, End, ScriptReply, Wake};
 
 use crate::side::Side;
 use crate::support::servers::Server;
@@ -89,6 +89,12 @@ impl Clients {
         self.side.call(Call::release(id(number), vec![resource()]))
     }
 
+    /// Releases the grant of a session whose command has ended.
+    pub(crate) fn end(&mut self, number: u32, outcome: &str, history: u32) -> ScriptReply {
+        let end = End { outcome: outcome.to_owned(), is_success: outcome == "exit 0", history };
+        self.side.call(Call::release_after(id(number), vec![resource()], end))
+    }
+
     /// The numbers of the holders by token, and of the waiters in queue order.
     pub(crate) fn holders_and_waiters(&mut self) -> (Vec<u32>, Vec<u32>) {
         let reply = self.side.call(Call::inspect(vec![resource()], 0));
@@ -136,6 +142,7 @@ pub(crate) fn snapshot(connection: &mut redis::Connection) -> Vec<(String, Vec<V
                     redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap();
                 flat.chunks(2).map(|pair| pair.join(&b'='.clone())).collect()
             }
+            "list" => redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(connection).unwrap(),
             _ => vec![redis::cmd("GET").arg(&key).query(connection).unwrap()],
         };
         content.sort();

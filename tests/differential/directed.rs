@@ -5,6 +5,7 @@ mod cost;
 mod crowd;
 mod durability;
 mod fast_path;
+mod history;
 mod locale;
 mod lost_key;
 mod memory;

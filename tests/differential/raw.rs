@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rlock::lock::op::ResourceListing;
+use rlock::store::redis::keys::KINDS_LEN;
 
 use crate::side::Side;
 
-/// The fields that remain of a resource without holders and waiters.
-const IDLE_FIELDS: [&str; 4] = ["#format", "#seq", "#token", "#clock"];
+/// The fields of d that are not records.
+const FIELDS: [&str; 2] = ["#epoch", "#with"];
 
 /// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the
 /// sizes of q, l and u.
-type Answers = ((i64, i64, i64, i64, i64), BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
+type Answers = ([i64; KINDS_LEN], BTreeSet<String>, BTreeSet<String>, usize, usize, usize);
 
 /// Checks the keys of every resource against its holders and waiters.
 pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(), String> {
@@ -21,7 +22,7 @@ pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(),
         let keys = side.keys(&listing.name);
         let ttls = "local ttls = {} for i = 1, #KEYS do ttls[i] = redis.call('PTTL', KEYS[i]) end return ttls";
         pipeline.cmd("EVAL").arg(ttls).arg(keys.len()).arg(&keys);
-        let [d, e, q, l, u] = keys;
+        let [_, d, e, q, l, u, _] = keys;
         pipeline.cmd("HKEYS").arg(d).cmd("ZRANGE").arg(e).arg(0).arg(-1);
         pipeline.cmd("ZCARD").arg(q).cmd("ZCARD").arg(l).cmd("ZCARD").arg(u);
     }
@@ -35,7 +36,15 @@ pub(crate) fn check(side: &mut Side, listings: &[ResourceListing]) -> Result<(),
 
 fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> {
     let (ttls, fields, mut expiries, queued, lower, upper) = answers;
-    let ttls = <[i64; 5]>::from(ttls);
+    let [quiet, busy @ .., history] = ttls;
+    if listing.holders.is_empty() && listing.waiters.is_empty() {
+        let is_idle = (quiet > 0 || quiet == -2) && busy == [-2; 5] && history != -1;
+        return if is_idle { Ok(()) } else { Err(format!("an idle resource has keys with the TTLs {ttls:?}")) };
+    }
+    if busy == [-2; 5] {
+        let is_sole = listing.holders.len() == 1 && listing.waiters.is_empty() && quiet == -1;
+        return if is_sole { Ok(()) } else { Err(format!("several claims have keys with the TTLs {ttls:?}")) };
+    }
     let claims = listing.holders.len() + listing.waiters.len();
     if (lower, upper) != (claims, claims) {
         return Err(format!("{claims} claims have {lower} lower and {upper} upper ends"));
@@ -45,7 +54,7 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
     let waiting: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session.to_string()).collect();
     // The sets e and q also contain the epoch.
     let epochs: Vec<_> = expiries.extract_if(.., |member| member.len() != 32).collect();
-    if epochs.len() != usize::from(claims > 0) {
+    if epochs.len() != 1 {
         return Err(format!("the epochs among the expiries are {epochs:?}"));
     }
     let queued = queued - usize::from(queued > 0);
@@ -53,7 +62,7 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
         return Err(format!("{} sessions wait, and {queued} are in the queue", waiting.len()));
     }
     sessions.extend(waiting.into_iter().map(|id| (id.clone(), expiries.contains(&id))));
-    let known: BTreeSet<_> = fields.iter().filter(|field| !field.starts_with('#')).cloned().collect();
+    let known: BTreeSet<_> = fields.iter().filter(|field| !FIELDS.contains(&field.as_str())).cloned().collect();
     if known != sessions.keys().cloned().collect() {
         return Err(format!("the records are of {known:?}, not of {:?}", sessions.keys()));
     }
@@ -61,14 +70,9 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
     if expiries != with_terms {
         return Err(format!("the expiries are of {expiries:?}, not of {with_terms:?}"));
     }
-    if claims > 0 {
-        return if ttls.iter().all(|ttl| *ttl < 0) { Ok(()) } else { Err(format!("live keys have TTLs: {ttls:?}")) };
-    }
-    let untouched = ttls == [-2; 5];
-    let idle = ttls[0] > 0 && ttls[1..] == [-2; 4] && fields.iter().all(|field| IDLE_FIELDS.contains(&field.as_str()));
-    if untouched || idle {
+    if quiet == -1 && history > 0 && busy.iter().all(|ttl| *ttl < 0) {
         Ok(())
     } else {
-        Err(format!("no session is left, but there are {fields:?} and keys with TTLs {ttls:?}"))
+        Err(format!("live keys have TTLs: {ttls:?}"))
     }
 }

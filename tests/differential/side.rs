@@ -5,7 +5,7 @@ use redis::{Connection, ServerError, Value};
 use rlock::clock::StoreTime;
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
-use rlock::store::redis::keys::Keyspace;
+use rlock::store::redis::keys::{KINDS_LEN, Keyspace};
 
 use crate::support::servers::Server;
 
@@ -64,7 +64,7 @@ impl Side {
     }
 
     /// The keys of a resource.
-    pub(crate) fn keys(&self, resource: &Resource) -> [String; 5] {
+    pub(crate) fn keys(&self, resource: &Resource) -> [String; KINDS_LEN] {
         self.setting.keyspace.keys(resource)
     }
 }

@@ -57,22 +57,22 @@ pub(crate) const EXPIRE_MANY: Fault = Fault {
     },
 };
 
-/// The namespace and the hash key of a random resource that was used.
+/// The namespace and a key of a random resource that was used, without the kind of the key.
 fn live_key(stage: &Stage, random: &mut Random) -> Option<(String, String)> {
-    let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:d"]);
+    let keys: Vec<String> = stage.site.server().ask(&["KEYS", "*:s"]);
     let key = (!keys.is_empty()).then(|| random.pick(&keys).clone())?;
     let namespace = key.split_once(":{")?.0.to_owned();
     Some((namespace, key))
 }
 
-/// Deletes one of the five keys of a resource, as an eviction would.
+/// Deletes one of the keys of a resource, as an eviction would.
 pub(crate) const LOSE_KEY: Fault = Fault {
     name: "key deleted",
     covered: false,
     inject: |stage, random| {
         let Some((_, key)) = live_key(stage, random) else { return false };
-        let kind = *random.pick(&["d", "e", "q", "l", "u"]);
-        stage.site.server().ask::<i64>(&["DEL", &format!("{}{kind}", key.strip_suffix('d').unwrap_or(&key))]) > 0
+        let kind = *random.pick(&["s", "d", "e", "q", "l", "u"]);
+        stage.site.server().ask::<i64>(&["DEL", &format!("{}{kind}", &key[..key.len() - 1])]) > 0
     },
 };
 

@@ -183,13 +183,13 @@ impl Site {
 /// The file with the offset of the server's clock.
 const CLOCK: &str = "clock";
 
-/// Asserts that a server has only the hashes of idle resources, which expire, and that no rlock is
+/// Asserts that a server has only the state of idle resources, which expire, and that no rlock is
 /// connected or subscribed.
 fn assert_server_idle(server: &Server) {
     let keys: Vec<String> = server.ask(&["KEYS", "*"]);
     for key in keys {
         let left: i64 = server.ask(&["PTTL", &key]);
-        assert!(key.ends_with(":d") && left != -1, "'{key}' was left behind with a PTTL of {left} ms");
+        assert!(key.ends_with(['s', 'h']) && left != -1, "'{key}' was left behind with a PTTL of {left} ms");
     }
     wait_until("no rlock is connected", || {
         let clients: String = server.ask(&["CLIENT", "LIST"]);

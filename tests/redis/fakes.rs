@@ -88,8 +88,8 @@ pub(crate) fn as_redis_5(request: &str) -> String {
                    @user_script: 7: ERR syntax error \r\n"
             .to_owned(),
         "SCAN" => {
-            let pattern = words.iter().find_map(|word| word.strip_suffix("*:d")).expect("rlock scans for its own keys");
-            let key = format!("{pattern}k}}:d");
+            let pattern = words.iter().find_map(|word| word.strip_suffix("*:s")).expect("rlock scans for its own keys");
+            let key = format!("{pattern}k}}:s");
             format!("*2\r\n$1\r\n0\r\n*1\r\n${}\r\n{key}\r\n", key.len())
         }
         "HELLO" => "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n".to_owned(),

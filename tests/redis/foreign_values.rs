@@ -11,7 +11,10 @@ use crate::world::each;
 /// holder.
 type Damage = fn(&Server, &str, &str);
 
-const DAMAGES: [(&str, Damage); 5] = [
+const DAMAGES: [(&str, Damage); 6] = [
+    ("a string under :s", |server, keys, _| {
+        server.ask::<()>(&["SET", &format!("{keys}s"), "foreign"]);
+    }),
     ("a string under :d", |server, keys, _| {
         server.ask::<()>(&["SET", &format!("{keys}d"), "foreign"]);
     }),
@@ -38,6 +41,8 @@ fn foreign_value_makes_only_its_resource_unusable() {
             let lab = Lab::at(server.url());
             let others = ["a", "z"].map(|name| lab.hold(name));
             let damaged = lab.hold("k");
+            // Beside a waiter, the resource has all its keys.
+            let waiter = lab.wait_by(["exec", "k", "--", "true"]);
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
             let keys = format!("{}:{{k}}:", lab.namespace());
             damage(&server, &keys, session.as_str().expect("the holder has a session id"));
@@ -75,6 +80,7 @@ fn foreign_value_makes_only_its_resource_unusable() {
             lab.run(["exec", "free", "--", "true"]).silently(0);
             assert_eq!(lab.counts("a"), (1, 0));
             others.into_iter().for_each(|holder| holder.end().silently(0));
+            drop(waiter);
             damaged.kill();
         }
     });
@@ -88,19 +94,16 @@ fn state_of_another_format_is_left_alone() {
         let server = Server::on_tcp(kind);
         let lab = Lab::at(server.url());
         let holder = lab.hold("other");
-        let d = format!("{}:{{k}}:d", lab.namespace());
-        let (_, unused): (_, String) =
-            (lab.run(["exec", "k", "--", "true"]).silently(0), server.ask(&["HGET", &d, "#format"]));
-        assert_eq!(unused, "2", "{kind:?}");
-        server.ask::<()>(&["HSET", &d, "#format", "3", "#epoch", "strange"]);
-        let dump = || server.ask::<Vec<u8>>(&["DUMP", &d]);
-        let before = dump();
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        let key = format!("{}:{{k}}:s", lab.namespace());
+        let start = "return string.sub(redis.call('GET', KEYS[1]), 1, 3) == '\\162R2' and 1 or 0";
+        assert_eq!(server.ask::<u32>(&["EVAL", start, "1", &key]), 1, "{kind:?}");
         let reason = format!(
             "'{}' keeps '{}:{{k}}:*' in format 3, and this rlock knows format 2: use one version of rlock in a namespace",
             server.url(),
             lab.namespace()
         );
-        for words in [
+        let words = [
             &["exec", "k", "--", "true"][..],
             &["exec", "-n", "k", "--", "true"],
             &["exec", "--read", "k", "--read", "{k}2", "--", "true"],
@@ -110,7 +113,12 @@ fn state_of_another_format_is_left_alone() {
             &["cleanup"],
             &["cleanup", "k"],
             &["cleanup", "--break", "k"],
-        ] {
+        ];
+        let write = "redis.call('SET', KEYS[1], '\\162R3 and what only that format knows')";
+        server.ask::<()>(&["EVAL", write, "1", &key]);
+        let dump = || server.ask::<Vec<u8>>(&["DUMP", &key]);
+        let before = dump();
+        for words in words {
             let ran = lab.run(words);
             assert_eq!(ran.code(), Some(69), "{kind:?}, {words:?}: {ran:?}");
             assert!(

@@ -74,10 +74,10 @@ fn scan_finds_all_resources_among_foreign_keys() {
         pipe.query::<()>(&mut client).expect("the server takes them");
     }
     // These foreign keys look almost like keys of rlock.
-    for key in ["{}:{x}:d", "{}:1:{x}:d", "{}:{x}:z", "{}:x:d", "x{}:{x}:d", "{}:{%zz}:d"] {
+    for key in ["{}:{x}:s", "{}:1:{x}:s", "{}:{x}:z", "{}:x:s", "x{}:{x}:s", "{}:{%zz}:s"] {
         server.ask::<()>(&["SET", &key.replacen("{}", lab.namespace(), 1), "foreign"]);
     }
-    server.ask::<()>(&["DEL", &format!("{}:{{x}}:d", lab.namespace())]);
+    server.ask::<()>(&["DEL", &format!("{}:{{x}}:s", lab.namespace())]);
     let held: Vec<_> = ["a", "b", "c"].map(|name| lab.hold(name)).into();
     let _elsewhere = other.hold("d");
     assert_eq!(resources(&lab), ["a", "b", "c"].map(str::to_owned).into());
@@ -280,7 +280,7 @@ fn free_resource_leaves_one_key_that_expires_within_an_hour() {
     }
     holder.end().silently(0);
     let left = keys(&server, lab.namespace());
-    assert_eq!(left, [format!("{}:{{k}}:d", lab.namespace())]);
+    assert_eq!(left, [format!("{}:{{k}}:s", lab.namespace())]);
     let ttl: i64 = server.ask(&["TTL", &left[0]]);
     assert!((1..=3600).contains(&ttl), "{ttl}");
     assert_eq!(server.ask::<u32>(&["DBSIZE"]), 1);

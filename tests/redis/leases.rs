@@ -92,7 +92,7 @@ fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
     };
     wait_until("the holder renews", || !renewals().is_empty());
     for words in renewals() {
-        assert_eq!(words[2], "5", "a renewal of one resource has its five keys: {words:?}");
+        assert_eq!(words[2], "7", "a renewal of one resource has its seven keys: {words:?}");
     }
     holder.end().silently(0);
 }

@@ -177,7 +177,7 @@ fn release_after_a_lost_key_frees_the_other_resources() {
         let mut next = lab.wait_by(["exec", "{k}e"]);
         lab.until_waiting("{k}e", 1);
         let lost = keys(&server, lab.namespace()).into_iter().filter(|key| key.contains("%7Db:"));
-        assert_eq!(lost.map(|key| server.ask::<u32>(&["DEL", &key])).sum::<u32>(), 4, "{kind:?}");
+        assert_eq!(lost.map(|key| server.ask::<u32>(&["DEL", &key])).sum::<u32>(), 6, "{kind:?}");
         assert!(holder.end().failed(76).starts_with("lost: "), "{kind:?}");
         next.expect_held();
         next.end().silently(0);
@@ -204,7 +204,11 @@ fn waiters_that_time_out_leave_no_keys() {
             lab.counts("k") == (1, 0)
         });
         holder.end().silently(0);
-        assert_eq!(keys(&server, lab.namespace()), [format!("{}:{{k}}:d", lab.namespace())], "{kind:?}");
+        assert_eq!(
+            keys(&server, lab.namespace()),
+            ["h", "s"].map(|key| format!("{}:{{k}}:{key}", lab.namespace())),
+            "{kind:?}"
+        );
     });
 }
 

@@ -81,8 +81,13 @@ pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
 
 /// Returns the latest expiry of a resource on the server, in microseconds, or none without a lease.
 pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
-    let key = format!("{}:{{{resource}}}:e", lab.namespace());
-    let last: Vec<(String, f64)> = server.ask(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]);
+    let key = |kind: &str| format!("{}:{{{resource}}}:{kind}", lab.namespace());
+    let sole = "local fields = { cmsgpack.unpack(redis.call('GET', KEYS[1]) or '') } \
+                return fields[6] and #fields[6] == 32 and fields[9]";
+    if let Some(expiry) = server.ask::<Option<u64>>(&["EVAL", sole, "1", &key("s")]) {
+        return Some(expiry);
+    }
+    let last: Vec<(String, f64)> = server.ask(&["ZRANGE", &key("e"), "-1", "-1", "WITHSCORES"]);
     // A time in microseconds is exact in a double.
     last.first().map(|(_, score)| *score as u64)
 }

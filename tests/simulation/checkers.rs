@@ -4,16 +4,16 @@
 //! judges its logs by the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use std::time::Duration;
 
-use super::claims::{Claim, Mode};
+use super::claims::{Claim, Mode, Span};
 use super::rules::{self, Exclusion, Tokens};
 use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
 use crate::lock::mode;
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::lock::span;
 
 /// How long a live waiter may wait after every session ahead of it has left, where faults struck
 /// before.
@@ -49,6 +49,9 @@ const RENEWAL: Duration = Duration::from_millis(150);
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
+    /// The claims of the request.
+    asked_for: Vec<Claim>,
+    /// What is left of the claims after the session gave up parts of them.
     claims: Vec<Claim>,
     /// The run with its ancestors, the outermost first.
     lineage: Vec<usize>,
@@ -59,8 +62,11 @@ pub(super) struct Run {
     free_since: Duration,
     /// The number of commands that the server carried out for the session.
     calls: u32,
-    /// The resources that the server has asked the session to name since its last renewal.
-    needed: BTreeSet<String>,
+    /// The connections on which the server carried out a release.
+    released_on: BTreeSet<usize>,
+    /// The resources that the server has asked the session to name since its last renewal on a
+    /// connection.
+    needed: BTreeSet<(usize, String)>,
     /// The tokens of the grant.
     tokens: Option<Vec<u64>>,
     /// Whether rlock was stopped, which the promise does not cover.
@@ -147,15 +153,18 @@ pub(super) struct Checkers {
 impl Checkers {
     pub(super) fn ask(&mut self, request: &Request, now: Duration) -> usize {
         let run = self.runs.len();
+        let claims: Vec<_> = request.claims.iter().map(claim).collect();
         let ancestors = request.ancestors.iter().rev().filter_map(|session| self.by_session.get(session).copied());
         self.runs.push(Run {
             session: request.session,
-            claims: request.claims.iter().map(claim).collect(),
+            asked_for: claims.clone(),
+            claims,
             lineage: ancestors.chain([run]).collect(),
             asked: now,
             queued: None,
             free_since: now,
             calls: 0,
+            released_on: BTreeSet::new(),
             needed: BTreeSet::new(),
             tokens: None,
             was_stopped: false,
@@ -336,10 +345,33 @@ impl Checkers {
         }
     }
 
-    /// A run lowers the mode of its first claim.
-    pub(super) fn lower(&mut self, run: usize, mode: mode::Mode, now: Duration) {
+    /// The server has shrunk what a session holds of a resource.
+    pub(super) fn shrink(&mut self, session: SessionId, resource: &Resource, to: &span::Span, now: Duration) {
+        let (name, to) = (resource.as_str(), span(to));
+        self.give_up(session, now, |claims| {
+            let shrunk = claims.iter_mut().find(|claim| claim.resource == name && claim.span.covers(&to));
+            if let Some(claim) = shrunk {
+                claim.span = to;
+            }
+        });
+    }
+
+    /// The server has lowered the mode in which a session holds a resource.
+    pub(super) fn lower(&mut self, session: SessionId, resource: &Resource, to: mode::Mode, now: Duration) {
+        let (name, to) = (resource.as_str(), named(to));
+        self.give_up(session, now, |claims| {
+            let is_lowered = |held| matches!((held, to), (Mode::Write, _) | (Mode::Prewrite, Mode::Read));
+            let own = claims.iter_mut().filter(|claim| claim.resource == name && is_lowered(claim.mode));
+            own.for_each(|claim| claim.mode = to);
+        });
+    }
+
+    /// A session gives up a part of what it holds. Its work has kept to the rest since it sent the
+    /// command.
+    fn give_up(&mut self, session: SessionId, now: Duration, change: impl FnOnce(&mut [Claim])) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
         self.make_way(run, now);
-        self.runs[run].claims[0].mode = named(mode);
+        change(&mut self.runs[run].claims);
     }
 
     /// A release has failed that began at `since`.
@@ -349,22 +381,41 @@ impl Checkers {
         }
     }
 
-    /// The server has asked a session to name these resources too.
-    pub(super) fn need(&mut self, session: SessionId, names: &[Resource]) {
+    /// The server has carried out a release that came on a connection.
+    pub(super) fn release(&mut self, session: SessionId, connection: usize) {
         if let Some(run) = self.by_session.get(&session) {
-            self.runs[*run].needed.extend(names.iter().map(|name| name.as_str().to_owned()));
+            self.runs[*run].released_on.insert(connection);
+        }
+    }
+
+    /// The server has carried out a request that came on a connection. After a release on the same
+    /// connection, nobody would give back what the server grants.
+    pub(super) fn check_request(&mut self, session: SessionId, connection: usize) {
+        let Some(run) = self.by_session.get(&session) else { return };
+        if self.runs[*run].released_on.contains(&connection) {
+            self.violations.push(format!("run {run} was released before its request reached the server"));
+        }
+    }
+
+    /// The server has asked a session on a connection to name these resources too.
+    pub(super) fn need(&mut self, session: SessionId, connection: usize, names: &[Resource]) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.runs[*run].needed.extend(names.iter().map(|name| (connection, name.as_str().to_owned())));
         }
     }
 
     /// The server has carried out a renewal that names these resources. Apart from its own, it names
     /// those only that the server asked for since the renewal before. Otherwise the renewals of a
     /// long session grow with every session that ends beside it.
-    pub(super) fn check_names(&mut self, session: SessionId, names: &[Resource]) {
+    ///
+    /// What was sent on an earlier connection may arrive later, so each connection counts alone.
+    pub(super) fn check_names(&mut self, session: SessionId, connection: usize, names: &[Resource]) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let Run { claims, needed, .. } = &mut self.runs[run];
-        let needed = mem::take(needed);
+        let is_needed = |name: &str| needed.contains(&(connection, name.to_owned()));
         let is_own = |name: &str| claims.iter().any(|claim| claim.resource == name);
-        let foreign = names.iter().find(|name| !is_own(name.as_str()) && !needed.contains(name.as_str()));
+        let foreign = names.iter().find(|name| !is_own(name.as_str()) && !is_needed(name.as_str()));
+        needed.retain(|(other, _)| *other != connection);
         if let Some(name) = foreign {
             self.violations.push(format!("run {run} names {name:?}, which nobody asked for"));
         }
@@ -381,7 +432,10 @@ impl Checkers {
         if self.runs[waiter].lineage.contains(&one) {
             return false;
         }
-        let (one, waiter) = (&self.runs[one].claims, &self.runs[waiter].claims);
+        // A server that has lost data may have forgotten what the session gave up.
+        let may_be_whole = self.has_lost_place(one);
+        let (one, waiter) = (&self.runs[one], &self.runs[waiter].claims);
+        let one = if may_be_whole { &one.asked_for } else { &one.claims };
         let is_slot = |claim: &Claim| claim.mode == Mode::Slot;
         one.iter().any(|one| {
             let needs_its_slot = |other: &Claim| is_slot(one) && is_slot(other) && one.resource == other.resource;
@@ -467,7 +521,7 @@ impl Checkers {
     }
 
     /// Looks for a waiter that nobody serves, although no live session is in its way.
-    /// `place` is the number of a session in the queue of the server.
+    /// `place` is the number of a session in the queue of the server, and 0 for a holder.
     pub(super) fn check_waiters(&mut self, now: Duration, place: impl Fn(SessionId) -> Option<u64>) {
         if now < self.looked + LOOK_EVERY {
             return;
@@ -477,10 +531,13 @@ impl Checkers {
         let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
         let place = |run: usize| place(self.runs[run].session);
         let is_blocked = |run: usize| {
-            let is_ahead = |other: &&usize| match (place(**other), place(run)) {
+            let own = place(run);
+            let is_ahead = |other: &&usize| match (place(**other), own) {
                 // A nested waiter comes before all others.
                 _ if self.runs[**other].is_nested() => true,
-                (Some(other), Some(own)) => other < own,
+                // The other one has the grant, and hears of it next.
+                (Some(0), _) => true,
+                (Some(other), Some(own)) if own > 0 => other < own,
                 _ => **other < run,
             };
             // Most waiters have a holder in their way.
@@ -495,13 +552,16 @@ impl Checkers {
 
 /// The claim in the terms of the rules.
 fn claim(claim: &request::Claim) -> Claim {
-    let mode = named(claim.mode);
     let resource = claim.resource.as_str();
-    match (claim.slots, claim.span.is_whole()) {
-        (Some(slots), _) => Claim::slot(resource, slots),
-        (None, true) => Claim::whole(resource, mode),
-        (None, false) => Claim::part(resource, mode, &claim.span.to_string()),
+    match claim.slots {
+        Some(slots) => Claim::slot(resource, slots),
+        None => Claim { span: span(&claim.span), ..Claim::whole(resource, named(claim.mode)) },
     }
+}
+
+/// The span in the terms of the rules.
+fn span(span: &span::Span) -> Span {
+    if span.is_whole() { Span::WHOLE } else { Span::interval(&span.to_string()) }
 }
 
 /// The mode in the terms of the rules.
@@ -512,8 +572,6 @@ fn named(mode: mode::Mode) -> Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::resource::Resource;
-    use crate::lock::span::Span;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -524,7 +582,7 @@ mod tests {
             let claim = request::Claim {
                 resource: Resource::new("k").unwrap(),
                 mode: mode::Mode::Write,
-                span: Span::Whole,
+                span: span::Span::Whole,
                 slots: None,
             };
             let request = Request {
@@ -555,6 +613,24 @@ mod tests {
             checkers.start(0, &[1], MS(10));
             checkers.start(1, &[2], MS(11));
             (0..2).for_each(|run| checkers.exit(run, codes[run], MS(12)));
+            assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
+        }
+    }
+
+    #[test]
+    fn part_that_was_given_up_excludes_nobody() {
+        let resource = Resource::new("k").unwrap();
+        for (gives_up, expected) in [(false, 2), (true, 0)] {
+            let mut checkers = writers(3);
+            checkers.runs[1].claims[0].mode = Mode::Read;
+            checkers.runs[2].claims[0] = Claim::part("k", Mode::Read, "[5,6]");
+            checkers.start(0, &[1], MS(10));
+            if gives_up {
+                checkers.shrink(session(0), &resource, &span::Span::parse("[0,9]").unwrap(), MS(11));
+                checkers.lower(session(0), &resource, mode::Mode::Read, MS(12));
+            }
+            checkers.start(1, &[2], MS(13));
+            checkers.start(2, &[3], MS(14));
             assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
         }
     }

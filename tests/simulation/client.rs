@@ -182,8 +182,9 @@ impl<'s> Supervision<'s> {
         let signal_process = |signal: Kernel| self.site.world().signal_process(run, signal.as_raw());
         self.site.world().note(|| format!("task {task}: run {run}: {action:?}"));
         match action {
-            Action::Release => return Some(self.release().await),
-            Action::AskBlockers => return Some(self.ask_blockers().await),
+            // These futures are large, and each action would have room for them.
+            Action::Release => return Some(Box::pin(self.release()).await),
+            Action::AskBlockers => return Some(Box::pin(self.ask_blockers()).await),
             Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
             Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
@@ -195,7 +196,7 @@ impl<'s> Supervision<'s> {
             },
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
-            Action::ShowWaiting => drop(self.inspect().await),
+            Action::ShowWaiting => drop(Box::pin(self.inspect()).await),
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),

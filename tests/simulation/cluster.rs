@@ -12,14 +12,16 @@ use super::server::Server;
 use super::wire::{self, Call, Operation};
 use super::world::{Happening, World};
 use crate::lock::resource::Resource;
+use crate::store::redis::codec::Lease;
+use crate::store::redis::keys::KINDS_LEN;
 
 /// The number of slots in use.
 pub(super) const SLOTS: usize = 3;
 
 /// The kinds of keys of a resource.
-pub(super) const KINDS: usize = 5;
+pub(super) const KINDS: usize = KINDS_LEN;
 /// The kind of the expiries, the only key of a renewal of one resource.
-const EXPIRIES: usize = 1;
+const EXPIRIES: usize = 2;
 
 /// A key: its resource and its kind.
 type Key = (Resource, usize);
@@ -95,7 +97,11 @@ impl Cluster {
 }
 
 fn keys_of(call: &Call) -> Vec<Key> {
-    let kinds = if let Operation::RenewAlone { .. } = call.operation { EXPIRIES..EXPIRIES + 1 } else { 0..KINDS };
+    let kinds = match call.operation {
+        Operation::RenewAlone { lease: Lease::Sole, .. } => 0..1,
+        Operation::RenewAlone { lease: Lease::Shared, .. } => EXPIRIES..EXPIRIES + 1,
+        _ => 0..KINDS,
+    };
     call.resources.iter().flat_map(|name| kinds.clone().map(|kind| (name.clone(), kind))).collect()
 }
 

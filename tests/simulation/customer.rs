@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::plan::{claim, some_claims};
+use super::plan::{claim, part, some_claims};
 use super::processes::Process;
 use super::random::Random;
 use super::world::World;
@@ -191,7 +191,7 @@ impl Customer {
     /// Sends the next line.
     fn act(&mut self, world: &mut World) {
         let is_closed = world.is_closed();
-        let choice = world.random.below(4);
+        let choice = world.random.below(5);
         match self.held.as_mut_slice() {
             [] if is_closed || self.requests_left == 0 => self.leave(world),
             [] => self.lock(world),
@@ -202,13 +202,16 @@ impl Customer {
                 self.claims = vec![Claim { mode: Mode::Write, ..claims[0].clone() }];
                 self.send(Ask::Upgrade, Awaited::Lock, world);
             }
-            [.., Held { run, claims }] if choice == 1 && claims.len() == 1 && claims[0].mode == Mode::Write => {
-                // The work keeps to the lower mode before the lock does.
+            // The work keeps to the lower mode, or to the part, before the lock does.
+            [.., Held { claims, .. }] if choice == 1 && claims.len() == 1 && claims[0].mode == Mode::Write => {
                 claims[0].mode = *world.random.pick(&[Mode::Read, Mode::Prewrite]);
                 let mode = claims[0].mode;
-                let now = world.now;
-                world.checkers.lower(*run, mode, now);
                 self.send(Ask::Downgrade(mode), Awaited::Change, world);
+            }
+            [.., Held { claims, .. }] if choice == 2 && claims.len() == 1 => {
+                let span = part(&mut world.random, &claims[0].span);
+                claims[0].span = span.clone();
+                self.send(Ask::Shrink(span), Awaited::Change, world);
             }
             [.., Held { run, .. }] => {
                 world.end_process(*run, Duration::ZERO, Ended::Code(0));
@@ -227,10 +230,12 @@ impl Customer {
             1..4 => Some(micros(random, MS(20_000))),
             _ => None,
         };
-        let is_brief = random.once_in(20);
+        let (is_brief, is_gone) = (random.once_in(20), random.once_in(20));
         self.send(Ask::Lock { claims: self.claims.clone(), wait }, Awaited::Lock, world);
         if is_brief {
             self.send(Ask::Unlock, Awaited::Unlock, world);
+        } else if is_gone {
+            self.leave(world);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::lock::records::Records as _;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
-use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::codec::{Lease, ScriptReply};
 
 #[derive(Clone, Default)]
 pub(super) struct Data {
@@ -77,6 +77,14 @@ impl Data {
         let token = granted.flat_map(|session| session.tokens()).chain(own.iter().copied()).max();
         self.clock = self.clock.max(now).max(StoreTime::from_micros(token.unwrap_or_default()));
         outcome
+    }
+
+    /// The key that has the lease of a session on a resource.
+    pub(super) fn lease_key(&self, id: SessionId, resource: &Resource) -> Lease {
+        let session = sure(self.table.records().session(id));
+        let is_plain = session.is_some_and(|session| session.claims.len() == 1 && session.ancestors.is_empty());
+        let is_sole = is_plain && sure(self.table.sessions_of(resource, |_| true)).len() == 1;
+        if is_sole { Lease::Sole } else { Lease::Shared }
     }
 
     /// Renews the lease of a session on one resource. The session is lost as soon as one of its

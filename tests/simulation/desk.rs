@@ -12,6 +12,7 @@ use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process, Request, SessionId};
+use crate::lock::span::Span;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::sessions::Event as Report;
 use crate::store::{Changed, Error, Standing};
@@ -24,6 +25,7 @@ const LISTED: u32 = 256;
 pub(crate) enum Ask {
     Lock { claims: Vec<Claim>, wait: Option<Duration> },
     Upgrade,
+    Shrink(Span),
     Downgrade(Mode),
     Unlock,
 }
@@ -154,6 +156,7 @@ impl Desk {
         entry.lines.push_back(match ask {
             Ask::Lock { claims, wait } => Line::Lock { claims, wait, plain: false },
             Ask::Upgrade => Line::Upgrade(None),
+            Ask::Shrink(span) => Line::Shrink(span, None),
             Ask::Downgrade(mode) => Line::Downgrade(mode, None),
             Ask::Unlock => Line::Unlock,
         });

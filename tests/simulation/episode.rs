@@ -68,7 +68,7 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
     };
     let all = 0..world.borrow().mailboxes.len();
     let mut tasks: Vec<_> = all.map(start).collect();
-    while tasks.iter().any(Option::is_some) && world.borrow().checkers.violations.is_empty() {
+    while world.borrow().checkers.violations.is_empty() {
         let killed = std::mem::take(&mut world.borrow_mut().killed);
         killed.into_iter().for_each(|task| tasks[task] = start(task));
         let mut here = world.borrow_mut();
@@ -83,6 +83,9 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
                 let Some(future) = tasks[task].as_mut().filter(|_| goes_on) else { continue };
                 if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                     tasks[task] = None;
+                    if tasks.iter().all(Option::is_none) {
+                        return;
+                    }
                 }
             }
             Some(Happening::Strike) => {

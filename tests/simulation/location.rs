@@ -16,6 +16,10 @@ pub(super) struct Location {
     /// The node that each Sentinel, or the resolver of the system, takes for the primary; or the
     /// nodes of a Cluster.
     known: Vec<usize>,
+    /// The last failover that each of them has noticed. None of them goes back to an earlier one.
+    noticed: Vec<u64>,
+    /// The number of failovers.
+    failovers: u64,
     /// How long they may take to notice a failover.
     pub(super) notice_within: Duration,
 }
@@ -70,7 +74,8 @@ impl Location {
             Kind::Cluster => (0..servers.count()).collect(),
             Kind::Single | Kind::Sentinel { .. } => vec![0; target.nodes.len()],
         };
-        Self { known, target: Arc::new(target), notice_within: NOTICE_WITHIN }
+        let noticed = vec![0; known.len()];
+        Self { known, noticed, failovers: 0, target: Arc::new(target), notice_within: NOTICE_WITHIN }
     }
 
     pub(super) fn has_sentinels(&self) -> bool {
@@ -130,15 +135,20 @@ impl World {
 
     /// Lets the Sentinels notice the new primary, each at its own time.
     pub(super) fn announce(&mut self, node: usize) {
+        self.location.failovers += 1;
+        let failover = self.location.failovers;
         for sentinel in 0..self.location.known.len() {
             let is_prompt = self.random.once_in(2);
             let within = if is_prompt { Duration::ZERO } else { self.location.notice_within };
             let at = self.now + self.between(Duration::ZERO, within);
-            self.at(at, Happening::Noticed { sentinel, node });
+            self.at(at, Happening::Noticed { sentinel, failover, node });
         }
     }
 
-    pub(super) fn notice(&mut self, sentinel: usize, node: usize) {
-        self.location.known[sentinel] = node;
+    pub(super) fn notice(&mut self, sentinel: usize, failover: u64, node: usize) {
+        if self.location.noticed[sentinel] < failover {
+            self.location.noticed[sentinel] = failover;
+            self.location.known[sentinel] = node;
+        }
     }
 }

@@ -21,6 +21,7 @@
 //! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
+//! | `change` | an `rlock shrink` or `rlock downgrade` in a command |
 //! | `serve` | a lock server, with the real conversation of its many sessions |
 //! | `customer` | a client of a lock server |
 //! | `desk` | the real machines of such clients; `src/serve` includes this module |
@@ -34,6 +35,7 @@
 //! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
 //! | `claims`, `rules` | what the checkers share with the fault suite |
 
+mod change;
 mod checkers;
 #[path = "../support/claims.rs"]
 mod claims;

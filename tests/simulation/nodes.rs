@@ -148,11 +148,12 @@ impl World {
         self.note(|| format!("node {node}: connection {id} {:?}: {reply:?}", call.operation));
         self.end_at_node(node, call);
         self.replicate(node, Some(id));
+        self.check_call(id, call, &reply);
         if self.is_stale(node) {
             self.mislead(&call.operation);
         } else {
             self.check(&also);
-            self.check_names(call, &reply);
+            self.check_change(call, &reply);
         }
         self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
@@ -173,13 +174,30 @@ impl World {
         }
     }
 
-    /// Shows the checkers which resources a renewal names, and which it lacks.
-    fn check_names(&mut self, call: &Call, reply: &Replied) {
-        let Operation::Renew { session, .. } = call.operation else { return };
-        match reply {
-            Ok(ScriptReply::Need(names)) => self.checkers.need(session, names),
-            Ok(_) => self.checkers.check_names(session, &call.resources),
-            Err(_) => {}
+    /// Shows the checkers what a session asks for over a connection, whichever node answers.
+    fn check_call(&mut self, id: usize, call: &Call, reply: &Replied) {
+        let (Ok(reply), checkers) = (reply, &mut self.checkers) else { return };
+        match (&call.operation, reply) {
+            (Operation::Renew { session, .. }, ScriptReply::Need(names)) => checkers.need(*session, id, names),
+            (_, ScriptReply::Need(_)) => {}
+            (Operation::Renew { session, .. }, _) => checkers.check_names(*session, id, &call.resources),
+            (Operation::Acquire { request, .. }, _) => checkers.check_request(request.session, id),
+            (Operation::Release(session), _) => checkers.release(*session, id),
+            _ => {}
+        }
+    }
+
+    /// Shows the checkers which part of its lock a session has given up.
+    fn check_change(&mut self, call: &Call, reply: &Replied) {
+        let (resource, now, checkers) = (&call.resources[0], self.now, &mut self.checkers);
+        match (&call.operation, reply) {
+            (Operation::Shrink { session, span }, Ok(ScriptReply::Done)) => {
+                checkers.shrink(*session, resource, span, now);
+            }
+            (Operation::Downgrade { session, mode }, Ok(ScriptReply::Done)) => {
+                checkers.lower(*session, resource, *mode, now);
+            }
+            _ => {}
         }
     }
 

@@ -11,6 +11,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::store::redis::codec::Call;
 use crate::supervise::event::Group;
 use crate::supervise::machine::Settings;
 
@@ -32,14 +33,22 @@ pub(super) struct Plan {
     pub(super) leaves_for: Option<Duration>,
     /// How long the spare work runs, if the settings have any; `None` if it cannot be started.
     pub(super) spare_for: Option<Duration>,
-    /// A second rlock, which the command runs and waits for.
+    /// Another rlock, which the command runs and waits for.
     pub(super) inner: Option<Inner>,
 }
 
 pub(super) struct Inner {
     /// How long after the start of the command the inner rlock starts.
     pub(super) after: Duration,
-    pub(super) plan: Box<Plan>,
+    pub(super) program: Program,
+}
+
+/// What an inner rlock does.
+pub(super) enum Program {
+    /// It runs a command below another lock.
+    Exec(Box<Plan>),
+    /// It gives up a part of the lock around it.
+    Change(Call),
 }
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -110,12 +119,16 @@ impl Plan {
         }
         let above: Vec<_> = std::iter::once(&plan.request).chain(above.iter().copied()).collect();
         let after = Duration::from_micros(world.random.below(runs_for.as_micros() as u64 + 1));
+        if world.random.once_in(3) {
+            let program = Program::Change(change(&mut world.random, &plan.request));
+            return Self { inner: Some(Inner { after, program }), ..plan };
+        }
         let claims = some_claims(world, |random| match random.once_in(4) {
             true => claim(random, resources),
             false => inside(random, &plan.request),
         });
-        let inner = Box::new(Self::with(world, claims, &above));
-        Self { inner: Some(Inner { after, plan: inner }), ..plan }
+        let program = Program::Exec(Box::new(Self::with(world, claims, &above)));
+        Self { inner: Some(Inner { after, program }), ..plan }
     }
 }
 
@@ -182,6 +195,23 @@ fn inside(random: &mut Random, above: &Request) -> Claim {
         slots: (mode == Mode::Slot).then(|| around.slots.unwrap_or(2)),
         ..around
     }
+}
+
+/// Gives up a part of what a request holds. Some are refused, because they ask for more.
+fn change(random: &mut Random, held: &Request) -> Call {
+    let claim = random.pick(&held.claims);
+    let resources = vec![claim.resource.clone()];
+    if random.once_in(2) {
+        Call::shrink(held.session, resources, &part(random, &claim.span))
+    } else {
+        Call::downgrade(held.session, resources, *random.pick(&[Mode::Read, Mode::Prewrite]))
+    }
+}
+
+/// An interval, which is seldom outside another one.
+pub(super) fn part(random: &mut Random, around: &Span) -> Span {
+    let inside = (0..10).map(|_| interval(random)).find(|span| around.covers(span));
+    inside.unwrap_or_else(|| interval(random))
 }
 
 fn interval(random: &mut Random) -> Span {

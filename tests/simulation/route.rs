@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::coverage::Counted;
 use super::network::{ToClient, ToServer};
 use super::task::Site;
 use super::wire;
 use crate::clock::Boottime;
-use crate::store::redis::codec::{Setting, Wake};
-use crate::store::redis::conversation::Exchange;
-use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
+use crate::store::redis::conversation::{Answer, Exchange, Question, Retry};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::target::{Kind, Target};
@@ -17,6 +18,19 @@ use crate::store::redis::target::{Kind, Target};
 /// The server as messages name it.
 const SERVER: &str = "redis://h:1";
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks the server a question over a connection of its own.
+pub(super) async fn ask(site: &Site, call: Call, retry: Retry) -> Result<ScriptReply, Failure> {
+    let mut exchange = exchange(&site.world().location.target);
+    let mut question = Question::call(&mut exchange, call, retry, site.now() + CONNECT_TIMEOUT);
+    let mut route = Route::new(site);
+    route.run(&mut Counted(&mut question, site)).await;
+    route.close();
+    question.into_result().map(|(_, answer)| match answer {
+        Answer::Reply(reply) => reply,
+        Answer::Value(value) => unreachable!("a script replied {value:?}"),
+    })
+}
 
 /// The commands of a process at the server.
 pub(super) fn exchange(target: &Arc<Target>) -> Exchange {
@@ -30,11 +44,21 @@ pub(super) struct Route<'s> {
     site: &'s Site,
     pub(super) connection: Option<usize>,
     aside: Option<usize>,
+    /// When the server last replied on the connection.
+    heard: Option<Boottime>,
+    /// How long the server may keep silent at least.
+    patience: Duration,
 }
 
 impl<'s> Route<'s> {
     pub(super) fn new(site: &'s Site) -> Self {
-        Self { site, connection: None, aside: None }
+        Self { site, connection: None, aside: None, heard: None, patience: Duration::ZERO }
+    }
+
+    /// A route over which a conversation gives up a connection only if the server has not replied
+    /// for this long.
+    pub(super) fn patient(site: &'s Site, patience: Duration) -> Self {
+        Self { patience, ..Self::new(site) }
     }
 
     pub(super) fn drive(&mut self, conversation: &mut impl Conversation) {
@@ -47,7 +71,12 @@ impl<'s> Route<'s> {
                 return;
             }
             match self.connection.and_then(|id| self.site.world().receive(id)) {
-                Some(frame) => conversation.on(event(frame), now),
+                Some(frame) => {
+                    if let ToClient::Reply(_) = frame {
+                        self.heard = Some(now);
+                    }
+                    conversation.on(event(frame), now);
+                }
                 None => {
                     conversation.tick(now);
                     match conversation.next_action() {
@@ -63,7 +92,7 @@ impl<'s> Route<'s> {
         match action {
             Action::Open(seek) => {
                 let (id, node) = self.site.world().connect(self.site.task, seek);
-                self.connection = Some(id);
+                (self.connection, self.heard) = (Some(id), None);
                 if let Some(node) = node {
                     conversation.on(Event::Connecting(node), now);
                 }
@@ -73,6 +102,7 @@ impl<'s> Route<'s> {
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
             Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
             Action::ReportTimeout => {
+                self.check_silence(now);
                 let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
                 conversation.on(Event::TimedOut(failure), now);
             }
@@ -84,6 +114,14 @@ impl<'s> Route<'s> {
                     }
                 }
             }
+        }
+    }
+
+    fn check_silence(&self, now: Boottime) {
+        let task = self.site.task;
+        if self.heard.is_some_and(|heard| now < heard + self.patience) {
+            let violation = format!("task {task} takes a server that has just replied for silent");
+            self.site.world().checkers.violations.push(violation);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::clock::Boottime;
 use crate::lock::request::SessionId;
 use crate::serve::desk::{Deed, Desk, Timers};
 use crate::store::redis::codec::{Call, ScriptReply};
-use crate::store::redis::conversation::{Answer, Question, Retry, SharedConversation};
+use crate::store::redis::conversation::{Retry, SharedConversation};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
@@ -26,6 +26,9 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// The largest number of clients at once.
 const CLIENTS: [u64; 4] = [1, 3, 10, 50];
+
+/// How long a server that replied before may take for the reply to a request or a release.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Plan {
     ttl: Duration,
@@ -103,7 +106,7 @@ impl<'s> Serve<'s> {
         Self {
             desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
             conversation: SharedConversation::new(exchange, CONNECT_TIMEOUT),
-            route: Route::new(site),
+            route: Route::patient(site, PATIENCE.min(plan.ttl / 6)),
             worker,
             sessions: BTreeMap::new(),
             customers: BTreeMap::new(),
@@ -315,15 +318,7 @@ impl Worker {
                 site.wait(None).await;
                 continue;
             };
-            let mut exchange = route::exchange(&site.world().location.target);
-            let mut question = Question::call(&mut exchange, call, Retry::WhileDown, site.now() + CONNECT_TIMEOUT);
-            let mut route = Route::new(site);
-            route.run(&mut Counted(&mut question, site)).await;
-            route.close();
-            let answer = question.into_result().map(|(_, answer)| match answer {
-                Answer::Reply(reply) => reply,
-                Answer::Value(value) => unreachable!("a script replied {value:?}"),
-            });
+            let answer = route::ask(site, call, Retry::WhileDown).await;
             self.answers.borrow_mut().push_back((client, answer.map_err(Error::from)));
         }
     }

@@ -2,20 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
 use super::wire::{Call, Operation, Script};
 use crate::clock::StoreTime;
-use crate::lock::index::Rank;
+use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{ClaimRecord, Records as _, Session};
+use crate::lock::records::{Records as _, Session};
 use crate::lock::request::{Claim, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
-use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::codec::{Lease, ScriptReply};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
@@ -103,7 +104,9 @@ impl Server {
         let table = &self.data.table;
         let is_due = sure(table.records().due(now)).is_some();
         let is_release = match &call.operation {
-            Operation::Release(session) | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            Operation::Release(session) | Operation::Shrink { session, .. } | Operation::Downgrade { session, .. } => {
+                self.session(*session).is_some()
+            }
             _ => false,
         };
         if !is_due && !is_release {
@@ -111,14 +114,14 @@ impl Server {
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(table.sessions_of(resource, |_| true)) {
+            for id in sure(table.sessions_of(resource, |rank| is_due || !rank.is_held())) {
                 let Some(session) = self.session(id) else { continue };
                 if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
-                    missing.extend(session.claims.iter().map(|record| &record.claim.resource));
+                    let names = session.claims.iter().map(|record| &record.claim.resource);
+                    missing.extend(names.filter(|name| !call.resources.contains(name)));
                 }
             }
         }
-        missing.retain(|name| !call.resources.contains(name));
         (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
@@ -128,8 +131,13 @@ impl Server {
             Operation::Inspect => {
                 return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
             }
-            Operation::RenewAlone { session, ttl } => {
-                return Ok(self.data.renew_alone(*session, &call.resources[0], now, *ttl));
+            Operation::RenewAlone { session, ttl, lease } => {
+                let resource = &call.resources[0];
+                let is_there = self.data.lease_key(*session, resource) == *lease;
+                return Ok(match is_there {
+                    true => self.data.renew_alone(*session, resource, now, *ttl),
+                    false => ScriptReply::Unknown,
+                });
             }
             // Where there is nothing to renew or release, the script writes nothing.
             Operation::Renew { session, .. } | Operation::Release(session)
@@ -176,7 +184,8 @@ impl Server {
             }
             Operation::Renew { session, listening } => {
                 also.session = caller;
-                if let Some(channel) = self.data.channels.get(session) {
+                let known = self.data.channels.get(session);
+                if let Some(channel) = known.filter(|channel| channel.is_listening != *listening) {
                     let channel = Channel { is_listening: *listening, ..channel.clone() };
                     self.listen(*session, channel);
                 }
@@ -185,6 +194,10 @@ impl Server {
             Operation::Release(session) => {
                 also.session = caller;
                 self.apply(Op::Release { session: *session, end: None }, caller, now, also)
+            }
+            Operation::Shrink { session, span } => {
+                let op = Op::Shrink { session: *session, resource: call.resources[0].clone(), span: span.clone() };
+                self.apply(op, caller, now, also)
             }
             Operation::Downgrade { session, mode } => {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
@@ -209,20 +222,19 @@ impl Server {
             self.listen(id, channel);
         }
         let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
-        let mut op = Op::Acquire(request.clone());
-        if place > 0 {
-            let place = Place { number: place, asked: now };
-            op = Op::Return { request: request.clone(), place };
-        }
+        let op = || match place {
+            0 => Op::Acquire(request.clone()),
+            number => Op::Return { request: request.clone(), place: Place { number, asked: now } },
+        };
         also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
-        let mut reply = self.apply(op.clone(), caller, now, also);
+        let mut reply = self.apply(op(), caller, now, also);
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
         while !is_known && matches!(reply, Reply::Waiting | Reply::Busy { .. }) {
             let first = self.first_waiter_in_the_way(request, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
-            reply = self.apply(op.clone(), caller, now, also);
+            reply = self.apply(op(), caller, now, also);
         }
         match &reply {
             Reply::Granted { .. } if !is_known => also.granted.push(id),
@@ -246,26 +258,26 @@ impl Server {
         let mut first: Option<(Rank, SessionId)> = None;
         for claim in &request.claims {
             let mut taken = 0;
-            for id in sure(self.data.table.sessions_of(&claim.resource, |_| true)) {
+            let Some(state) = sure(self.data.table.records().resource(&claim.resource)) else { continue };
+            let query = Query { span: &claim.span, ..Query::ALL };
+            let mut is_held = false;
+            sure(state.tree.visit(self.data.table.records(), &claim.resource, query, |entry| {
+                let Entry { session: id, mode, rank, shares, .. } = *entry;
                 if id == request.session || request.ancestors.contains(&id) {
-                    continue;
+                    return ControlFlow::Continue(());
                 }
-                for record in &self.session(id)?.claims {
-                    let ClaimRecord { claim: other, rank, shares, .. } = record;
-                    if other.resource != claim.resource || !other.span.overlaps(&claim.span) {
-                        continue;
-                    }
-                    let clashes = claim.mode.clashes_with(other.mode);
-                    let is_slot = claim.mode == Mode::Slot && other.mode == Mode::Slot && !shares;
-                    if rank.is_held() {
-                        taken += u32::from(is_slot);
-                        if clashes || claim.slots.is_some_and(|slots| taken >= slots) {
-                            return None;
-                        }
-                    } else if (clashes || is_slot) && *rank < before {
-                        first = first.into_iter().chain([(*rank, id)]).min();
-                    }
+                let clashes = claim.mode.clashes_with(mode);
+                let is_slot = claim.mode == Mode::Slot && mode == Mode::Slot && !shares;
+                if rank.is_held() {
+                    taken += u32::from(is_slot);
+                    is_held |= clashes || claim.slots.is_some_and(|slots| taken >= slots);
+                } else if (clashes || is_slot) && rank < before {
+                    first = first.into_iter().chain([(rank, id)]).min();
                 }
+                if is_held { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }));
+            if is_held {
+                return None;
             }
         }
         first.map(|(_, id)| id)
@@ -340,9 +352,9 @@ impl Server {
         ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
     }
 
-    /// The number of a session in the queue.
+    /// The number of a session in the queue, and 0 for a holder.
     pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
-        self.session(id).filter(|session| !session.is_holder()).map(Session::place)
+        self.session(id).map(|session| if session.is_holder() { 0 } else { session.place() })
     }
 
     /// Whether a session is in the queue.
@@ -379,8 +391,9 @@ impl Server {
     pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
         let sessions = sure(self.data.table.sessions_of(name, |_| true));
         let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
-        let is_in_use = !sessions.is_empty();
-        [self.data.used.contains(name), is_in_use, is_queued, is_in_use, is_in_use]
+        let is_quiet = sessions.iter().all(|id| self.data.lease_key(*id, name) == Lease::Sole);
+        let is_busy = !is_quiet;
+        [is_quiet && self.data.used.contains(name), is_busy, is_busy, is_queued, is_busy, is_busy, false]
     }
 
     pub(super) fn unsubscribe(&mut self, connection: usize, channel: &str) {

@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::change;
 use super::client::Supervision;
-use super::plan::Plan;
+use super::plan::{Plan, Program};
 use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
@@ -41,8 +42,11 @@ pub(super) async fn run_inner(world: Shared, task: usize) {
     loop {
         let job = site.world().next_job(task);
         match job {
-            Job::Run(plan) => {
-                Supervision::new(&site, *plan).run().await;
+            Job::Run(program) => {
+                match program {
+                    Program::Exec(plan) => Supervision::new(&site, *plan).run().await,
+                    Program::Change(call) => change::run(&site, call).await,
+                }
                 site.world().inner_over(task);
             }
             Job::Wait => site.wait(None).await,

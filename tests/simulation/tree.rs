@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::plan::{DEPTH, Inner, Plan};
+use super::plan::{DEPTH, Inner, Program};
 use super::world::{Happening, Key, World};
 use crate::supervise::event::{Ended, Signal};
 
@@ -19,10 +19,12 @@ pub(super) struct Tree {
     awaits_rest: bool,
     /// When the spare work ends.
     spare: Option<Key>,
+    /// Whether the rlock has started spare work.
+    has_spared: bool,
     /// The end of the spare work that the task has not seen.
     pub(super) spare_ended: Option<Ended>,
-    /// For the task of an inner rlock: what it does next, and when.
-    job: Option<(Duration, Box<Plan>)>,
+    /// For the task of an inner rlock: what it runs next, and when.
+    job: Option<(Duration, Program)>,
     /// Whether the inner rlock runs.
     is_busy: bool,
     /// Whether nobody starts an inner rlock here any more.
@@ -41,7 +43,7 @@ pub(super) enum Part {
 
 /// What an inner task does next.
 pub(super) enum Job {
-    Run(Box<Plan>),
+    Run(Program),
     Wait,
     Over,
 }
@@ -61,11 +63,11 @@ impl World {
 
     /// The command of a task starts another rlock later. Returns whether it does: an orphan may
     /// still use the place of the inner rlock.
-    pub(super) fn start_inner(&mut self, task: usize, Inner { after, plan }: Inner) -> bool {
+    pub(super) fn start_inner(&mut self, task: usize, Inner { after, program }: Inner) -> bool {
         let at = self.now + after;
         let free = self.inner_of(task).filter(|inner| !self.is_alive(*inner));
         let Some(inner) = free else { return false };
-        self.mailboxes[inner].tree.job = Some((at, plan));
+        self.mailboxes[inner].tree.job = Some((at, program));
         self.wake(inner, at);
         true
     }
@@ -74,9 +76,9 @@ impl World {
         let now = self.now;
         let tree = &mut self.mailboxes[task].tree;
         match tree.job.take_if(|(at, _)| *at <= now) {
-            Some((_, plan)) => {
+            Some((_, program)) => {
                 tree.is_busy = true;
-                Job::Run(plan)
+                Job::Run(program)
             }
             None if tree.is_over => Job::Over,
             None => {
@@ -229,7 +231,11 @@ impl World {
 
     pub(super) fn start_spare(&mut self, task: usize, runs_for: Duration) {
         let key = self.at(self.now + runs_for, Happening::ProcessEnds(task, Part::Spare, Ended::Code(0)));
-        self.mailboxes[task].tree.spare = Some(key);
+        let tree = &mut self.mailboxes[task].tree;
+        tree.spare = Some(key);
+        if std::mem::replace(&mut tree.has_spared, true) {
+            self.checkers.violations.push(format!("task {task} starts its spare work twice"));
+        }
     }
 
     /// Sends a signal to the spare work, which ends soon.
@@ -244,7 +250,7 @@ impl World {
     /// Forgets what an earlier session of the task has left.
     pub(super) fn clear_tree(&mut self, task: usize) {
         let tree = &mut self.mailboxes[task].tree;
-        tree.awaits_rest = false;
+        (tree.awaits_rest, tree.has_spared) = (false, false);
         tree.spare_ended = None;
         let keys = [tree.rest.take().map(|(_, key)| key), tree.spare.take()];
         keys.into_iter().flatten().for_each(|key| drop(self.queue.remove(&key)));

@@ -1,6 +1,5 @@
 //! The other end of the codec: reads the commands of clients and writes the replies of scripts.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::lock::op::Refusal;
 use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::redis::codec::ScriptReply;
+use crate::store::redis::codec::{Lease, ScriptReply};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
 
@@ -24,6 +23,7 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    Shrink,
     Downgrade,
     Inspect,
     RenewAlone,
@@ -55,9 +55,10 @@ pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
     Release(SessionId),
+    Shrink { session: SessionId, span: Span },
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
-    RenewAlone { session: SessionId, ttl: Duration },
+    RenewAlone { session: SessionId, ttl: Duration, lease: Lease },
 }
 
 impl Operation {
@@ -67,6 +68,7 @@ impl Operation {
             Self::Acquire { request, .. } => Some(request.session),
             Self::Renew { session, .. }
             | Self::Release(session)
+            | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
             Self::Inspect => None,
@@ -75,11 +77,12 @@ impl Operation {
 }
 
 /// The scripts by their names and by their sources.
-static SCRIPTS: LazyLock<HashMap<Vec<u8>, Script>> = LazyLock::new(|| {
+static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
     let known = [
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::SHRINK, Script::Shrink),
         (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
@@ -110,10 +113,11 @@ pub(super) fn read(command: &Cmd) -> Command {
 }
 
 fn call(words: &[&[u8]]) -> Call {
-    let script = SCRIPTS[words[1]];
+    let (_, script) = *SCRIPTS.iter().find(|(name, _)| name == words[1]).expect("a script of rlock");
     let is_source = words[0] == b"EVAL";
     if script == Script::RenewAlone {
-        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]) };
+        let lease = Lease::ALL[usize::from(words[7] == b"e")];
+        let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]), lease };
         return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
     }
     // The clock and the way to wake waiters come before the resources.
@@ -122,14 +126,18 @@ fn call(words: &[&[u8]]) -> Call {
     let (names, own) = arguments.split_at(number(count) as usize);
     let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
     let operation = match script {
-        Script::Acquire => Operation::Acquire {
-            request: Box::new(request(own, &resources)),
-            channel: text(own[2]).to_owned(),
-            place: number(own[4]),
-            listening: number(own[5]) == 1,
-        },
+        Script::Acquire => {
+            let (request, channel) = request(own, &resources);
+            Operation::Acquire {
+                request: Box::new(request),
+                channel,
+                place: number(own[2]),
+                listening: number(own[3]) == 1,
+            }
+        }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release(session(own[0])),
+        Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
@@ -140,25 +148,45 @@ fn call(words: &[&[u8]]) -> Call {
 /// The resource of a key.
 fn resource_of(key: &str) -> Resource {
     let (prefix, _) = key.rsplit_once(':').expect("a key has a kind");
-    Keyspace::new(NAMESPACE).resource(format!("{prefix}:d").as_bytes()).expect("a key of a resource")
+    Keyspace::new(NAMESPACE).resource(format!("{prefix}:s").as_bytes()).expect("a key of a resource")
 }
 
-fn request(own: &[&[u8]], resources: &[Resource]) -> Request {
-    let claim = |words: &[&[u8]]| Claim {
-        resource: resources[number(words[0]) as usize - 1].clone(),
-        mode: mode(words[1]),
-        span: if words[5].is_empty() { Span::Whole } else { Span::parse(text(words[5])).expect("a valid span") },
-        slots: Some(number(words[2]) as u32).filter(|slots| *slots > 0),
-    };
-    Request {
-        session: session(own[0]),
-        ancestors: own[1].chunks(32).map(session).collect(),
-        claims: own[10..].chunks(6).map(claim).collect(),
-        wait: number(own[3]) == 1,
-        terms: Some(Terms { ttl: length(own[6]), claim: length(own[7]), heartbeat: length(own[8]) }),
-        job: Job::default(),
-        process: Process::default(),
+/// Reads a request and the channel of its session.
+fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
+    let (mut fixed, mut packed) = (own[6], own[7]);
+    unpack_array(&mut fixed);
+    let mut packed_length = || Duration::from_micros(unpack_number(&mut fixed));
+    let terms = Terms { ttl: length(own[4]), claim: packed_length(), heartbeat: packed_length() };
+    let channel = text(unpack_bytes(&mut fixed)).to_owned();
+    let ancestors = unpack_bytes(&mut fixed).chunks(32).map(session).collect();
+    let mut claims = Vec::new();
+    for _ in 0..unpack_array(&mut packed) {
+        unpack_array(&mut packed);
+        let resource = resources[unpack_number(&mut packed) as usize - 1].clone();
+        let mode = mode(unpack_bytes(&mut packed));
+        let slots = Some(unpack_number(&mut packed) as u32).filter(|slots| *slots > 0);
+        let [_, _, text] = [(); 3].map(|()| unpack_bytes(&mut packed));
+        claims.push(Claim { resource, mode, span: span(text), slots });
     }
+    let wait = number(own[1]) == 1;
+    let process = Process::default();
+    let (session, terms, job) = (session(own[0]), Some(terms), Job::default());
+    (Request { session, ancestors, claims, wait, terms, job, process }, channel)
+}
+
+fn unpack_array(packed: &mut &[u8]) -> u32 {
+    rmp::decode::read_array_len(packed).expect("an array comes here")
+}
+
+fn unpack_number(packed: &mut &[u8]) -> u64 {
+    rmp::decode::read_int(packed).expect("a number comes here")
+}
+
+fn unpack_bytes<'p>(packed: &mut &'p [u8]) -> &'p [u8] {
+    let len = rmp::decode::read_str_len(packed).expect("bytes come here");
+    let (bytes, rest) = packed.split_at(len as usize);
+    *packed = rest;
+    bytes
 }
 
 fn text(word: &[u8]) -> &str {
@@ -175,6 +203,10 @@ fn length(word: &[u8]) -> Duration {
 
 fn session(word: &[u8]) -> SessionId {
     text(word).parse().expect("a word is a session")
+}
+
+fn span(word: &[u8]) -> Span {
+    if word.is_empty() { Span::Whole } else { Span::parse(text(word)).expect("a word is a span") }
 }
 
 fn mode(word: &[u8]) -> Mode {
@@ -237,11 +269,13 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
             vec![word("slots"), word(resource.as_str()), in_force, asked]
         }
         Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
+        Refusal::NotInside { resource, asked } => vec![word("outside"), word(resource.as_str()), span(asked)],
+        Refusal::SlotIsWhole { resource } => vec![word("whole"), word(resource.as_str())],
         Refusal::NotBelow { resource, held, asked } => {
             vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
         }
         Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
-        refusal => panic!("no client asks for what leads to '{refusal}'"),
+        Refusal::NotKept => panic!("no client extends a hold"),
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) enum Happening {
     Noticed {
         sentinel: usize,
         node: usize,
+        failover: u64,
     },
     Replication(replication::Event),
     /// The next key of a slot migrates.
@@ -184,7 +185,7 @@ impl World {
             Happening::AtNode(node, connection, frame) => self.at_node(node, connection, frame),
             Happening::Turn(node) => self.turn(node),
             Happening::Lookup(connection, seek) => self.look_up(connection, &seek),
-            Happening::Noticed { sentinel, node } => self.notice(sentinel, node),
+            Happening::Noticed { sentinel, failover, node } => self.notice(sentinel, failover, node),
             Happening::Migrates(slot) => self.move_key(slot),
             Happening::Replication(event) => self.on_replication(event),
             Happening::AtClient(connection, frame) => self.at_client(connection, frame),
@@ -211,8 +212,9 @@ impl World {
         self.between(PAUSES[0], PAUSES[1])
     }
 
+    /// An id that is a long number, as the random ids of rlock are.
     pub(super) fn next_session(&mut self) -> SessionId {
         self.sessions += 1;
-        SessionId(u128::from(self.sessions).to_be_bytes())
+        SessionId((1 << 127 | u128::from(self.sessions)).to_be_bytes())
     }
 }

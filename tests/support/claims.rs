@@ -91,7 +91,7 @@ impl Claim {
     }
 
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
-        self.resource == other.resource && self.mode.clashes_with(other.mode) && self.span.overlaps(&other.span)
+        self.mode.clashes_with(other.mode) && self.resource == other.resource && self.span.overlaps(&other.span)
     }
 }
 

@@ -5,14 +5,15 @@
 //! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`]
 //! and sends it again.
 
+mod pack;
 mod reply;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
-use super::keys::Keyspace;
+use super::keys::{KINDS, Keyspace};
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
@@ -75,21 +76,87 @@ pub struct Call {
 enum Form {
     /// All keys of all resources; the time, how to wake waiters, and the resources.
     Operation,
-    /// The expiries of one resource; the time.
-    Expiries,
+    /// One key of one resource; the time.
+    Alone(Lease),
+}
+
+/// The end of a command that ran under a grant.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// How it ended, such as `exit 0`. The resources remember nothing of an end without an outcome.
+    pub outcome: String,
+    /// Whether it succeeded.
+    pub is_success: bool,
+    /// The number of entries that the history keeps; 0 for no entry.
+    pub history: u32,
+}
+
+/// The key that has the lease of a holder on one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// `s`, for a sole holder.
+    Sole,
+    /// `e`, beside other sessions.
+    Shared,
+}
+
+impl Lease {
+    /// Both keys.
+    pub const ALL: [Self; 2] = [Self::Sole, Self::Shared];
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Sole => "s",
+            Self::Shared => "e",
+        }
+    }
+
+    /// The place of the key among the keys of a resource.
+    fn place(self) -> usize {
+        match self {
+            Self::Sole => 0,
+            Self::Shared => 2,
+        }
+    }
 }
 
 /// An argument of a script.
 #[derive(Clone, Debug)]
 enum Argument {
-    Bytes(Vec<u8>),
-    /// The channel of a session, which depends on the keyspace.
-    Channel(SessionId),
+    Word(&'static str),
+    Text(String),
+    Number(u64),
+    Session(SessionId),
+    /// The two cuts of a span and its text, which is empty for the whole.
+    Span(Span),
+    /// The part of a request's records that never changes. It contains the channel of the session,
+    /// which depends on the keyspace.
+    Fixed(Box<Fixed>),
+    /// The packed claims of a request.
+    Claims(Vec<u8>),
 }
 
-impl From<Vec<u8>> for Argument {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes)
+/// See [`Argument::Fixed`].
+#[derive(Clone, Debug)]
+struct Fixed {
+    terms: Terms,
+    session: SessionId,
+    ancestors: String,
+    process: String,
+}
+
+impl Argument {
+    fn flag(set: bool) -> Self {
+        Self::Number(set.into())
+    }
+
+    /// A length of time in microseconds.
+    fn length(of: Duration) -> Self {
+        Self::Number(micros(of).min(TIME_MAX))
+    }
+
+    fn letter(mode: Mode) -> Self {
+        Self::Word(&mode.as_str()[..1])
     }
 }
 
@@ -98,60 +165,59 @@ impl Call {
     /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
-        let numbers: HashMap<&Resource, usize> = resources.iter().zip(1..).collect();
-        let mut claims = Vec::with_capacity(6 * request.claims.len());
-        for claim in &request.claims {
-            claims.extend([
-                decimal(numbers[&claim.resource] as u64),
-                letter(claim.mode),
-                decimal(claim.slots.unwrap_or(0).into()),
-            ]);
-            claims.extend(span(&claim.span));
-        }
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
-        let Terms { ttl, claim, heartbeat } = request.terms.unwrap_or_default();
-        let own = [
-            text(request.session).into(),
-            ancestors.into_bytes().into(),
-            Argument::Channel(request.session),
-            flag(request.wait).into(),
-            decimal(place).into(),
-            flag(subscribed).into(),
-            length(ttl).into(),
-            length(claim).into(),
-            length(heartbeat).into(),
-            process(&request.process).into(),
+        let is_alone = request.claims.len() == 1 && ancestors.is_empty();
+        let terms = request.terms.unwrap_or_default();
+        let fixed = Fixed { terms, session: request.session, ancestors, process: process(&request.process) };
+        let arguments = vec![
+            Argument::Session(request.session),
+            Argument::flag(request.wait),
+            Argument::Number(place),
+            Argument::flag(subscribed),
+            Argument::length(terms.ttl),
+            Argument::flag(is_alone),
+            Argument::Fixed(Box::new(fixed)),
+            Argument::Claims(pack::claims(&request.claims, &resources)),
         ];
-        let arguments = own.into_iter().chain(claims.into_iter().map(Argument::from)).collect();
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
 
     /// Shows that a session is alive. `resources` are those of its request.
     pub fn renew(session: SessionId, resources: Vec<Resource>, subscribed: bool) -> Self {
-        Self::new(&scripts::RENEW, resources, vec![text(session), flag(subscribed)])
+        Self::new(&scripts::RENEW, resources, vec![Argument::Session(session), Argument::flag(subscribed)])
     }
 
-    /// Renews the lease on one resource alone, while its slot migrates.
-    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration) -> Self {
-        let call = Self::new(&scripts::RENEW_ALONE, vec![resource], vec![text(session), length(ttl)]);
-        Self { form: Form::Expiries, ..call }
+    /// Renews the lease in one key of one resource, while its slot migrates.
+    pub fn renew_alone(session: SessionId, resource: Resource, ttl: Duration, lease: Lease) -> Self {
+        let arguments = vec![Argument::Session(session), Argument::length(ttl), Argument::Word(lease.kind())];
+        Self { form: Form::Alone(lease), ..Self::new(&scripts::RENEW_ALONE, vec![resource], arguments) }
     }
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        Self::new(&scripts::RELEASE, resources, vec![text(session)])
+        Self::release_after(session, resources, End::default())
+    }
+
+    /// Releases a grant after its command has ended, which the resources remember.
+    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: End) -> Self {
+        let arguments = vec![
+            Argument::Session(session),
+            Argument::Text(end.outcome),
+            Argument::flag(end.is_success),
+            Argument::Number(end.history.into()),
+        ];
+        Self::new(&scripts::RELEASE, resources, arguments)
     }
 
     /// Releases the part of the first resource that is outside a span. The session may have claims
     /// on the other resources too.
     pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
-        let arguments = std::iter::once(text(session)).chain(span(to)).collect();
-        Self::new(&scripts::SHRINK, resources, arguments)
+        Self::new(&scripts::SHRINK, resources, vec![Argument::Session(session), Argument::Span(to.clone())])
     }
 
     /// Lowers the mode of the claim on the first resource.
     pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
-        Self::new(&scripts::DOWNGRADE, resources, vec![text(session), letter(to)])
+        Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
     }
 
     /// Removes the sessions whose leases have ended.
@@ -166,17 +232,16 @@ impl Call {
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Bytes("dry".into()));
+        self.arguments.push(Argument::Word("dry"));
         self
     }
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
-        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![decimal(limit.into())]) }
+        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
     }
 
-    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Vec<u8>>) -> Self {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
+    fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Argument>) -> Self {
         let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
         // A script that gets a resource twice would change two copies of its state.
         call.extend(resources);
@@ -196,7 +261,7 @@ impl Call {
     /// Adds resources that the call does not name yet.
     pub fn extend(&mut self, resources: impl IntoIterator<Item = Resource>) {
         self.resources.extend(resources);
-        let mut seen = HashSet::with_capacity(self.resources.len());
+        let mut seen = BTreeSet::new();
         let is_new: Vec<bool> = self.resources.iter().map(|resource| seen.insert(resource)).collect();
         let mut is_new = is_new.into_iter();
         self.resources.retain(|_| is_new.next().unwrap_or(true));
@@ -219,24 +284,26 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
-        let words = 8 + 6 * self.resources.len() + self.arguments.len();
+        // A span is three words.
+        let words = 8 + (KINDS.len() + 1) * self.resources.len() + 2 * self.arguments.len();
         let mut command = Cmd::with_capacity(words, script.len() + words * WORD);
-        let now = setting.now.map(|now| decimal(now.as_micros())).unwrap_or_default();
-        let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+        let now = setting.now.map(|now| now.as_micros().to_string()).unwrap_or_default();
         command.arg(name).arg(script);
         match self.form {
-            Form::Expiries => {
-                let expiries: Vec<_> = keys.map(|[_, expiries, ..]| expiries).collect();
-                command.arg(expiries.len()).arg(expiries).arg(now);
+            Form::Alone(lease) => {
+                let keys = self.resources.iter().map(|resource| setting.keyspace.keys(resource));
+                let leases: Vec<_> = keys.map(|keys| keys[lease.place()].clone()).collect();
+                command.arg(leases.len()).arg(leases).arg(now);
             }
             Form::Operation => {
-                let keys: Vec<_> = keys.flatten().collect();
                 let wake = match setting.wake {
                     Wake::Publish => "PUBLISH",
                     Wake::ShardPublish => "SPUBLISH",
                     Wake::Nobody => "",
                 };
-                command.arg(keys.len()).arg(keys).arg(now).arg(wake).arg(self.resources.len());
+                command.arg(KINDS.len() * self.resources.len());
+                self.resources.iter().for_each(|resource| setting.keyspace.add_keys(resource, &mut command));
+                command.arg(now).arg(wake).arg(self.resources.len());
                 for resource in &self.resources {
                     command.arg(resource.as_str());
                 }
@@ -244,45 +311,30 @@ impl Call {
         }
         for argument in &self.arguments {
             match argument {
-                Argument::Bytes(bytes) => command.arg(bytes),
-                Argument::Channel(session) => command.arg(setting.keyspace.channel(&self.resources[0], *session)),
-            };
+                Argument::Word(word) => command.write_arg(word.as_bytes()),
+                Argument::Text(text) => command.write_arg(text.as_bytes()),
+                Argument::Number(number) => number.write_redis_args(&mut command),
+                Argument::Session(session) => command.write_arg_fmt(session),
+                Argument::Span(span) => {
+                    command.write_arg(span.lower().as_bytes());
+                    command.write_arg(span.upper().as_bytes());
+                    if span.is_whole() { command.write_arg(b"") } else { command.write_arg_fmt(span) }
+                }
+                Argument::Fixed(fixed) => {
+                    let channel = setting.keyspace.channel(&self.resources[0], fixed.session);
+                    command.write_arg(&pack::fixed(fixed, &channel));
+                }
+                Argument::Claims(claims) => command.write_arg(claims),
+            }
         }
         command
     }
 }
 
-fn text(of: impl ToString) -> Vec<u8> {
-    of.to_string().into_bytes()
-}
-
-fn decimal(number: u64) -> Vec<u8> {
-    text(number)
-}
-
-/// A length of time in microseconds.
-fn length(of: Duration) -> Vec<u8> {
-    decimal(micros(of).min(TIME_MAX))
-}
-
-fn flag(set: bool) -> Vec<u8> {
-    decimal(set.into())
-}
-
-fn letter(mode: Mode) -> Vec<u8> {
-    vec![mode.as_str().as_bytes()[0]]
-}
-
-/// The two cuts of a span and its text, which is empty for the whole.
-fn span(span: &Span) -> [Vec<u8>; 3] {
-    let written = if span.is_whole() { Vec::new() } else { text(span) };
-    [span.lower().as_bytes().to_vec(), span.upper().as_bytes().to_vec(), written]
-}
-
 /// The process as text, which the scripts only store.
-fn process(process: &Process) -> Vec<u8> {
+fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::json!([host, pid, user, command, owner, reason]).to_string().into_bytes()
+    serde_json::to_string(&(host, pid, user, command, owner, reason)).expect("text and numbers are valid JSON")
 }
 
 #[cfg(test)]
@@ -308,7 +360,7 @@ mod tests {
     }
 
     fn keys(tag: &str) -> Vec<String> {
-        ["d", "e", "q", "l", "u"].map(|kind| format!("ns:{{{tag}}}:{kind}")).to_vec()
+        ["s", "d", "e", "q", "l", "u", "h"].map(|kind| format!("ns:{{{tag}}}:{kind}")).to_vec()
     }
 
     #[test]
@@ -339,17 +391,25 @@ mod tests {
         let call = Call::acquire(&request, 9, false);
         let sent = words(&call.evalsha(&setting(Wake::ShardPublish, Some(StoreTime::from_micros(5)))));
         let id = "1a".repeat(16);
+        // Numbers, and bytes behind their lengths.
+        let fixed = [
+            "\\x96\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
+            &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
+        ]
+        .concat();
+        let claims = [
+            r"\x93\x96\x01\xa1r\x00\xa4\xc0\x01\x00\x00\xa4\xc0\x02\x00\x00\xa5[1,2)",
+            r"\x96\x02\xa1s\x03\xa1\x00\xa1\xff\xa0",
+            r"\x96\x01\xa1p\x00\xa1\x00\xa1\xff\xaa(-inf,inf]",
+        ];
         let expected: Vec<String> = [
-            vec!["EVALSHA".to_owned(), sent[1].clone(), "10".to_owned()],
+            vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", "2", "a", "b", &id].map(str::to_owned).to_vec(),
-            vec!["02".repeat(16) + &"03".repeat(16), format!("ns:{{a}}:w:{id}")],
-            ["1", "9", "0", "30", "3", "4503599627370496"].map(str::to_owned).to_vec(),
-            vec![r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii().to_string()],
-            ["1", "r", "0", "\\xc0\\x01\\x00\\x00", "\\xc0\\x02\\x00\\x00", "[1,2)"].map(str::to_owned).to_vec(),
-            ["2", "s", "3", "\\x00", "\\xff", ""].map(str::to_owned).to_vec(),
-            ["1", "p", "0", "\\x00", "\\xff", "(-inf,inf]"].map(str::to_owned).to_vec(),
+            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat()]
+                .map(str::to_owned)
+                .to_vec(),
         ]
         .concat();
         assert_eq!(sent, expected);
@@ -361,14 +421,16 @@ mod tests {
         call.extend([name("c"), name("a"), name("c")]);
         assert_eq!(call.resources(), [name("a"), name("c")]);
         let sent = words(&call.eval(&setting(Wake::Nobody, None)));
-        assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "10"));
-        assert_eq!(sent[13..], ["", "", "2", "a", "c", &"01".repeat(16)]);
+        assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "14"));
+        assert_eq!(sent[17..], ["", "", "2", "a", "c", &"01".repeat(16), "", "0", "0"]);
     }
 
     #[test]
     fn renewal_of_one_resource_declares_one_key() {
-        let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX);
-        let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
-        assert_eq!(sent[2..], ["1", "ns:{a}:e", "", &"01".repeat(16), "4503599627370496"]);
+        for (lease, kind) in Lease::ALL.into_iter().zip(["s", "e"]) {
+            let call = Call::renew_alone(SessionId([1; 16]), name("a"), Duration::MAX, lease);
+            let sent = words(&call.evalsha(&setting(Wake::Publish, None)));
+            assert_eq!(sent[2..], ["1", &format!("ns:{{a}}:{kind}"), "", &"01".repeat(16), "4503599627370496", kind]);
+        }
     }
 }

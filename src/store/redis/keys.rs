@@ -1,19 +1,32 @@
 //! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
-//! A resource has five keys, all in the slot of its tag: the `{tag}` in its name, else the whole
-//! name. They are `NAMESPACE:{TAG}NAME:d` and so on, without NAME if it is the tag. Each part is
+//! A resource has up to seven keys, all in the slot of its tag: the `{tag}` in its name, else the
+//! whole name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part is
 //! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
+
+use std::fmt::Write as _;
+
+use redis::Cmd;
 
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::store::percent::{decode, encode};
+use crate::store::percent::{append_encoded, decode, encode};
 
 /// The number of hash slots of a Cluster.
 const SLOTS: u16 = 16384;
 
-/// The kinds of keys of a resource, in the order of the KEYS of a script: the hash of records, the
-/// expiries, the queue, the lower and the upper ends.
-const KINDS: [&str; 5] = [":d", ":e", ":q", ":l", ":u"];
+/// The number of keys of a resource.
+pub const KINDS_LEN: usize = KINDS.len();
+
+/// The kinds of keys of a resource, in the order of the KEYS of a script: the state, the hash of
+/// records, the expiries, the queue, the lower and the upper ends, and the history.
+pub(super) const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
+
+/// The bytes that need no escape.
+const PLAIN: &[u8] = b"._-~/@+=,";
+
+/// The length of what follows the prefix of a channel, which is longer than that of a key.
+const SUFFIX: usize = ":w:".len() + 32;
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -29,9 +42,20 @@ impl Keyspace {
     }
 
     /// The keys of a resource.
-    pub fn keys(&self, resource: &Resource) -> [String; 5] {
+    pub fn keys(&self, resource: &Resource) -> [String; KINDS_LEN] {
         let prefix = self.prefix(resource);
         KINDS.map(|kind| [prefix.as_str(), kind].concat())
+    }
+
+    /// Adds the keys of a resource to a command.
+    pub(super) fn add_keys(&self, resource: &Resource, command: &mut Cmd) {
+        let mut key = self.prefix(resource);
+        let start = key.len();
+        for kind in KINDS {
+            key.truncate(start);
+            key.push_str(kind);
+            command.arg(&key);
+        }
     }
 
     /// Patterns for the keys of these resources, for messages.
@@ -43,27 +67,37 @@ impl Keyspace {
     /// The channel on which a session learns of its grant. `first` is the first resource of its
     /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {
-        format!("{}:w:{session}", self.prefix(first))
+        let mut channel = self.prefix(first);
+        let _ = write!(channel, ":w:{session}");
+        channel
     }
 
     /// The SCAN pattern that matches one key of every resource.
     pub fn pattern(&self) -> String {
-        format!("{}*:d", self.start)
+        format!("{}*:s", self.start)
     }
 
     /// The resource of a key that matches [`Keyspace::pattern`]; `None` for a foreign key.
     pub fn resource(&self, key: &[u8]) -> Option<Resource> {
         let key = std::str::from_utf8(key).ok()?;
-        let (tag, rest) = key.strip_prefix(&self.start)?.strip_suffix(":d")?.split_once('}')?;
+        let (tag, rest) = key.strip_prefix(&self.start)?.strip_suffix(KINDS[0])?.split_once('}')?;
         let name = decoded(if rest.is_empty() { tag } else { rest })?;
         let resource = Resource::new(&name).ok()?;
         (self.keys(&resource)[0] == key).then_some(resource)
     }
 
+    /// The begin of every key and channel of a resource, with room for the rest.
     fn prefix(&self, resource: &Resource) -> String {
         let name = resource.as_str();
-        let rest = own_tag(name).map(|_| encoded(name)).unwrap_or_default();
-        [&self.start, &encoded(tag(name)), "}", &rest].concat()
+        let (tag, rest) = own_tag(name).map_or((name, ""), |tag| (tag, name));
+        // An escape has three bytes.
+        let most = self.start.len() + 3 * (tag.len() + rest.len()) + "}".len() + SUFFIX;
+        let mut prefix = String::with_capacity(most);
+        prefix.push_str(&self.start);
+        append_encoded(&mut prefix, tag.as_bytes(), PLAIN);
+        prefix.push('}');
+        append_encoded(&mut prefix, rest.as_bytes(), PLAIN);
+        prefix
     }
 }
 
@@ -91,7 +125,7 @@ pub(super) fn own_tag(name: &str) -> Option<&str> {
 }
 
 fn encoded(text: &str) -> String {
-    encode(text.as_bytes(), b"._-~/@+=,")
+    encode(text.as_bytes(), PLAIN)
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -136,12 +170,12 @@ mod tests {
     #[test]
     fn keys_follow_the_format() {
         let keys = Keyspace::new("my:locks").keys(&resource("a b"));
-        let expected = ["d", "e", "q", "l", "u"].map(|kind| format!("my%3Alocks:{{a%20b}}:{kind}"));
+        let expected = ["s", "d", "e", "q", "l", "u", "h"].map(|kind| format!("my%3Alocks:{{a%20b}}:{kind}"));
         assert_eq!(keys, expected);
         let space = Keyspace::new("rlock");
-        assert_eq!(space.keys(&resource("{app}:x"))[2], "rlock:{app}%7Bapp%7D%3Ax:q");
-        assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:d");
-        assert_eq!(space.pattern(), "rlock:{*:d");
+        assert_eq!(space.keys(&resource("{app}:x"))[3], "rlock:{app}%7Bapp%7D%3Ax:q");
+        assert_eq!(space.keys(&resource("{}"))[0], "rlock:{%7B%7D}:s");
+        assert_eq!(space.pattern(), "rlock:{*:s");
         assert_eq!(space.channel(&resource("x"), SessionId([0xAB; 16])), format!("rlock:{{x}}:w:{}", "ab".repeat(16)));
     }
 
@@ -161,19 +195,19 @@ mod tests {
         let space = Keyspace::new("rlock");
         for key in [
             "rlock:{x}:e",
-            "rlock:1:{x}:d",
-            "rlock2:{x}:d",
-            "rlock:{x:d",
-            "rlock:{}:d",
-            "rlock:{x}y:d",
-            "rlock:{%7}:d",
-            "rlock:{%é}:d",
-            "rlock:{%61}:d",
-            "rlock:{x}%7Bx%7D%0A:d",
+            "rlock:1:{x}:s",
+            "rlock2:{x}:s",
+            "rlock:{x:s",
+            "rlock:{}:s",
+            "rlock:{x}y:s",
+            "rlock:{%7}:s",
+            "rlock:{%é}:s",
+            "rlock:{%61}:s",
+            "rlock:{x}%7Bx%7D%0A:s",
         ] {
             assert_eq!(space.resource(key.as_bytes()), None, "{key}");
         }
-        assert_eq!(space.resource(b"rlock:{\xFF}:d"), None);
+        assert_eq!(space.resource(b"rlock:{\xFF}:s"), None);
     }
 
     /// Names and namespaces cannot introduce syntax of keys or patterns.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, request, resource, tokens, us};
@@ -82,13 +82,24 @@ fn tokens_rise_after_flushall(kind: Kind) {
 fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "alone", Wake::Nobody);
-    let alone = |clients: &mut Clients| clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl));
-    assert_eq!(alone(&mut clients), ScriptReply::Unknown);
-    clients.acquire(1, Write, "");
-    clients.advance(TERMS.ttl - us(1));
-    assert_eq!(alone(&mut clients), ScriptReply::Renewed(TERMS.ttl));
-    clients.advance(TERMS.ttl - us(1));
-    assert!(is_granted(&clients.renew(1, false)));
-    clients.advance(TERMS.ttl);
-    assert_eq!(alone(&mut clients), ScriptReply::Unknown);
+    let terms = TERMS.ttl;
+    let alone = |clients: &mut Clients| {
+        Lease::ALL.map(|lease| clients.side.call(Call::renew_alone(id(1), resource(), terms, lease)))
+    };
+    let (unknown, renewed) = (ScriptReply::Unknown, ScriptReply::Renewed(terms));
+    for is_sole in [true, false] {
+        assert_eq!(alone(&mut clients), [unknown.clone(), unknown.clone()]);
+        clients.acquire(1, Read, "");
+        if !is_sole {
+            clients.acquire(2, Read, "");
+        }
+        clients.advance(terms - us(1));
+        let [sole, shared] = if is_sole { [&renewed, &unknown] } else { [&unknown, &renewed] };
+        assert_eq!(alone(&mut clients), [sole.clone(), shared.clone()]);
+        clients.advance(terms - us(1));
+        assert!(is_granted(&clients.renew(1, false)));
+        clients.advance(terms);
+        assert_eq!(alone(&mut clients), [unknown.clone(), unknown.clone()]);
+        assert_eq!(clients.renew(1, false), unknown);
+    }
 }

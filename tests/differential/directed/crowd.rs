@@ -103,7 +103,7 @@ fn record_memory_is_linear_in_the_number_of_resources(kind: Kind) {
         assert!(is_waiting(&clients.side.call(Call::acquire(&waiter, 0, false))));
         let mut bytes = 0;
         for name in &names {
-            let hash = &clients.side.keys(name)[0];
+            let hash = &clients.side.keys(name)[1];
             let values: Vec<Vec<u8>> = redis::cmd("HVALS").arg(hash).query(&mut clients.side.connection).unwrap();
             bytes += values.iter().map(Vec::len).sum::<usize>();
         }
@@ -128,7 +128,7 @@ fn waiters_with_the_same_place_are_all_listed(kind: Kind) {
         for number in 0..20 {
             clients.acquire(number, Write, "");
         }
-        let queue = &clients.side.keys(&resource())[2];
+        let queue = &clients.side.keys(&resource())[3];
         // The first member is the epoch.
         let members: Vec<Vec<u8>> =
             redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1).query(&mut clients.side.connection).unwrap();

@@ -11,27 +11,32 @@ use crate::support::servers::{Kind, Server};
 on_each_server!(both_paths_leave_the_same_state, fast_path_executes_fewer_commands);
 
 /// The contents of the keys of the resource. The counters are a map of MessagePack, whose order
-/// depends on how it was made, so their bytes are sorted.
+/// depends on how it was made, so the bytes of each value are sorted.
 fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
-    let [d, sets @ ..] = clients.side.keys(&resource());
+    let [s, d, e, q, l, u, h] = clients.side.keys(&resource());
     let connection = &mut clients.side.connection;
+    let quiet: Option<Vec<u8>> = redis::cmd("GET").arg(&s).query(connection).unwrap();
+    let ttl: i64 = redis::cmd("TTL").arg(&s).query(connection).unwrap();
     let flat: Vec<Vec<u8>> = redis::cmd("HGETALL").arg(&d).query(connection).unwrap();
     let mut fields: Vec<Vec<u8>> = flat
         .chunks(2)
         .map(|pair| {
             let mut value = pair[1].clone();
-            if pair[0] == b"#count" {
-                value.sort();
-            }
+            value.sort();
             [&pair[0][..], &value].concat()
         })
         .collect();
     fields.sort();
-    let ttl: i64 = redis::cmd("TTL").arg(&d).query(connection).unwrap();
-    let mut state = vec![fields, vec![format!("has a ttl: {}", ttl >= 0).into_bytes()]];
-    for set in sets {
+    let has_ttl = format!("has a ttl: {}", ttl >= 0).into_bytes();
+    let quiet = quiet.map(|mut quiet| {
+        quiet.sort();
+        quiet
+    });
+    let mut state = vec![quiet.into_iter().collect(), vec![has_ttl], fields];
+    for set in [e, q, l, u] {
         state.push(redis::cmd("ZRANGE").arg(set).arg(0).arg(-1).arg("WITHSCORES").query(connection).unwrap());
     }
+    state.push(redis::cmd("LRANGE").arg(h).arg(0).arg(-1).query(connection).unwrap());
     state
 }
 
@@ -50,14 +55,14 @@ fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(Scrip
             Box::new(|clients| clients.acquire(number, mode, part)),
             Box::new(|clients| clients.acquire(number + 1, Write, part)),
             Box::new(|clients| clients.renew(number, true)),
-            Box::new(|clients| clients.release(number + 1)),
+            Box::new(|clients| clients.end(number + 1, "exit 0", 2)),
             Box::new(|clients| clients.renew(number, false)),
-            Box::new(|clients| clients.release(number)),
-            Box::new(|clients| clients.release(number)),
+            Box::new(|clients| clients.end(number, "exit 3", 2)),
+            Box::new(|clients| clients.end(number, "exit 3", 2)),
             Box::new(|clients| clients.acquire(number + 2, mode, part)),
             Box::new(|clients| {
                 clients.advance(if round == 1 { TERMS.ttl } else { us(round.into()) });
-                clients.release(number + 2)
+                clients.end(number + 2, "exit 0", 2)
             }),
         ];
         for step in steps {

@@ -3,7 +3,7 @@
 
 use rlock::lock::mode::Mode::{Prewrite, Read, Write};
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot, us};
@@ -31,7 +31,7 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
         clients.release(1);
         clients.side.call(Call::expire(vec![resource()]));
         clients.side.call(Call::break_grants(resource()));
-        clients.side.call(Call::renew_alone(id(1), resource(), us(1)));
+        clients.side.call(Call::renew_alone(id(1), resource(), us(1), Lease::Shared));
 
         clients.acquire(1, Write, "[0,9]");
         for number in 2..8 {
@@ -40,7 +40,8 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
     });
     assert!(is_granted(&clients.renew(1, false)), "a holder");
     assert!(is_waiting(&clients.renew(2, true)) && is_waiting(&clients.renew(2, false)), "a waiter");
-    assert_eq!(clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl)), ScriptReply::Renewed(TERMS.ttl));
+    let alone = Call::renew_alone(id(1), resource(), TERMS.ttl, Lease::Shared);
+    assert_eq!(clients.side.call(alone), ScriptReply::Renewed(TERMS.ttl));
     let narrower = Span::parse("[0,8]").unwrap();
     assert_eq!(clients.side.call(Call::shrink(id(1), vec![resource()], &narrower)), ScriptReply::Done);
     assert!(is_released(&clients.release(7)), "a place in the queue");

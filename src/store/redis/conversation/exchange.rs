@@ -224,8 +224,10 @@ impl Exchange {
         self.connection = Connection::Open;
     }
 
-    /// Calls a script.
+    /// Calls a script. The answer tells more than that to an earlier call, so a delayed one is not
+    /// sent any more.
     pub(super) fn call(&mut self, asked: Asked, call: Call, now: Boottime) {
+        self.delayed = None;
         self.send_call(asked, call, false, now);
     }
 

@@ -16,7 +16,7 @@ use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::redis::codec::{Call, ScriptReply};
+use crate::store::redis::codec::{Call, Lease, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::{Error, Standing};
@@ -162,9 +162,11 @@ impl HoldConversation {
     fn renew_piecemeal(&mut self, now: Boottime) {
         let piecemeal = self.piecemeal.get_or_insert_with(|| Piecemeal::new(self.resources.len(), now));
         for resource in piecemeal.left() {
-            let name = self.resources[resource].clone();
-            let call = Call::renew_alone(self.request.session, name, self.terms.ttl);
-            self.exchange.call(Asked::Part(resource), call, now);
+            for lease in Lease::ALL {
+                let name = self.resources[resource].clone();
+                let call = Call::renew_alone(self.request.session, name, self.terms.ttl, lease);
+                self.exchange.call(Asked::Part(resource), call, now);
+            }
         }
     }
 

@@ -1,53 +1,41 @@
--- acquire: session | ancestors | channel | wait | place | listening | ttl | claim | heartbeat |
---   process,
---   then for each claim: number of its resource | mode | slots | lower | upper | text
+-- acquire: session | wait | place | listening | ttl | alone | fixed | claims
 --
--- Grants or queues a request. A repeated call returns the state of the request.
+-- Grants or queues a request. A repeated call returns the state of the request. `alone` is 1 for a
+-- request of one claim without ancestors. `fixed` is the part of the records that never changes,
+-- and `claims` are the claims, both packed.
 
-local session, ancestors, channel = argument(1), argument(2), argument(3)
-local wait, place, ttl = argument(4) == '1', tonumber(argument(5)), tonumber(argument(7))
+local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
+local ttl, alone, fixed = tonumber(argument(5)), n == 1 and argument(6) == '1', argument(7)
 
--- Returns the record of this request at a resource.
-local function new_record(held, seq, names, claims)
-  return {
-    held, now, ttl, tonumber(argument(8)), tonumber(argument(9)), seq, tonumber(argument(6)), channel, ancestors, argument(10),
-    names, claims,
-  }
+-- Grants the request on a resource that no session uses.
+local function grant_alone(s, token, seq, past)
+  token = token < now and now or token + 1
+  call('SET', s, held_alone(token, seq, past, session, now, ttl, fixed, argument(8)))
+  return { 'granted', ttl, token }
 end
 
 --- the fast path ---
 
--- Most requests are one claim on a resource that no session holds or waits for. A resource that is
--- not known takes the other path, which tries all rights before the first write.
-if n == 1 and #ARGV == 20 and ancestors == '' then
-  local d, e, q, l, u = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-  local meta = call('HMGET', d, '#seq', '#token', '#clock', '#epoch', '#format')
-  check_format(meta[5])
-  if meta[3] and not meta[4] and call('EXISTS', e, q, l, u) == 0 then
-    read_clock(meta[3])
-    local token = tonumber(meta[2] or 0) + 1
-    token = token < now and now or token
-    local mode, slots, lo, hi = argument(12), tonumber(argument(13)), argument(14), argument(15)
-    local class, epoch = capital(mode), format('%.0f', now)
-    -- At maxmemory the server refuses the first write, as this one takes memory.
-    if ttl > 0 then
-      call('ZADD', e, '-inf', epoch, now + ttl, session)
-    else
-      call('ZADD', e, '-inf', epoch)
+-- Most requests are one claim on a resource that no session uses. A resource that is not known
+-- takes the other path, which tries all rights before the first write.
+if alone then
+  local s = KEYS[1]
+  local raw = call('GET', s)
+  if raw then
+    check_format(raw)
+    local _, clock, token, seq, past, holder = unpacked(raw)
+    -- A resource that is not quiet has an e, whatever s says.
+    if holder == NOBODY and call('EXISTS', KEYS[3]) == 0 then
+      read_clock(clock)
+      return grant_alone(s, token, seq, past)
     end
-    call('PERSIST', d)
-    local r = {
-      d = d, seq = tonumber(meta[1] or 0), token = token, slots = slots, epoch = epoch,
-      count = { [class] = 1, leases = ttl > 0 and 1 or nil },
-    }
-    put(r, session, pack(new_record(1, 0, false, { { 0, mode, slots, lo, hi, argument(16), token, 0 } })))
-    call('ZADD', l, epoch, member(class, lo, session, 0))
-    call('ZADD', u, epoch, member(class, hi, session, 0))
-    return { 'granted', ttl, token }
   end
 end
 
 --- the general path ---
+
+local terms = unpacked(fixed)
+local channel, ancestors = terms[3], terms[4]
 
 begin(session)
 look_for_expired()
@@ -60,6 +48,10 @@ if need then
   return need
 end
 check(channel)
+if resources[1].holder == session and #due == 0 then
+  return stands(session)
+end
+spread_all()
 drop_expired()
 drop_lost(session)
 local reply = stands(session)
@@ -70,10 +62,11 @@ end
 -- The claims, by resource in the order of first mention.
 local claims, where, at, lists = {}, {}, {}, {}
 local names = {}
-for i = 11, #ARGV - 3 - n, 6 do
-  local r = resources[tonumber(argument(i))]
-  local mode = argument(i + 1)
-  local claim = { #claims, mode, tonumber(argument(i + 2)), argument(i + 3), argument(i + 4), argument(i + 5), 0, 0 }
+local asked = unpacked(argument(8))
+for i = 1, #asked do
+  local r = resources[asked[i][1]]
+  local claim = asked[i]
+  claim[INDEX], claim[TOKEN], claim[NESTED] = i - 1, 0, 0
   if not lists[r] then
     lists[r] = {}
     at[#at + 1], names[#names + 1] = r, r.name
@@ -93,7 +86,7 @@ local function is_alive(r, id, known)
     return true
   end
   if known[HELD] == 1 then
-    local shown = tonumber(call('ZSCORE', r.e, id) or 0) - known[TTL]
+    local shown = expiry_of(r, id) - known[TTL]
     if now - shown < QUIET or now - known[SINCE] < QUIET then
       return true
     end
@@ -259,7 +252,7 @@ local function listing(r)
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
         if known[HELD] == 1 and in_way_of(claim, its[MODE], its[LO], its[HI]) then
-          tell(id, tonumber(call('ZSCORE', r.e, id) or 0))
+          tell(id, expiry_of(r, id))
           break
         end
       end
@@ -332,26 +325,26 @@ for i = 1, #at do
     seq = at[i].seq + 1
   end
 end
--- HSET is the only command that `check` did not try if no resource was known.
-if not resources[1].known then
-  call('HSET', resources[1].d, '#format', FORMAT, '#clock', now)
+-- The general path leaves a resource in the state in which the fast path would leave it.
+if alone and not in_the_way and not next(resources[1].count) then
+  local r = resources[1]
+  close(r)
+  reply = grant_alone(r.s, r.token, r.seq, r.past)
+  settle(freed)
+  return finish(reply)
 end
 for i = 1, #at do
   local r = at[i]
-  if not next(r.count) then
-    if r.known then
-      call('PERSIST', r.d)
-    end
-    r.epoch = format('%.0f', now)
-    call('ZADD', r.e, '-inf', r.epoch)
-  end
   for j = 1, #lists[r] do
     if claims[lists[r][j][INDEX] + 1][SLOTS] > 0 then
       r.slots = lists[r][j][SLOTS]
     end
   end
+  if not r.epoch then
+    open(r, now)
+  end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
-  r.records[session] = new_record(0, in_the_way and seq or 0, named, lists[r])
+  r.records[session] = with_fixed({ 0, now, in_the_way and seq or 0, listening, now, named, ttl, lists[r] }, fixed)
 end
 if not in_the_way then
   local tokens = grant(session, at, kin, ttl, false)
@@ -381,12 +374,13 @@ for i = 1, #at do
       count(r, 'nested', 1)
     end
   end
+  count(r, 'sessions', 1)
   count(r, 'waiters', 1)
   link(r, known[NAMES], 1)
   if seq > r.seq then
     r.seq = seq
   end
-  put(r, session, pack(known), known[NAMES])
+  put(r, session, known)
   local los, his = cuts(session, lists[r], false, r.epoch)
   change('ZADD', r.l, los)
   change('ZADD', r.u, his)

@@ -9,6 +9,9 @@ look_for_expired()
 local r = resources[1]
 
 local function holders()
+  if not r.epoch then
+    return { r.holder }
+  end
   local found, seen = {}, {}
   for class = 1, 5 do
     class = sub('RPWSH', class, class)
@@ -39,6 +42,7 @@ if dry or #held + #due == 0 then
 end
 make_way()
 check()
+spread_all()
 drop_expired()
 held = holders()
 local reply = told_all(held)
@@ -47,7 +51,7 @@ for i = 1, #held do
   channels[i] = record(r, held[i])[CHANNEL]
 end
 local freed = {}
-leave(held, r, freed)
+leave(held, r, freed, 'broken')
 settle(freed)
 for i = 1, publish ~= '' and #channels or 0 do
   call(publish, channels[i], 'broken')

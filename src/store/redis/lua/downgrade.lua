@@ -43,7 +43,7 @@ for i = 1, #lowered do
 end
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
-put(r, session, pack(known))
+put(r, session, known)
 los, his = cuts(session, lowered, true, r.epoch)
 change('ZADD', r.l, los)
 change('ZADD', r.u, his)

@@ -19,6 +19,7 @@ local reply = told_all(due)
 if not dry then
   make_way()
   check()
+  spread_all()
   drop_expired()
 end
 table.insert(reply, 1, 'expired')

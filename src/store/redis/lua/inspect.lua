@@ -14,10 +14,13 @@ for i = 1, n do
   local function tell(id, place)
     if record(r, id) and not seen[id] then
       seen[id], left = true, left - 1
-      told_of[#told_of + 1] = told(id, { r }, tonumber(call('ZSCORE', r.e, id) or 0), place)
+      told_of[#told_of + 1] = told(id, { r }, expiry_of(r, id), place)
     end
   end
-  for class = 1, 5 do
+  if r.holder then
+    tell(r.holder)
+  end
+  for class = 1, r.epoch and 5 or 0 do
     class = sub('RPWSH', class, class)
     local from = '[' .. class
     while r.count[class] and left > 0 do

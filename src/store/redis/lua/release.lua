@@ -1,35 +1,38 @@
--- release: session
+-- release: session | outcome | success | history
 --
 -- Gives back a grant, or a place in the queue, and returns the tokens. The tokens of a waiter are
--- 0.
+-- 0. `outcome` tells how the command ended; an empty outcome leaves no trace. `success` is 1 if it
+-- succeeded, and `history` is the number of entries that the history keeps.
 
-local session = argument(1)
+local session, outcome, limit = argument(1), argument(2), tonumber(argument(4))
+
+-- Gives back the grant of a sole holder.
+local function release_alone(s, h, token, seq, past, since, fixed, claims)
+  local ended
+  if outcome ~= '' then
+    past, ended = past_with(past, outcome, argument(3) == '1', since, since)
+  end
+  local is_kept = ended and limit > 0
+  local has_memory = leave_alone(s, token, seq, past, is_kept)
+  if is_kept and has_memory then
+    remember(h, limit, ended, outcome, since, since, token, claims, fixed)
+  end
+  return { 'released', token }
+end
 
 --- the fast path ---
 
--- Most releases give back the only claim on a resource that nobody waits for.
+-- Most releases come from the sole holder of one resource.
 if n == 1 then
-  local d, e = KEYS[1], KEYS[2]
-  local meta = call('HMGET', d, '#clock', '#epoch', '#count', session, '#format')
-  check_format(meta[5])
-  local known = meta[2] and meta[3] and unpacked(meta[4])
-  if known and known[HELD] == 1 and not known[NAMES] and #known[CLAIMS] == 1 then
-    read_clock(meta[1])
-    local claim, count = known[CLAIMS][1], unpack_record(meta[3])
-    local class, alone = capital(claim[MODE]), true
-    for counted, k in pairs(count) do
-      alone = alone and k == 1 and (counted == class or counted == 'leases')
-    end
-    local over = alone and call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
-    -- A member that is missing shows that a key was lost. Then the general path drops all keys.
-    if alone and #over == 1 and over[1] == meta[2] and call('ZSCORE', KEYS[5], member(class, claim[HI], session, 0))
-      and call('ZREM', KEYS[4], member(class, claim[LO], session, 0)) == 1
-      and call('ZREM', KEYS[5], member(class, claim[HI], session, 0)) == 1 then
-      call('HDEL', d, session, '#count', '#slots', '#with', '#epoch')
-      call('HSET', d, '#clock', now)
-      call('ZREM', e, session, meta[2])
-      call('PEXPIRE', d, IDLE)
-      return { 'released', claim[TOKEN] }
+  local raw = call('GET', KEYS[1])
+  if raw then
+    check_format(raw)
+    local _, clock, token, seq, past, holder, since, _, expiry, fixed, claims = unpacked(raw)
+    if holder == session then
+      read_clock(clock)
+      if expiry == 0 or now < expiry then
+        return release_alone(KEYS[1], KEYS[7], token, seq, past, since, fixed, claims)
+      end
     end
   end
 end
@@ -41,6 +44,10 @@ look_for_expired()
 if damaged then
   return mend()
 end
+local sole = resources[1]
+if n == 1 and sole.holder == session and #due == 0 then
+  return release_alone(sole.s, sole.h, sole.token, sole.seq, sole.past, sole.since, sole.fixed, sole.claims)
+end
 local known = #places(session) > 0
 local need = needed({ session }, known)
 if need then
@@ -48,15 +55,11 @@ if need then
 end
 if known or #due > 0 then
   make_way()
-  -- Without waiters and expired sessions, the release needs fewer commands than its grant did, so
-  -- no check is made.
-  local alone = #due == 0
-  for i = 1, n do
-    alone = alone and not resources[i].count.waiters
-  end
-  if not alone then
+  -- The request of a known session has made the check.
+  if not known then
     check()
   end
+  spread_all()
 end
 drop_expired()
 local at = places(session)
@@ -68,6 +71,6 @@ local reply, freed = { 'released' }, {}
 for i = 1, #claims do
   reply[i + 1] = claims[i][TOKEN]
 end
-leave({ session }, nil, freed)
+leave({ session }, nil, freed, outcome, argument(3) == '1', limit)
 settle(freed)
 return finish(reply)

@@ -1,16 +1,28 @@
--- renew_alone: KEYS: the e of one resource. ARGV: now or '' | session | ttl
+-- renew_alone: KEYS: the s or the e of one resource. ARGV: now or '' | session | ttl | 's' or 'e'
 --
--- Renews a holder while the slot of its resource migrates, when no call with several keys works.
+-- Renews a holder while the slot of its resource migrates, when no call with several keys works. s
+-- has the lease of a sole holder, and e has all other leases.
 
-local now = tonumber(ARGV[1])
+local now, session, ttl = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local expiry = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
-if expiry <= now then
+if ARGV[4] == 'e' then
+  local expiry = tonumber(redis.call('ZSCORE', KEYS[1], session) or 0)
+  if expiry <= now then
+    return { 'unknown' }
+  end
+  redis.call('PERSIST', KEYS[1])
+  redis.call('ZADD', KEYS[1], now + ttl, session)
+  return { 'renewed', ttl }
+end
+local raw = redis.call('GET', KEYS[1])
+local fields = raw and string.sub(raw, 1, 3) == '\162R2' and { cmsgpack.unpack(raw) } or {}
+if fields[6] ~= session or fields[9] <= now then
   return { 'unknown' }
 end
+fields[9] = now + ttl
 redis.call('PERSIST', KEYS[1])
-redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), ARGV[2])
-return { 'renewed', tonumber(ARGV[3]) }
+redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields)))
+return { 'renewed', ttl }

@@ -36,7 +36,7 @@ local los, his = cuts(session, { claim }, true)
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
 claim[LO], claim[HI], claim[TEXT] = lo, hi, text
-put(r, session, pack(known))
+put(r, session, known)
 los, his = cuts(session, { claim }, true, r.epoch)
 change('ZADD', r.l, los)
 change('ZADD', r.u, his)

@@ -28,6 +28,7 @@ local function grant(id, at, kin, lease, waited)
       count(r, capital(claim[MODE]), 1)
     end
     local los, his = cuts(id, claims, true, r.epoch)
+    count(r, 'sessions', waited and 0 or 1)
     if known[TTL] > 0 then
       count(r, 'leases', waited and 0 or 1)
       call('ZADD', r.e, now + lease, id)
@@ -36,7 +37,7 @@ local function grant(id, at, kin, lease, waited)
       unqueue(r, id, known)
     end
     known[HELD], known[SINCE] = 1, now
-    put(r, id, pack(known), known[NAMES])
+    put(r, id, known)
     -- The new members come before the removals. Otherwise l and u could become empty and vanish in
     -- between, and a migrating slot would look for them on the other server.
     change('ZADD', r.l, los)
@@ -79,7 +80,7 @@ local function unshare(r)
         end
         change('ZREM', r.l, los)
         change('ZREM', r.u, his)
-        put(r, id, pack(known))
+        put(r, id, known)
         los, his = cuts(id, known[CLAIMS], held, r.epoch)
         change('ZADD', r.l, los)
         change('ZADD', r.u, his)
@@ -91,12 +92,26 @@ local function unshare(r)
   end
 end
 
+-- Notes in the past of a resource that a hold has ended.
+local function note_end(r, known, outcome, success, limit)
+  local token, ended = 0, nil
+  for i = 1, #known[CLAIMS] do
+    local its = known[CLAIMS][i][TOKEN]
+    token = its > token and its or token
+  end
+  r.past, ended = past_with(r.past, outcome, success, known[ASKED], known[SINCE])
+  r.ends = r.ends or {}
+  if limit > 0 then
+    r.ends[#r.ends + 1] = { r.h, limit, ended, outcome, known[ASKED], known[SINCE], token, pack(known[CLAIMS]), known[FIXED] }
+  end
+end
+
 -- For the mode of a freed claim, the modes of the waiters that the claim may have blocked.
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
 -- Removes sessions. Appends the claims that they held or waited for to `freed`, in the order of
--- sessions and claims.
-local function leave(ids, hint, freed)
+-- sessions and claims. The runs of holders have ended with `outcome`; an empty one leaves no trace.
+local function leave(ids, hint, freed, outcome, success, limit)
   local slots = {}
   for i = 1, #ids do
     local id = ids[i]
@@ -130,19 +145,16 @@ local function leave(ids, hint, freed)
       if known[TTL] > 0 then
         count(r, 'leases', -1)
       end
-      put(r, id, '', known[NAMES])
-      if next(r.count) then
-        call('HDEL', r.d, id)
-        if known[TTL] > 0 then
-          call('ZREM', r.e, id)
-        end
-      else
-        call('HDEL', r.d, id, '#count', '#slots', '#with', '#epoch')
-        call('ZREM', r.e, id, r.epoch)
-        r.epoch = false
+      r.is_changed = true
+      count(r, 'sessions', -1)
+      call('HDEL', r.d, id)
+      if known[TTL] > 0 then
+        call('ZREM', r.e, id)
+      end
+      if held and outcome and outcome ~= '' then
+        note_end(r, known, outcome, success, limit or known[HISTORY])
       end
       r.records[id] = false
-      r.changed = true
     end
   end
   for r in pairs(slots) do

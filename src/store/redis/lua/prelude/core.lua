@@ -1,59 +1,70 @@
--- The core of every script except renew_alone: arguments, the clock, and how a record is written.
+-- The core of every script except renew_alone: arguments, the clock, and how state is written.
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
 -- A script takes one of two paths. The fast path handles the common case, one resource that no
 -- other session uses, and needs only this core. The general path is one function, which a script
 -- defines and calls only if the fast path does not apply: a server would spend a third of the time
--- of a short script on the definition of unused functions. Both paths write by the functions of
--- this core.
+-- of a short script on the definition of unused functions. For the same reason, what both paths need
+-- to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines only what it uses.
 --
--- KEYS: d e q l u of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names | the
--- arguments of the operation
+-- KEYS: s d e q l u h of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names |
+-- the arguments of the operation
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   EXISTS TIME HMGET HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE PUBLISH (in
---   a Cluster SPUBLISH)
+--   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE
+--   LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- One more command serves to count the subscribers of waiters without subscriptions to patterns:
+-- Without LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
--- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
--- that changes nothing. One HSET changes the record and the counters together.
+-- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no
+-- ancestors, beside which nobody holds or waits. The string s has the whole state of a quiet
+-- resource. Otherwise s has the counters, and the keys d, e, q, l and u have the rest.
 --
--- Epoch. From the first claim on a resource to the last, its keys share a number, the epoch. The
--- epoch is a field of d and a member of e. While a session waits, the epoch is also a member of q,
--- with the score -inf. All members of l and u have the epoch as their score. The counters in d say
--- how many members each set has. So the next script notices a key that was lost or replaced, and
--- drops all keys of the resource (`mend`).
+-- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
+-- that changes nothing.
+--
+-- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of s, a
+-- field of d and a member of e. While a session waits, the epoch is also a member of q, with the
+-- score -inf. All members of l and u have the epoch as their score. The counters in s say how many
+-- members each key has. So the next script notices a key that was lost or replaced, and drops all
+-- keys of the resource (`mend`).
+--
+-- Migration. While a hash slot of a Cluster migrates, a script runs only if all its keys exist, and
+-- fails if it reads a key that it has emptied. So a resource that is not quiet has an h, and no
+-- script reads a key that it may have emptied.
 --
 -- A script may give a number to redis.call directly, which writes the number with 17 digits. The
 -- operator `..` would write only 14 digits.
 
-local call, pack, unpack_record = redis.call, cmsgpack.pack, cmsgpack.unpack
-local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
+local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
--- A record. Each resource keeps one for every session that has claims on it.
-local HELD, SINCE, TTL, LEASE, HEARTBEAT, SEQ, LISTENING = 1, 2, 3, 4, 5, 6, 7
-local CHANNEL, ANCESTORS, PROCESS, NAMES, CLAIMS = 8, 9, 10, 11, 12
+-- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
+-- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
+local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 10, 11, 12, 13, 14, 15
 -- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
 -- holds.
 local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
 
--- The time in ms for which the clock of an unused resource is kept. Tokens follow the clock, so
--- nothing needs it for longer.
-local IDLE = 3600000
+-- The format of the keys, with which s begins, and its packed form.
+local FORMAT, PACKED = 'R2', '\162R2'
 
--- The format of the keys, which the field #format of each d states.
-local FORMAT = '2'
+-- What s has in the place of the sole holder if no session uses the resource, and if it is not
+-- quiet.
+local NOBODY, SEVERAL = '', '+'
 
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local now
 
--- Refuses the state of another format, before anything else of it is read.
-local function check_format(format)
-  if format and format ~= FORMAT then
-    error('RLOCKFORMAT ' .. format, 0)
+-- Refuses the state of another format, and a value that is not rlock's, before anything is read
+-- from it.
+local function check_format(raw)
+  local start = string.sub(raw, 1, 3)
+  if start ~= PACKED then
+    local other = string.match(start, '^\162R(.)$')
+    error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
   end
 end
 
@@ -61,8 +72,8 @@ local function argument(i)
   return ARGV[3 + n + i]
 end
 
--- Sets `now` to the instant of the call, or to the last instant at which a script changed a
--- resource, if that is later: time never goes back for a resource.
+-- Sets `now` to the instant of the call, or to the last instant at which a script granted, queued or
+-- dropped a session, if that is later: time never goes back for a resource.
 local function read_clock(clock)
   if not now then
     now = tonumber(ARGV[1])
@@ -71,28 +82,7 @@ local function read_clock(clock)
       now = time[1] * 1000000 + time[2]
     end
   end
-  clock = tonumber(clock or 0)
   if clock > now then
     now = clock
-  end
-end
-
-local function unpacked(raw)
-  return raw and raw ~= '' and unpack_record(raw)
-end
-
--- Returns the member of l or u for a cut of a claim.
-local function member(class, cut, id, index)
-  return class .. cut .. id .. format('%04x', index)
-end
-
--- Writes a record, and all counters with it.
-local function put(r, id, raw, names)
-  if names then
-    call('HSET', r.d, '#format', FORMAT, '#with', pack(r.with), '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
-  else
-    call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token, '#slots', r.slots,
-      '#epoch', r.epoch, '#count', pack(r.count), id, raw)
   end
 end

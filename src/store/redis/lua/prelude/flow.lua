@@ -9,7 +9,7 @@ local crowded = false
 local function look_for_expired(all)
   for i = 1, n do
     local r = resources[i]
-    if all and #r.page > 0 then
+    if all and #r.page > 0 and r.epoch then
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
     end
     for j = 3, #r.page, 2 do
@@ -90,9 +90,14 @@ end
 local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
+  call('SET', r.s, r.raw or '', 'XX', 'KEEPTTL')
   call('ZREM', r.u, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
+  call('HLEN', r.d)
+  call('HMGET', r.d, '')
+  call('ZRANGE', r.e, 0, 0)
+  call('ZCOUNT', r.e, 0, 0)
   call('ZSCORE', r.e, '')
   -- The calls before and after leave the key without a TTL.
   call('PERSIST', r.q)
@@ -102,8 +107,9 @@ local function check(channel)
     call(publish, channel or sub(r.d, 1, -2) .. 'w:', '')
   end
   for i = 1, n do
-    if resources[i].known then
-      call('HSET', resources[i].d, '#clock', now)
+    local r = resources[i]
+    if r.epoch then
+      call('HSET', r.d, '#epoch', r.epoch)
       break
     end
   end
@@ -129,7 +135,7 @@ local function mend(channel)
     local function tell(id)
       if not told[id] and #id == 32 and not find(id, '%X') then
         told[id] = true
-        local known = unpacked(call('HMGET', r.d, id)[1])
+        local known = r.holder == id and with_fixed({}, r.fixed) or read_record(call('HMGET', r.d, id)[1])
         call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
       end
     end
@@ -144,25 +150,57 @@ local function mend(channel)
       tell_all(r.q, 1, 32)
       tell_all(r.l, -36, -5)
       tell_all(r.u, -36, -5)
+      if r.holder then
+        tell(r.holder)
+      end
       -- PEXPIRE removes the keys, and every user needs the right to it anyway.
       call('PEXPIRE', r.e, 0)
       call('PEXPIRE', r.q, 0)
       call('PEXPIRE', r.l, 0)
       call('PEXPIRE', r.u, 0)
       call('PEXPIRE', r.d, 0)
-      if r.known then
-        call('HSET', r.d, '#format', FORMAT, '#clock', now, '#seq', r.seq, '#token', r.token)
-        call('PEXPIRE', r.d, IDLE)
+      if r.clock then
+        leave_alone(r.s, r.token, r.seq, r.past)
       end
     end
   end
   return { 'need' }
 end
 
+-- Gives the resources with a sole holder the keys that more sessions need. Nothing changes for the
+-- holder.
+local function spread_all()
+  for i = 1, n do
+    local r = resources[i]
+    local id = r.holder
+    if id then
+      local known = r.records[id]
+      open(r, r.since)
+      count(r, 'sessions', 1)
+      put(r, id, known)
+      if r.ttl > 0 then
+        call('ZADD', r.e, r.expiry, id)
+      end
+      local los, his = cuts(id, known[CLAIMS], true, r.epoch)
+      change('ZADD', r.l, los)
+      change('ZADD', r.u, his)
+    end
+  end
+end
+
+-- Removes the keys of a resource that no session uses any more, apart from s and h.
+local function close(r)
+  if r.epoch then
+    call('HDEL', r.d, '#epoch', '#with')
+    call('ZREM', r.e, r.epoch)
+    r.epoch = nil
+  end
+end
+
 local function drop_expired()
   if #due > 0 then
     local freed = {}
-    leave(due, nil, freed)
+    leave(due, nil, freed, 'expired')
     settle(freed)
   end
 end
@@ -177,40 +215,22 @@ local function drop_lost(id)
   end
 end
 
--- Sets a TTL on the state of resources that no session holds or waits for any more.
+-- Ends an operation, writes the state of the resources that it has changed, and makes the resources quiet that no session uses any more. What the ends
+-- of holds add to the history comes last.
 local function finish(reply)
   for i = 1, n do
-    if resources[i].changed and not next(resources[i].count) then
-      call('PEXPIRE', resources[i].d, IDLE)
+    local r = resources[i]
+    if r.epoch and not next(r.count) then
+      close(r)
+      leave_alone(r.s, r.token, r.seq, r.past, r.ends and #r.ends > 0)
+    elseif r.epoch and r.is_changed then
+      put_state(r)
+    end
+    for j = 1, r.ends and #r.ends or 0 do
+      remember(unpack(r.ends[j]))
     end
   end
   return reply
-end
-
--- Begins to change what a session holds of the first resource. Returns a reply if the operation
--- ends here already, or else nil.
-local function begin_change(session)
-  begin(session)
-  look_for_expired()
-  if damaged then
-    return mend()
-  end
-  local at, lost = places(session)
-  local known = #at > 0
-  -- The session's next renewal drops the remaining claims.
-  if lost then
-    return { 'unknown' }
-  end
-  local need = needed({}, known)
-  if need then
-    return need
-  end
-  if known or #due > 0 then
-    make_way()
-    check()
-  end
-  drop_expired()
-  return #places(session) == 0 and finish({ 'unknown' }) or nil
 end
 
 -- Returns the reply with the state of a session. It is granted, with the rest of its lease and its
@@ -226,7 +246,7 @@ local function stands(id, left)
   local known = at[1].records[id]
   if known[HELD] == 1 then
     for i = 1, not left and known[TTL] > 0 and #at or 0 do
-      local expiry = tonumber(call('ZSCORE', at[i].e, id) or 0)
+      local expiry = expiry_of(at[i], id)
       if expiry == 0 then
         disown(at[i])
         return mend()
@@ -256,59 +276,4 @@ local function stands(id, left)
   end
   local place = call('ZCOUNT', at[1].q, '(-inf', rank(known, claims[1]))
   return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
-end
-
--- Describes a session for a reply: its claims on the resources in `at`, with their places in the
--- queue if these are known.
-local function told(id, at, expiry, place)
-  local known = at[1].records[id]
-  local reply = {
-    id, expiry or 0, known[HELD], known[SEQ], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT], known[ANCESTORS], known[PROCESS],
-  }
-  for i = 1, #at do
-    for j = 1, #at[i].records[id][CLAIMS] do
-      local claim = at[i].records[id][CLAIMS][j]
-      reply[#reply + 1] = {
-        claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
-        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0,
-      }
-    end
-  end
-  return reply
-end
-
--- Describes sessions with all of their claims, before the sessions leave.
-local function told_all(ids)
-  local reply = {}
-  for i = 1, #ids do
-    local at = places(ids[i])
-    if #at > 0 then
-      local expiry = ended[ids[i]] or tonumber(call('ZSCORE', at[1].e, ids[i]) or 0)
-      reply[#reply + 1] = told(ids[i], at, expiry)
-    end
-  end
-  return reply
-end
-
--- Numbers the places in a queue. The keys of the result are the session followed by 0 for ordinary
--- or 1 for nested claims. Calls `visit` with each waiter until `visit` returns false.
-local function number_waiters(r, visit)
-  local place, number, last, at = {}, 0, nil, 1
-  while r.count.waiters do
-    local entry = waiter(r, at)
-    if not entry then
-      break
-    end
-    if not r.left[entry.id] then
-      if entry.id ~= last then
-        number, last = number + 1, entry.id
-      end
-      place[entry.id .. (entry.score < 0 and '1' or '0')] = number
-      if not visit(entry) then
-        break
-      end
-    end
-    at = at + 1
-  end
-  return place
 end

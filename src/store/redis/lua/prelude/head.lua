@@ -1,5 +1,7 @@
 -- The state of the resources, and the records of sessions.
 
+local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
+
 local resources, by_name = {}, {}
 local caller
 -- Whether the keys of any resource do not belong together.
@@ -10,19 +12,90 @@ local damaged = false
 -- would have to wait asks again.
 local CROWD = 1000
 
+-- Adds the fields that never change to the others of a record.
+local function with_fixed(known, fixed)
+  known[FIXED] = fixed
+  local fields = unpacked(fixed)
+  for i = 1, #fields do
+    known[FIXED + i] = fields[i]
+  end
+  return known
+end
+
+-- Returns the record that d has for a session, or a false value.
+local function read_record(raw)
+  if not raw or raw == '' then
+    return false
+  end
+  local past, known = cmsgpack.unpack_one(raw)
+  return with_fixed(known, sub(raw, past + 1))
+end
+
+-- Returns the member of l or u for a cut of a claim.
+local function member(class, cut, id, index)
+  return class .. cut .. id .. format('%04x', index)
+end
+
+-- Writes the counters of a resource that is not quiet.
+local function put_state(r)
+  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count))
+  if r.has_links then
+    call('HSET', r.d, '#with', pack(r.with))
+  end
+end
+
+-- Writes a record. `finish` writes the counters, once for all records. If a script ends in between,
+-- the sets and the counters do not agree, and the next script notices it.
+local function put(r, id, known)
+  r.is_changed = true
+  call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
+end
+
+-- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses before
+-- anything is half done. An h without an entry gets an empty one.
+local function open(r, epoch)
+  if call('EXISTS', r.h) == 0 then
+    call('LPUSH', r.h, '')
+    call('PEXPIRE', r.h, KEEP)
+  end
+  r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
+  call('HSET', r.d, '#epoch', r.epoch, '#with', '')
+  call('ZADD', r.e, '-inf', r.epoch)
+end
+
+-- Reads s, with the record of a sole holder.
+local function read_state(r, raw)
+  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
+  r.clock, r.token, r.seq, r.past = clock, token, seq, past
+  if holder == SEVERAL then
+    r.slots, r.epoch, r.count = since, ttl, expiry
+  elseif holder ~= NOBODY then
+    r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims = holder, since, ttl, expiry, fixed, claims
+    local claim = unpacked(claims)[1]
+    claim[INDEX], claim[TOKEN], claim[NESTED] = 0, token, 0
+    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = ttl > 0 and 1 or nil }
+    r.records[holder] = with_fixed({ 1, since, 0, 0, since, false, ttl, { claim } }, fixed)
+  end
+end
+
 -- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
-  local count, claims, queued, leases = r.count, 0, 0, 0
-  if next(count) then
-    for class, k in pairs(count) do
+  local claims, queued, leases, records = 0, 0, 0, 0
+  if r.epoch then
+    for class, k in pairs(r.count) do
       claims = claims + (#class == 1 and k or 0)
     end
-    queued, leases = count.places and count.places + 1 or 0, 1 + (count.leases or 0)
+    queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
+    records = 2 + (r.count.sessions or 0)
+  end
+  if not r.epoch and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
+    return true
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
-  return call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
+  return call('HLEN', r.d) == records and call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
     and call('ZCOUNT', r.q, '-inf', '+inf') == queued and call('ZCOUNT', r.e, '-inf', '+inf') == leases
     and (leases == 0 or r.page[1] == r.epoch) and (queued == 0 or call('ZSCORE', r.q, r.epoch) and true)
+    and r.epoch == (r.own_epoch or nil)
 end
 
 -- Treats a resource as unused until its keys are dropped.
@@ -35,27 +108,41 @@ end
 local function begin(session)
   caller = session
   for i = 1, n do
-    local k = 5 * i
-    local d = KEYS[k - 4]
-    local meta = call('HMGET', d, '#seq', '#token', '#clock', '#slots', '#count', '#with', '#epoch', session or '#seq', '#format')
-    check_format(meta[9])
+    local k = 7 * i
     local r = {
-      d = d, e = KEYS[k - 3], q = KEYS[k - 2], l = KEYS[k - 1], u = KEYS[k],
-      name = ARGV[3 + i], known = meta[3], records = {},
-      seq = tonumber(meta[1] or 0) or 0, token = tonumber(meta[2] or 0) or 0, slots = tonumber(meta[4] or 0) or 0,
-      epoch = meta[7], count = meta[7] and unpacked(meta[5]) or {}, with = meta[7] and unpacked(meta[6]) or {},
+      s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
+      name = ARGV[3 + i], seq = 0, token = 0, slots = 0, past = '', count = {}, with = {}, records = {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
-    if session then
-      r.records[session] = meta[7] and unpacked(meta[8])
+    local raw = call('GET', r.s)
+    if raw then
+      check_format(raw)
+      r.raw = raw
+      read_state(r, raw)
     end
-    read_clock(meta[3])
+    if r.epoch then
+      local fields = call('HMGET', r.d, '#epoch', '#with', session or '#epoch')
+      r.own_epoch = fields[1]
+      if fields[2] and fields[2] ~= '' then
+        r.with = unpacked(fields[2])
+      end
+      if session then
+        r.records[session] = read_record(fields[3])
+      end
+    end
+    read_clock(r.clock or 0)
     resources[i], by_name[r.name] = r, r
   end
   for i = 1, n do
     local r = resources[i]
-    -- The epoch comes before all expiries.
-    r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+    if r.epoch then
+      -- The epoch comes before all expiries.
+      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+    elseif r.holder and r.ttl > 0 and r.expiry <= now then
+      r.page = { '', '-inf', r.holder, r.expiry }
+    else
+      r.page = {}
+    end
     if not belongs_together(r) then
       disown(r)
     end
@@ -66,10 +153,18 @@ end
 local function record(r, id)
   local known = r.records[id]
   if known == nil then
-    known = not r.damaged and unpacked(call('HMGET', r.d, id)[1])
+    known = not r.damaged and r.epoch and read_record(call('HMGET', r.d, id)[1])
     r.records[id] = known
   end
   return known
+end
+
+-- Returns the instant at which the lease of a session ends, 0 if it has none.
+local function expiry_of(r, id)
+  if r.holder then
+    return r.expiry
+  end
+  return tonumber(call('ZSCORE', r.e, id) or 0)
 end
 
 -- Returns the declared resources on which a session has claims, and two more values. The second is
@@ -141,6 +236,7 @@ end
 
 -- Adds to a counter. A class of claims has the letter of its mode: a capital for held claims, a
 -- small letter for waiting claims. Other counters are:
+-- - 'sessions': all sessions
 -- - 'waiters': the waiting sessions
 -- - 'places': the members of the waiting sessions in q
 -- - 'nested': the waiting claims below a hold of an ancestor
@@ -156,6 +252,7 @@ end
 local function link(r, names, by)
   for i = 1, names and #names or 0 do
     if names[i] ~= r.name then
+      r.has_links = true
       local k = (r.with[names[i]] or 0) + by
       r.with[names[i]] = k ~= 0 and k or nil
     end

@@ -51,25 +51,3 @@ local function standing(r, claim, kin)
   end
   return 'ordinary'
 end
-
--- Whether a descendant's nested claim waits within a span and relies on the hold above it, so that
--- `keeps` rejects the claim.
-local function nested_waits(r, id, lo, hi, keeps)
-  local at = 1
-  while r.count.nested do
-    local entry = waiter(r, at)
-    if not entry or entry.score > 0 then
-      break
-    end
-    for i = 1, r.left[entry.id] and 0 or #entry, 3 do
-      if overlaps(entry[i + 1], entry[i + 2], lo, hi) and not keeps(entry[i], entry[i + 1], entry[i + 2]) then
-        local known = record(r, entry.id)
-        if known and kin_of(entry.id, known[ANCESTORS])[id] then
-          return true
-        end
-      end
-    end
-    at = at + 1
-  end
-  return false
-end

@@ -1,0 +1,66 @@
+//! Packs the values that the scripts keep as they are: arrays of numbers and bytes in MessagePack,
+//! which every server's Lua can read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rmp::encode::{ByteBuf, RmpWrite as _, write_array_len, write_str_len, write_uint};
+
+use super::{Fixed, TIME_MAX};
+use crate::clock::micros;
+use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
+
+/// The number of entries that the history of a resource keeps.
+const HISTORY: u64 = 32;
+
+/// The part of a request's records that never changes.
+pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
+    let mut packed = ByteBuf::new();
+    array(&mut packed, 6);
+    length(&mut packed, fixed.terms.claim);
+    length(&mut packed, fixed.terms.heartbeat);
+    bytes(&mut packed, channel.as_bytes());
+    bytes(&mut packed, fixed.ancestors.as_bytes());
+    bytes(&mut packed, fixed.process.as_bytes());
+    number(&mut packed, HISTORY);
+    packed.into_vec()
+}
+
+/// The claims of a request. Each claim has the number of its resource, which counts from 1.
+pub(super) fn claims(claims: &[Claim], resources: &[Resource]) -> Vec<u8> {
+    let numbers: BTreeMap<&Resource, u64> = resources.iter().zip(1..).collect();
+    let mut packed = ByteBuf::new();
+    array(&mut packed, claims.len());
+    for Claim { resource, mode, span, slots } in claims {
+        array(&mut packed, 6);
+        number(&mut packed, numbers[resource]);
+        bytes(&mut packed, &mode.as_str().as_bytes()[..1]);
+        number(&mut packed, slots.unwrap_or(0).into());
+        bytes(&mut packed, span.lower().as_bytes());
+        bytes(&mut packed, span.upper().as_bytes());
+        let text = if span.is_whole() { String::new() } else { span.to_string() };
+        bytes(&mut packed, text.as_bytes());
+    }
+    packed.into_vec()
+}
+
+/// Begins an array of so many values.
+fn array(packed: &mut ByteBuf, len: usize) {
+    let Ok(_) = write_array_len(packed, u32::try_from(len).expect("a request has fewer than 2^32 claims"));
+}
+
+fn number(packed: &mut ByteBuf, number: u64) {
+    let Ok(_) = write_uint(packed, number);
+}
+
+/// Adds a length of time in microseconds.
+fn length(packed: &mut ByteBuf, of: Duration) {
+    number(packed, micros(of).min(TIME_MAX));
+}
+
+/// Adds bytes as a text: the Lua of the servers does not know the type for bytes.
+fn bytes(packed: &mut ByteBuf, bytes: &[u8]) {
+    let Ok(_) = write_str_len(packed, u32::try_from(bytes.len()).expect("a request is shorter than 4 GiB"));
+    let Ok(()) = packed.write_bytes(bytes);
+}

@@ -1,0 +1,56 @@
+-- The replies that describe sessions.
+
+-- Describes a session for a reply: its claims on the resources in `at`, with their places in the
+-- queue if these are known.
+local function told(id, at, expiry, place)
+  local known = at[1].records[id]
+  local reply = {
+    id, expiry or 0, known[HELD], known[SEQ], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT], known[ANCESTORS], known[PROCESS],
+  }
+  for i = 1, #at do
+    for j = 1, #at[i].records[id][CLAIMS] do
+      local claim = at[i].records[id][CLAIMS][j]
+      reply[#reply + 1] = {
+        claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
+        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0,
+      }
+    end
+  end
+  return reply
+end
+
+-- Describes sessions with all of their claims, before the sessions leave.
+local function told_all(ids)
+  local reply = {}
+  for i = 1, #ids do
+    local at = places(ids[i])
+    if #at > 0 then
+      local expiry = ended[ids[i]] or expiry_of(at[1], ids[i])
+      reply[#reply + 1] = told(ids[i], at, expiry)
+    end
+  end
+  return reply
+end
+
+-- Numbers the places in a queue. The keys of the result are the session followed by 0 for ordinary
+-- or 1 for nested claims. Calls `visit` with each waiter until `visit` returns false.
+local function number_waiters(r, visit)
+  local place, number, last, at = {}, 0, nil, 1
+  while r.count.waiters do
+    local entry = waiter(r, at)
+    if not entry then
+      break
+    end
+    if not r.left[entry.id] then
+      if entry.id ~= last then
+        number, last = number + 1, entry.id
+      end
+      place[entry.id .. (entry.score < 0 and '1' or '0')] = number
+      if not visit(entry) then
+        break
+      end
+    end
+    at = at + 1
+  end
+  return place
+end

@@ -1,0 +1,153 @@
+//! What the keys of a resource keep of the holds that have ended.
+
+use rlock::lock::mode::Mode::{Read, Write};
+use rlock::store::redis::codec::{Call, Wake};
+
+use super::on_each_server;
+use crate::clients::{Clients, NOW, TERMS, is_granted, is_waiting, resource, us};
+use crate::support::servers::{Kind, Server};
+
+on_each_server!(
+    each_end_of_a_hold_is_an_entry_of_the_history,
+    history_keeps_as_many_entries_as_the_release_asks_for,
+    past_counts_the_ends_and_sums_their_times,
+    state_is_kept_as_long_as_its_history,
+    full_server_keeps_no_history,
+);
+
+const HOUR: i64 = 3_600_000;
+
+/// The entries, newest first: outcome, instants of request, grant and end, the text of the claim, and
+/// the number of the session.
+fn history(clients: &mut Clients) -> Vec<(String, [u64; 3], String, u32)> {
+    let read = "local entries = {} \
+                for i, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do \
+                  if raw ~= '' then \
+                    local outcome, _, asked, since, ended, token, claims, fixed = cmsgpack.unpack(raw) \
+                    assert(token >= since and claims[1][3] == 0) \
+                    entries[#entries + 1] = { outcome, asked, since, ended, claims[1][6], fixed[5] } \
+                  end \
+                end \
+                return entries";
+    let key = clients.side.keys(&resource())[6].clone();
+    let entries: Vec<(String, u64, u64, u64, String, String)> =
+        redis::cmd("EVAL").arg(read).arg(1).arg(key).query(&mut clients.side.connection).unwrap();
+    let entry = |(outcome, asked, since, ended, part, process): (String, u64, u64, u64, String, String)| {
+        let process: serde_json::Value = serde_json::from_str(&process).unwrap();
+        let begin = NOW.as_micros();
+        let number = process[1].as_u64().unwrap() as u32;
+        (outcome, [asked - begin, since - begin, ended - begin], part, number)
+    };
+    entries.into_iter().map(entry).collect()
+}
+
+/// Sole holders, holders beside others, waiters, an expired and a broken session.
+fn each_end_of_a_hold_is_an_entry_of_the_history(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "ends", Wake::Nobody);
+    clients.acquire(1, Write, "");
+    clients.advance(us(5));
+    clients.end(1, "exit 0", 32);
+    clients.acquire(2, Write, "[1,2]");
+    clients.advance(us(1));
+    assert!(is_waiting(&clients.acquire(3, Write, "")));
+    clients.advance(us(2));
+    clients.end(2, "signal 9", 32);
+    clients.advance(us(2));
+    assert!(is_granted(&clients.renew(3, false)));
+    assert!(is_waiting(&clients.acquire(4, Read, "")));
+    clients.advance(us(10));
+    clients.end(3, "exit 7", 32);
+    clients.end(9, "exit 0", 32);
+    clients.side.call(Call::break_grants(resource()));
+    clients.acquire(5, Write, "");
+    clients.advance(TERMS.ttl);
+    clients.side.call(Call::expire(vec![resource()]));
+    let ttl = TERMS.ttl.as_micros() as u64;
+    let whole = String::new;
+    let expected = [
+        ("expired".to_owned(), [20, 20, 20 + ttl], whole(), 5),
+        ("broken".to_owned(), [10, 20, 20], whole(), 4),
+        ("exit 7".to_owned(), [6, 8, 20], whole(), 3),
+        ("signal 9".to_owned(), [5, 5, 8], "[1,2]".to_owned(), 2),
+        ("exit 0".to_owned(), [0, 0, 5], whole(), 1),
+    ];
+    assert_eq!(history(&mut clients), expected);
+}
+
+fn history_keeps_as_many_entries_as_the_release_asks_for(kind: Kind) {
+    let server = Server::shared(kind);
+    for kept in [0, 1, 2, 5] {
+        let mut clients = Clients::new(&server, &format!("kept {kept}"), Wake::Nobody);
+        for number in 1..=8 {
+            clients.acquire(number, Write, "");
+            if number % 3 == 0 {
+                clients.acquire(20, Write, "");
+            }
+            clients.end(number, "exit 0", kept);
+            clients.release(20);
+        }
+        let numbers: Vec<u32> = history(&mut clients).into_iter().map(|(.., number)| number).collect();
+        assert_eq!(numbers, (1..=8).rev().take(kept as usize).collect::<Vec<_>>(), "{kept}");
+    }
+}
+
+fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "past", Wake::Nobody);
+    let past = |clients: &mut Clients| -> (u64, String, u64, [u64; 3], [u64; 3]) {
+        let read = "local past = ({ cmsgpack.unpack(redis.call('GET', KEYS[1])) })[5] return { cmsgpack.unpack(past) }";
+        let key = clients.side.keys(&resource())[0].clone();
+        let (ended, outcome, succeeded, holds, held, waited, busy, lost, expired, _): PastFields =
+            redis::cmd("EVAL").arg(read).arg(1).arg(key).query(&mut clients.side.connection).unwrap();
+        let begin = NOW.as_micros();
+        (ended - begin, outcome, succeeded.saturating_sub(begin), [holds, held, waited], [busy, lost, expired])
+    };
+    clients.acquire(1, Write, "");
+    clients.advance(us(7));
+    clients.end(1, "exit 0", 0);
+    assert_eq!(past(&mut clients), (7, "exit 0".to_owned(), 7, [1, 7, 0], [0, 0, 0]));
+    clients.acquire(2, Write, "");
+    clients.acquire(3, Write, "");
+    clients.advance(us(4));
+    clients.end(2, "lost", 0);
+    assert_eq!(past(&mut clients), (11, "lost".to_owned(), 7, [2, 11, 0], [0, 1, 0]), "while a session holds");
+    clients.advance(TERMS.claim);
+    clients.side.call(Call::expire(vec![resource()]));
+    let claim = TERMS.claim.as_micros() as u64;
+    let expired = (11 + claim, "expired".to_owned(), 7, [3, 11 + claim, 4], [0, 1, 1]);
+    assert_eq!(past(&mut clients), expired);
+    clients.acquire(4, Write, "");
+    assert_eq!(past(&mut clients), expired, "while a sole session holds");
+    clients.release(4);
+    assert_eq!(past(&mut clients), expired, "after a release without an outcome");
+}
+
+/// The past of a resource, as the scripts pack it.
+type PastFields = (u64, String, u64, u64, u64, u64, u64, u64, u64, String);
+
+fn state_is_kept_as_long_as_its_history(kind: Kind) {
+    let server = Server::shared(kind);
+    for (history, is_long) in [(0, false), (1, true)] {
+        let mut clients = Clients::new(&server, &format!("kept for {history}"), Wake::Nobody);
+        clients.acquire(1, Write, "");
+        clients.end(1, "exit 0", history);
+        let [state, .., past] = clients.side.keys(&resource());
+        let [state, past] = [state, past]
+            .map(|key| -> i64 { redis::cmd("PTTL").arg(key).query(&mut clients.side.connection).unwrap() });
+        assert_eq!((state > HOUR, past > HOUR), (is_long, is_long), "{state} {past}");
+    }
+}
+
+/// A release on a full server frees the lock and leaves the history as it is.
+fn full_server_keeps_no_history(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "full", Wake::Nobody);
+    clients.acquire(1, Write, "");
+    clients.end(1, "exit 0", 32);
+    clients.acquire(2, Write, "");
+    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    clients.end(2, "exit 0", 32);
+    assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
+    assert_eq!(history(&mut clients).len(), 1);
+}

@@ -1,0 +1,24 @@
+//! An `rlock shrink` or `rlock downgrade`, which a command runs to give up a part of its lock.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use super::route;
+use super::task::Site;
+use crate::store::redis::codec::Call;
+use crate::store::redis::conversation::Retry;
+
+/// Asks the store for a change, until it answers or a signal ends the process. The command does not
+/// look at the result.
+pub(super) async fn run(site: &Site, call: Call) {
+    site.world().enter(site.task);
+    site.world().note(|| format!("task {}: {call:?}", site.task));
+    let mut asking = pin!(route::ask(site, call, Retry::WhileDown));
+    poll_fn(|context| {
+        let is_ended = !site.world().mailboxes[site.task].signals.is_empty();
+        if is_ended { Poll::Ready(()) } else { asking.as_mut().poll(context).map(drop) }
+    })
+    .await;
+    site.world().end(site.task);
+}
