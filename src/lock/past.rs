@@ -5,6 +5,7 @@
 //! decides on values only; [`super::remember`] reads and writes the records.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -40,6 +41,21 @@ pub enum Ending {
     Timeout,
     /// A kept hold that `acquire` made ended at its instant.
     Kept,
+}
+
+impl fmt::Display for Ending {
+    /// The words that a command finds in RLOCK_LAST.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Lost => f.write_str("lost"),
+            Self::Expired => f.write_str("expired"),
+            Self::Broken => f.write_str("broken"),
+            Self::Timeout => f.write_str("timeout"),
+            Self::Kept => f.write_str("kept"),
+        }
+    }
 }
 
 /// What a release says about the command that ran under the grant.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use redis::ServerError;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
+use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, End, ScriptReply, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use crate::side::Side;
 use crate::support::servers::Server;
@@ -91,8 +92,15 @@ impl Clients {
 
     /// Releases the grant of a session whose command has ended.
     pub(crate) fn end(&mut self, number: u32, outcome: &str, history: u32) -> ScriptReply {
-        let end = End { outcome: outcome.to_owned(), is_success: outcome == "exit 0", history };
-        self.side.call(Call::release_after(id(number), vec![resource()], end))
+        let (word, code) = outcome.split_once(' ').unwrap_or((outcome, "0"));
+        let ending = match word {
+            "exit" => Ending::Exit(code.parse().unwrap()),
+            "signal" => Ending::Signal(code.parse().unwrap()),
+            _ => Ending::Lost,
+        };
+        assert_eq!(ending.to_string(), outcome);
+        let end = End { ending, is_success: outcome == "exit 0" };
+        self.side.call(Call::release_after(id(number), vec![resource()], Some(end), history))
     }
 
     /// The numbers of the holders by token, and of the waiters in queue order.

@@ -231,7 +231,7 @@ impl<'s> Supervision<'s> {
         self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         let began = self.site.world().now;
-        match self.conversation.release(self.site.now()) {
+        match self.conversation.release(None, self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
                 self.route.run(&mut Counted(&mut release.question, self.site)).await;

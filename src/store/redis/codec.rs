@@ -17,6 +17,7 @@ use super::keys::{KINDS, Keyspace};
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
+use crate::lock::past::End;
 use crate::lock::request::{self, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -80,17 +81,6 @@ enum Form {
     Alone(Lease),
 }
 
-/// The end of a command that ran under a grant.
-#[derive(Clone, Debug, Default)]
-pub struct End {
-    /// How it ended, such as `exit 0`. The resources remember nothing of an end without an outcome.
-    pub outcome: String,
-    /// Whether it succeeded.
-    pub is_success: bool,
-    /// The number of entries that the history keeps; 0 for no entry.
-    pub history: u32,
-}
-
 /// The key that has the lease of a holder on one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
@@ -143,6 +133,7 @@ struct Fixed {
     session: SessionId,
     ancestors: String,
     process: String,
+    history: u32,
 }
 
 impl Argument {
@@ -168,7 +159,8 @@ impl Call {
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let is_alone = request.claims.len() == 1 && ancestors.is_empty();
         let terms = request.terms.unwrap_or_default();
-        let fixed = Fixed { terms, session: request.session, ancestors, process: process(&request.process) };
+        let (session, process) = (request.session, process(&request.process));
+        let fixed = Fixed { terms, session, ancestors, process, history: request.job.history };
         let arguments = vec![
             Argument::Session(request.session),
             Argument::flag(request.wait),
@@ -195,16 +187,17 @@ impl Call {
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        Self::release_after(session, resources, End::default())
+        Self::release_after(session, resources, None, 0)
     }
 
-    /// Releases a grant after its command has ended, which the resources remember.
-    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: End) -> Self {
+    /// Releases a grant after its command has ended. The history of each resource keeps as many
+    /// entries as `history` says.
+    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, history: u32) -> Self {
         let arguments = vec![
             Argument::Session(session),
-            Argument::Text(end.outcome),
-            Argument::flag(end.is_success),
-            Argument::Number(end.history.into()),
+            Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
+            Argument::flag(end.is_some_and(|end| end.is_success)),
+            Argument::Number(history.into()),
         ];
         Self::new(&scripts::RELEASE, resources, arguments)
     }

@@ -67,8 +67,8 @@ impl Handle for RedisHold {
         self.conversation.standing()
     }
 
-    fn release(&mut self, _end: Option<End>) -> Result<Released, Error> {
-        let Some(mut release) = self.conversation.release(Boottime::now()) else { return Ok(Released::Done) };
+    fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
+        let Some(mut release) = self.conversation.release(end, Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
         let released = release.result(Boottime::now());
         released.map_err(|failure| self.conversation.with_keys(failure).into())

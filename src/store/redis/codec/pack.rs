@@ -11,9 +11,6 @@ use crate::clock::micros;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 
-/// The number of entries that the history of a resource keeps.
-const HISTORY: u64 = 32;
-
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
@@ -23,7 +20,7 @@ pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     bytes(&mut packed, channel.as_bytes());
     bytes(&mut packed, fixed.ancestors.as_bytes());
     bytes(&mut packed, fixed.process.as_bytes());
-    number(&mut packed, HISTORY);
+    number(&mut packed, fixed.history.into());
     packed.into_vec()
 }
 

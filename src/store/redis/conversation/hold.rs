@@ -14,6 +14,7 @@ use super::release::Release;
 use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
+use crate::lock::past::End;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, Lease, ScriptReply};
@@ -65,12 +66,13 @@ impl HoldConversation {
     }
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
-    /// where it can't keep anything.
-    pub(in crate::store::redis) fn release(&mut self, now: Boottime) -> Option<Release<'_>> {
+    /// where it can't keep anything. `end` tells how the command ended, if it ran.
+    pub(in crate::store::redis) fn release(&mut self, end: Option<End>, now: Boottime) -> Option<Release<'_>> {
         if !self.negotiation.may_be_kept(self.exchange.is_open()) {
             return None;
         }
-        let call = Call::release(self.request.session, self.resources.clone());
+        let Request { session, job, .. } = &self.request;
+        let call = Call::release_after(*session, self.resources.clone(), end, job.history);
         let held = self.negotiation.held().cloned();
         Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
     }

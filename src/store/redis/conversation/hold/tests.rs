@@ -163,7 +163,7 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
             if let Some(event) = event {
                 conversation.on(event(), START);
             }
-            assert_eq!(conversation.release(START).is_some(), expected, "{event_name} in state {state}");
+            assert_eq!(conversation.release(None, START).is_some(), expected, "{event_name} in state {state}");
         }
     }
 }
@@ -315,7 +315,7 @@ fn grant_without_enough_replicas_is_unavailable() {
     conversation.on(Event::Reply(Ok(Value::Int(1))), START);
     let error = conversation.standing().unwrap_err().to_string();
     assert!(error.starts_with("'redis://h:1': 1 of 2 replicas have the lock"), "{error}");
-    assert!(conversation.release(START).is_some());
+    assert!(conversation.release(None, START).is_some());
 }
 
 #[test]
