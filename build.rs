@@ -29,9 +29,9 @@ const LIBRARIES: [(&str, &str); 7] = [
 const LUA: &str = "src/store/redis/lua";
 
 /// The core of every operation, and the parts of the prelude of its general path, in this order.
-/// Between the core and the prelude stand the definitions that both paths of an operation share, and
-/// the fast path. The general path is one function, because a server would spend a third of its time
-/// on the definition of functions that the call does not use.
+/// Between the core and the prelude stand the definitions that both paths of an operation share,
+/// and the fast path. The general path is one function, because a server would spend a third of its
+/// time on the definition of functions that the call does not use.
 const CORE: &str = "core";
 const PRELUDE: [&str; 10] = ["set", "past", "head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const FAST: &str = "--- the fast path ---\n";
@@ -42,8 +42,8 @@ const END: &str = "end)()\n";
 /// Why writing to a text cannot fail.
 const WRITTEN: &str = "a text takes what is written";
 
-/// The operations. Each has the parts that its fast path needs, and those that its general path needs
-/// beside the prelude. An operation without parts needs neither core nor prelude.
+/// The operations. Each has the parts that its fast path needs, and those that its general path
+/// needs beside the prelude. An operation without parts needs neither core nor prelude.
 const OPERATIONS: [(&str, Option<Parts>); 9] = [
     ("acquire", Some(Parts { fast: &["sole"], general: &["tell"] })),
     ("renew", Some(Parts { fast: &["sole", "set"], general: &[] })),

@@ -238,7 +238,7 @@ fn sole_holder_without_its_key_is_unknown(kind: Kind) {
 /// A key that was put back from a backup makes all keys of the resource worthless.
 fn sole_holder_beside_keys_of_other_sessions_is_dropped_and_told(kind: Kind) {
     let server = Server::shared(kind);
-    for key in 1..BUSY.len() {
+    for (key, name) in BUSY.iter().enumerate().skip(1) {
         let mut foreign = Clients::new(&server, &format!("backup {key}"), Wake::Publish);
         set_up(&mut foreign, Write);
         let mut clients = Clients::new(&server, &format!("restored {key}"), Wake::Publish);
@@ -248,8 +248,8 @@ fn sole_holder_beside_keys_of_other_sessions_is_dropped_and_told(kind: Kind) {
         let to = clients.side.keys(&resource())[key].clone();
         assert_eq!(redis::cmd("COPY").arg(from).arg(to).query(&mut clients.side.connection), Ok(1));
         clients.advance(us(1));
-        assert!(tokens(clients.acquire(4, Write, ""))[0] > token, "{}", BUSY[key]);
-        assert_eq!(next_message(&mut subscriber), "lost", "{}", BUSY[key]);
+        assert!(tokens(clients.acquire(4, Write, ""))[0] > token, "{name}");
+        assert_eq!(next_message(&mut subscriber), "lost", "{name}");
         assert_eq!(clients.renew(1, false), ScriptReply::Unknown);
         assert_eq!(clients.holders_and_waiters(), (vec![4], vec![]));
     }

@@ -1,9 +1,9 @@
 //! Renews a lease resource by resource while a slot migrates, because no script then gets all keys
 //! together.
 //!
-//! One of two keys keeps the lease on a resource, on one of two nodes. All others report that nothing
-//! is held, which proves nothing. So the lease counts as renewed once the lease on each resource was
-//! renewed, wherever it is, and from the instant at which the first renewal was sent.
+//! One of two keys keeps the lease on a resource, on one of two nodes. All others report that
+//! nothing is held, which proves nothing. So the lease counts as renewed once the lease on each
+//! resource was renewed, wherever it is, and from the instant at which the first renewal was sent.
 
 use std::time::Duration;
 

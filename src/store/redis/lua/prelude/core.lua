@@ -2,19 +2,21 @@
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
 -- A script takes one of two paths. The fast path handles the common case, one resource that no
--- other session uses, and needs only this core. The general path is one function, which a script
--- defines and calls only if the fast path does not apply: a server would spend a third of the time
--- of a short script on the definition of unused functions. For the same reason, what both paths need
--- to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines only what it uses.
+-- other session uses, and needs little more than this core. The general path is one function, which
+-- a script defines and calls only if the fast path does not apply: a server would spend a third of
+-- the time of a short script on the definition of unused functions. For the same reason, what both
+-- paths need to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines
+-- only what it uses.
 --
 -- KEYS: s d e q l u h of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names |
 -- the arguments of the operation
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST PEXPIRE
---   LPUSH PUBLISH (in a Cluster SPUBLISH)
+--   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
+--   PEXPIRE LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LTRIM, the locks work and leave no history. One more command serves to count the subscribers of waiters without subscriptions to patterns:
+-- Without LTRIM, the locks work and leave no history. One more command serves to count the
+-- subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
 -- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no
@@ -24,8 +26,8 @@
 -- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
 -- that changes nothing.
 --
--- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of s, a
--- field of d and a member of e. While a session waits, the epoch is also a member of q, with the
+-- Epoch. While a resource is not quiet, its keys share a number, the epoch. The epoch is part of s,
+-- a field of d and a member of e. While a session waits, the epoch is also a member of q, with the
 -- score -inf. All members of l and u have the epoch as their score. The counters in s say how many
 -- members each key has. So the next script notices a key that was lost or replaced, and drops all
 -- keys of the resource (`mend`).
@@ -72,8 +74,8 @@ local function argument(i)
   return ARGV[3 + n + i]
 end
 
--- Sets `now` to the instant of the call, or to the last instant at which a script granted, queued or
--- dropped a session, if that is later: time never goes back for a resource.
+-- Sets `now` to the instant of the call, or to the last instant at which a script granted, queued
+-- or dropped a session, if that is later: time never goes back for a resource.
 local function read_clock(clock)
   if not now then
     now = tonumber(ARGV[1])

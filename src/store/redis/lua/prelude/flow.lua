@@ -215,8 +215,8 @@ local function drop_lost(id)
   end
 end
 
--- Ends an operation, writes the state of the resources that it has changed, and makes the resources quiet that no session uses any more. What the ends
--- of holds add to the history comes last.
+-- Ends an operation, writes the state of the resources that it has changed, and makes the resources
+-- quiet that no session uses any more. What the ends of holds add to the history comes last.
 local function finish(reply)
   for i = 1, n do
     local r = resources[i]

@@ -51,8 +51,8 @@ local function put(r, id, known)
   call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
 end
 
--- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses before
--- anything is half done. An h without an entry gets an empty one.
+-- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses
+-- before anything is half done. An h without an entry gets an empty one.
 local function open(r, epoch)
   if call('EXISTS', r.h) == 0 then
     call('LPUSH', r.h, '')
