@@ -188,8 +188,8 @@ impl<'t> Work<'t> {
     }
 
     /// Returns the state of a session that waits or holds. A waiter that was passed over, or that
-    /// another process took for dead, returns to its place. `is_only` says that no other session has
-    /// this beacon.
+    /// another process took for dead, returns to its place. `is_only` says that no other session
+    /// has this beacon.
     pub(super) fn stand_or_return(
         &mut self,
         request: &Request,
@@ -340,9 +340,9 @@ impl<'t> Work<'t> {
     }
 
     /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
-    /// process may be stopped, and so may the processes of the waiters behind it. The nearest waiters
-    /// are asked, and then ever fewer, so that a hand-over wakes a handful of processes whatever the
-    /// length of the queue. A waiter that looks sets a timer for the next expiry.
+    /// process may be stopped, and so may the processes of the waiters behind it. The nearest
+    /// waiters are asked, and then ever fewer, so that a hand-over wakes a handful of processes
+    /// whatever the length of the queue. A waiter that looks sets a timer for the next expiry.
     fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), records::Error> {
         let Some(session) = self.records().session(granted)?.filter(|session| session.expiry.is_some()) else {
             return Ok(());
