@@ -87,7 +87,8 @@ fn every_replacement_changes_the_source() {
     }
 }
 
-/// `tests/simulate` either finds the mistake within ten seconds, or the reason why it can't is known.
+/// `tests/simulate` either finds the mistake within ten seconds, or the reason why it can't is
+/// known.
 #[test]
 fn every_mutant_says_whether_the_simulation_catches_it() {
     for Mutant { name, simulation, .. } in Mutant::all() {

@@ -118,8 +118,8 @@ fn command_that_needs_one_more_right_fails_without_and_works_with_it() {
 }
 
 /// Returns every key with its content, but without the time of the last renewal. The test for the
-/// right to publish publishes on the holder's own channel, and the holder then renews. Histories are
-/// left out, since a denied request may leave an empty one.
+/// right to publish publishes on the holder's own channel, and the holder then renews. Histories
+/// are left out, since a denied request may leave an empty one.
 fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     let mut client = server.client();
     let keys: Vec<String> = ask(&mut client, &["KEYS", "*"]);

@@ -40,9 +40,10 @@ fn foreign_value_makes_only_its_resource_unusable() {
             let server = Server::on_tcp(kind);
             let lab = Lab::at(server.url());
             let others = ["a", "z"].map(|name| lab.hold(name));
-            let damaged = lab.hold("k");
+            // No lease ends before the last check, not even on a slow machine.
+            let damaged = lab.hold_by(["exec", "k", "--ttl", "10m"]);
             // Beside a waiter, the resource has all its keys.
-            let waiter = lab.wait_by(["exec", "k", "--", "true"]);
+            let waiter = lab.wait_by(["exec", "k", "--ttl", "10m", "--", "true"]);
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
             let keys = format!("{}:{{k}}:", lab.namespace());
             damage(&server, &keys, session.as_str().expect("the holder has a session id"));

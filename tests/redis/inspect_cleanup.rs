@@ -19,8 +19,11 @@ fn resources(lab: &Lab) -> BTreeSet<String> {
     list.iter().map(|resource| resource["name"].as_str().expect("a name").to_owned()).collect()
 }
 
+/// The time until the last lease of the holders of a resource ends, in milliseconds.
 fn expires(lab: &Lab, resource: &str) -> Option<u64> {
-    lab.inspect([resource])["resources"][0]["holders"][0]["expires_in_ms"].as_u64()
+    let shown = lab.inspect([resource]);
+    let holders = shown["resources"][0]["holders"].as_array()?;
+    holders.iter().map(|holder| holder["expires_in_ms"].as_u64()).max()?
 }
 
 /// The JSON has exactly the documented keys, with values of the documented types.

@@ -1,8 +1,8 @@
 //! Maps the names of resources to keys, channels and hash slots, and keys to names.
 //!
 //! A resource has up to seven keys, all in the slot of its tag: the `{tag}` in its name, else the
-//! whole name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part is
-//! percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
+//! whole name. They are `NAMESPACE:{TAG}NAME:s` and so on, without NAME if it is the tag. Each part
+//! is percent-encoded, so that only this scheme uses braces, colons and the wildcards of SCAN.
 
 use std::fmt::Write as _;
 

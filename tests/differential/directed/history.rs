@@ -17,8 +17,8 @@ on_each_server!(
 
 const HOUR: i64 = 3_600_000;
 
-/// The entries, newest first: outcome, instants of request, grant and end, the text of the claim, and
-/// the number of the session.
+/// The entries, newest first: outcome, instants of request, grant and end, the text of the claim,
+/// and the number of the session.
 fn history(clients: &mut Clients) -> Vec<(String, [u64; 3], String, u32)> {
     let read = "local entries = {} \
                 for i, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do \

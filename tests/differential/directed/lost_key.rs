@@ -21,6 +21,7 @@ on_each_server!(
     inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing,
     sole_holder_without_its_key_is_unknown,
     sole_holder_beside_keys_of_other_sessions_is_dropped_and_told,
+    script_that_fails_leaves_a_sole_holder_of_another_resource_alone,
 );
 
 /// The keys of a resource that is not quiet.
@@ -218,8 +219,8 @@ fn inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing(kind: Kind
     assert!(crate::clients::snapshot(&mut server.client()) == before);
 }
 
-/// Nothing is left of a sole holder whose key is lost. So the next request is granted, and the holder
-/// learns of the loss by its next call.
+/// Nothing is left of a sole holder whose key is lost. So the next request is granted, and the
+/// holder learns of the loss by its next call.
 fn sole_holder_without_its_key_is_unknown(kind: Kind) {
     let server = Server::shared(kind);
     for mode in MODES {
@@ -253,4 +254,28 @@ fn sole_holder_beside_keys_of_other_sessions_is_dropped_and_told(kind: Kind) {
         assert_eq!(clients.renew(1, false), ScriptReply::Unknown);
         assert_eq!(clients.holders_and_waiters(), (vec![4], vec![]));
     }
+}
+
+/// A request for two resources meets a record that rlock did not write on one of them.
+fn script_that_fails_leaves_a_sole_holder_of_another_resource_alone(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "fails", Wake::Publish);
+    let both = both_of(4, Write);
+    let [ours, theirs] = [0, 1].map(|at| both.claims[at].resource.clone());
+    let one = |number: u32, name: &Resource| {
+        let mut one = request(number, Write, "");
+        one.claims[0].resource = name.clone();
+        Call::acquire(&one, 0, false)
+    };
+    assert!(is_granted(&clients.side.call(one(1, &ours))));
+    assert!(is_granted(&clients.side.call(one(2, &theirs))));
+    assert!(is_waiting(&clients.side.call(one(3, &theirs))));
+    let records = clients.side.keys(&theirs)[1].clone();
+    let damage =
+        redis::cmd("HSET").arg(records).arg(id(2).to_string()).arg("garbage").exec(&mut clients.side.connection);
+    assert_eq!(damage, Ok(()));
+    assert!(clients.side.try_call(Call::acquire(&Request { wait: false, ..both }, 0, false)).is_err());
+    assert!(is_granted(&clients.side.call(Call::renew(id(1), vec![ours.clone()], false))));
+    assert!(is_waiting(&clients.side.call(one(5, &ours))));
+    assert!(is_released(&clients.side.call(Call::release(id(1), vec![ours]))));
 }

@@ -224,8 +224,8 @@ impl Exchange {
         self.connection = Connection::Open;
     }
 
-    /// Calls a script. The answer tells more than that to an earlier call, so a delayed one is not
-    /// sent any more.
+    /// Calls a script. The reply supersedes the reply to a delayed call, so the exchange drops the
+    /// delayed call.
     pub(super) fn call(&mut self, asked: Asked, call: Call, now: Boottime) {
         self.delayed = None;
         self.send_call(asked, call, false, now);

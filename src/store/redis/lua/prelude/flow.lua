@@ -1,5 +1,5 @@
 -- The course of an operation. Expired sessions are dropped first, and missing resources are asked
--- for before anything changes. The replies that describe sessions are here, too.
+-- for before anything changes.
 
 -- The sessions whose leases are over, in the order in which they ended, and the end of each lease.
 local due, ended = {}, {}
@@ -85,8 +85,8 @@ end
 
 -- Runs all commands that a script may need, in a form that changes nothing. So a user without a
 -- right gets the error before anything is half done. ZADD comes first: at maxmemory the server
--- refuses it, as long as the script has written nothing. HSET comes last, because it moves the
--- clock. If no resource is known yet, HSET is left out: nothing can be half done then.
+-- refuses it, as long as the script has written nothing. If all resources are quiet, HSET is left
+-- out: it would make a d, and `open` runs it before anything is half done.
 local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
@@ -168,7 +168,7 @@ local function mend(channel)
 end
 
 -- Gives the resources with a sole holder the keys that more sessions need. Nothing changes for the
--- holder.
+-- holder, even if the script fails afterwards: s is written here, not only by `finish`.
 local function spread_all()
   for i = 1, n do
     local r = resources[i]
@@ -184,6 +184,8 @@ local function spread_all()
       local los, his = cuts(id, known[CLAIMS], true, r.epoch)
       change('ZADD', r.l, los)
       change('ZADD', r.u, his)
+      put_state(r)
+      r.is_changed = nil
     end
   end
 end
@@ -215,6 +217,15 @@ local function drop_lost(id)
   end
 end
 
+-- Adds the holds that have ended to the history of a resource. Of a crowd, only those that the
+-- history keeps are added.
+local function remember_ends(r)
+  local last = r.ends and r.ends[#r.ends]
+  for j = last and math.max(1, #r.ends - last[2] + 1) or 1, last and #r.ends or 0 do
+    remember(unpack(r.ends[j]))
+  end
+end
+
 -- Ends an operation, writes the state of the resources that it has changed, and makes the resources
 -- quiet that no session uses any more. What the ends of holds add to the history comes last.
 local function finish(reply)
@@ -226,9 +237,7 @@ local function finish(reply)
     elseif r.epoch and r.is_changed then
       put_state(r)
     end
-    for j = 1, r.ends and #r.ends or 0 do
-      remember(unpack(r.ends[j]))
-    end
+    remember_ends(r)
   end
   return reply
 end

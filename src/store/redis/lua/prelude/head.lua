@@ -80,6 +80,9 @@ end
 
 -- Whether the keys of a resource belong together. The caller has read the members of e up to now.
 local function belongs_together(r)
+  if not r.epoch and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
+    return true
+  end
   local claims, queued, leases, records = 0, 0, 0, 0
   if r.epoch then
     for class, k in pairs(r.count) do
@@ -87,9 +90,6 @@ local function belongs_together(r)
     end
     queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
     records = 2 + (r.count.sessions or 0)
-  end
-  if not r.epoch and call('EXISTS', r.d, r.e, r.q, r.l, r.u) == 0 then
-    return true
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
   return call('HLEN', r.d) == records and call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
