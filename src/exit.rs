@@ -20,7 +20,8 @@ pub const UNAVAILABLE: u8 = 69;
 /// replaces this code.
 pub const BUSY: u8 = 75;
 
-/// The lease was lost; the command was stopped.
+/// The lease was lost; the command was stopped. For `renew` and `release`: the lock is not held any
+/// more.
 pub const LOST: u8 = 76;
 
 /// Any other failure of rlock itself.

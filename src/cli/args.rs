@@ -55,6 +55,11 @@ pub(super) mod id {
     pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
     pub(crate) const MAX_WAITING: &str = "max-waiting";
     pub(crate) const ONLY: &str = "only";
+    pub(crate) const FOR: &str = "for";
+    pub(crate) const PID: &str = "pid";
+    pub(crate) const LOST_SIGNAL: &str = "lost-signal";
+    pub(crate) const EXPORT: &str = "export";
+    pub(crate) const SESSION: &str = "SESSION";
 }
 
 /// An option with one value.
@@ -187,6 +192,60 @@ pub(super) fn lock_line(command: Command) -> Command {
 /// The lines RANGE-READ, RANGE-PREWRITE and RANGE-WRITE of a client of `rlock serve`.
 pub(super) fn range_line(command: Command) -> Command {
     command.args(range_claim()).args(wait_options())
+}
+
+pub(super) fn acquire(command: Command) -> Command {
+    command
+        .override_usage(
+            "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
+             rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
+             One CLAIM may be a bare KEY, which means --write KEY.",
+        )
+        .after_help(
+            "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
+             Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
+        )
+        .args(claims())
+        .arg(option(id::FOR, "DUR", values::kept, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(
+            option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
+                .conflicts_with(id::FOR)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(
+            option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
+                .default_value("TERM")
+                .conflicts_with(id::FOR)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
+        .args(run_options().filter(|arg| !NOT_OF_ACQUIRE.contains(&arg.get_id().as_str())))
+        .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
+}
+
+/// The options of commands that `acquire` refuses.
+pub(super) const NOT_OF_ACQUIRE: [&str; 3] = [id::MEANWHILE, id::ELSE, id::SHELL_COMMAND];
+
+pub(super) fn renew(command: Command) -> Command {
+    command
+        .override_usage("rlock renew [--for DUR] [SESSION]")
+        .after_help("Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.")
+        .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
+        .arg(option(id::FOR, "DUR", values::kept, "Hold for DUR from now [default: as acquire did]; never shorter"))
+}
+
+pub(super) fn release(command: Command) -> Command {
+    command
+        .override_usage("rlock release [SESSION]... [--export]")
+        .after_help("Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.")
+        .arg(
+            word(id::SESSION, values::session, "The sessions [default: the innermost of rlock acquire around]")
+                .action(ArgAction::Append)
+                .num_args(1..),
+        )
+        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval"))
 }
 
 /// The options of every subcommand that runs a command.

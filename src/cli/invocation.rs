@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 use glob::Pattern;
+use rustix::process::Pid;
 
 use crate::lock::mode::Mode;
-use crate::lock::request::Claim;
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -21,6 +22,12 @@ use super::pages::Page;
 pub enum Invocation {
     /// Run a command while claims are held.
     Exec(Exec),
+    /// Acquire a lock that outlives the subcommand.
+    Acquire(Acquire),
+    /// Let a kept hold last longer.
+    Renew(Renew),
+    /// Give back what `acquire` has locked.
+    Release(Release),
     /// Show holders and waiters.
     Inspect(Inspect),
     /// Remove expired and dead sessions, or break grants.
@@ -84,6 +91,81 @@ pub struct Exec {
     pub quiet: bool,
     /// Report the start of the wait and the grant.
     pub verbose: bool,
+}
+
+/// `rlock acquire`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acquire {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// See [`Exec::claims`].
+    pub claims: Vec<Claim>,
+    /// When the hold ends.
+    pub until: Until,
+    /// Print commands for a shell instead of lines for a file.
+    pub export: bool,
+    /// See [`Exec::wait`].
+    pub wait: Option<Duration>,
+    /// See [`Exec::conflict_exit_code`].
+    pub conflict_exit_code: u8,
+    /// See [`Exec::ttl`].
+    pub ttl: Duration,
+    /// How long before the end of its lease a hold counts as lost.
+    pub grace: Duration,
+    /// See [`Exec::grace_yields`].
+    pub grace_yields: bool,
+    /// See [`Exec::connect_timeout`].
+    pub connect_timeout: Duration,
+    /// See [`Exec::replicas`].
+    pub replicas: u32,
+    /// See [`Exec::owner`].
+    pub owner: Option<String>,
+    /// See [`Exec::reason`].
+    pub reason: Option<String>,
+    /// See [`Exec::quiet`].
+    pub quiet: bool,
+    /// See [`Exec::verbose`].
+    pub verbose: bool,
+}
+
+/// When a hold of `rlock acquire` ends, unless it is released or broken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The hold is kept for this long from its grant.
+    For(Duration),
+    /// The hold ends with a process.
+    End {
+        /// The process.
+        pid: Pid,
+        /// The signal that tells the process that the hold is lost.
+        signal: LostSignal,
+    },
+}
+
+/// The number of a signal, or none to send nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostSignal(pub Option<i32>);
+
+/// `rlock renew`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// How long the hold lasts from now. If `None`, as long as `acquire` was told.
+    pub length: Option<Duration>,
+    /// The session, if not the innermost of `acquire`.
+    pub session: Option<SessionId>,
+}
+
+/// `rlock release`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// The sessions, none twice. If empty, the innermost of `acquire`.
+    pub sessions: Vec<SessionId>,
+    /// Print the variables of the session around.
+    pub export: bool,
 }
 
 /// `rlock inspect`.

@@ -16,7 +16,7 @@ use crate::store::{self, Changed, Secrets, Store};
 use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
-const NAMESPACE: &str = "RLOCK_NAMESPACE";
+pub(super) const NAMESPACE: &str = "RLOCK_NAMESPACE";
 /// The password for a server. If it is unset, its value is the first line of the file in
 /// `PASSWORD_FILE`.
 const PASSWORD: &str = "RLOCK_PASSWORD";
@@ -27,6 +27,7 @@ pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
 pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
 pub(super) const MODE: &str = "RLOCK_MODE";
+pub(super) const SLOT: &str = "RLOCK_SLOT";
 /// The default of --owner.
 pub(super) const OWNER: &str = "RLOCK_OWNER";
 /// The default of --reason.
@@ -204,7 +205,7 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
 }
 
 /// The resources of the innermost session above, as far as the environment names them correctly.
-fn resources_above() -> Result<Vec<Resource>, Failure> {
+pub(super) fn resources_above() -> Result<Vec<Resource>, Failure> {
     let lines = variable(RESOURCE)?.unwrap_or_default();
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
 }

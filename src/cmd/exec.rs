@@ -111,7 +111,8 @@ fn inherited(
     Ok(variables)
 }
 
-fn this_process(command: &[OsString]) -> Process {
+/// The description of this process for other users of the store.
+pub(super) fn this_process(command: &[OsString]) -> Process {
     let mut left = COMMAND_BYTES;
     let mut words = Vec::with_capacity(command.len());
     for word in command {

@@ -2,8 +2,11 @@
 //! exit code.
 //!
 //! `context` reads the environment that the subcommands share. `room` checks whether rlock's
-//! variables fit into the command's environment.
+//! variables fit into the command's environment. `acquired` finds what `rlock acquire` has locked,
+//! and `variables` prints how other rlocks find that.
 
+mod acquire;
+mod acquired;
 mod cleanup;
 mod completions;
 mod context;
@@ -11,9 +14,12 @@ mod downgrade;
 mod exec;
 mod inspect;
 mod man;
+mod release;
+mod renew;
 mod room;
 mod serve;
 mod shrink;
+mod variables;
 
 use std::ffi::OsString;
 use std::io;
@@ -73,6 +79,9 @@ fn after_all_but(unusable: &[String]) -> u8 {
 fn run(invocation: Invocation) -> anyhow::Result<u8> {
     match invocation {
         Invocation::Exec(exec) => exec::run(exec),
+        Invocation::Acquire(acquire) => acquire::run(&acquire),
+        Invocation::Renew(renew) => renew::run(&renew),
+        Invocation::Release(release) => release::run(&release),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),

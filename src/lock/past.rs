@@ -39,7 +39,7 @@ pub enum Ending {
     Broken,
     /// The command exceeded its maximum run time.
     Timeout,
-    /// A kept hold that `acquire` made ended at its instant.
+    /// A hold that `acquire` made ended at its instant, with its process, or by `rlock release`.
     Kept,
 }
 

@@ -31,6 +31,9 @@ use crate::words::{one_line, reason};
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
 
+/// Hands a grant over, so that no command has to run under it.
+pub(crate) type HandOver<'a> = Box<dyn FnOnce(&Grant) -> Result<(), Failure> + 'a>;
+
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) command: CommandSpec,
@@ -53,19 +56,59 @@ pub(crate) struct Task {
 /// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise }: Task,
+    task: Task,
     environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    supervise(handle, task, Begin::Command(environment), signals, output)
+}
+
+/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that, and
+/// otherwise the exit code; the grant or the place in the queue is then given back.
+///
+/// The calling contract is that of [`run`]. A failed hand-over gives the grant back.
+///
+/// # Errors
+/// A failure of the kernel that makes a wait impossible.
+pub(crate) fn acquire(
+    handle: &mut dyn Handle,
+    (messages, settings): (Messages, Settings),
+    hand_over: HandOver<'_>,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let command = CommandSpec { argv: Vec::new(), session: String::new() };
+    let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new() };
+    let begin: Begin<'_, fn(&[u64]) -> Vec<(OsString, OsString)>> = Begin::HandOver(hand_over);
+    supervise(handle, task, begin, signals, output)
+}
+
+/// What follows the grant.
+enum Begin<'a, E> {
+    /// The start of the command, with the variables that this function returns.
+    Command(E),
+    HandOver(HandOver<'a>),
+}
+
+fn supervise<E>(
+    handle: &mut dyn Handle,
+    Task { command, messages, settings, spare, otherwise }: Task,
+    begin: Begin<'_, E>,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8>
+where
+    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+{
     let mut supervision = Supervision {
         handle,
         asks: true,
-        tokens: Vec::new(),
+        grant: Grant::default(),
         obstructions: Vec::new(),
         failure: None,
         command,
-        environment: Some(environment),
+        begin: Some(begin),
         child: None,
         end: None,
         spare,
@@ -96,13 +139,13 @@ struct Supervision<'a, E> {
     handle: &'a mut dyn Handle,
     /// Whether the store may still report something.
     asks: bool,
-    tokens: Vec<u64>,
+    grant: Grant,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
-    environment: Option<E>,
+    begin: Option<Begin<'a, E>>,
     child: Option<Child>,
     /// How the command ended.
     end: Option<End>,
@@ -192,8 +235,9 @@ where
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => self.waiting(),
-            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
-                self.tokens = tokens;
+            Ok(Standing::Granted(grant)) => {
+                let deadline = grant.deadline;
+                self.grant = grant;
                 Event::Granted { deadline }
             }
             Ok(Standing::Busy { obstructions, .. }) => {
@@ -369,12 +413,17 @@ where
         if self.settings.verbose {
             self.say(&self.messages.holds());
         }
-        let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
+        let begin = self.begin.take();
         self.take_signals()?;
         self.on(Event::Tick)?;
         if !self.machine.may_start() {
             return Ok(());
         }
+        let environment = match begin {
+            Some(Begin::Command(environment)) => environment(&self.grant.tokens),
+            Some(Begin::HandOver(hand_over)) => return self.hand_over(hand_over),
+            None => Vec::new(),
+        };
         let limit = self.machine.start_limit(Boottime::now());
         match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
         {
@@ -390,6 +439,17 @@ where
                 self.on(Event::StartFailed(error.code))
             }
         }
+    }
+
+    fn hand_over(&mut self, hand_over: HandOver<'_>) -> anyhow::Result<()> {
+        let event = match hand_over(&self.grant) {
+            Ok(()) => Event::HandedOver,
+            Err(failure) => {
+                self.failure = Some(failure.text);
+                Event::StartFailed(failure.code)
+            }
+        };
+        self.on(event)
     }
 
     fn release(&mut self) -> anyhow::Result<()> {

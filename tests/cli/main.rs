@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acquire;
 mod cleanup;
 mod command;
 mod damage;
@@ -17,6 +18,7 @@ mod exit_codes;
 mod inside;
 mod inspect;
 mod intervals;
+mod keeper;
 mod messages;
 mod namespaces;
 mod network;
