@@ -15,7 +15,7 @@ use crate::words;
 
 use super::args::id;
 use super::claims;
-use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions};
+use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions, Whose};
 use super::pages::Page;
 use super::usage::Mistake;
 
@@ -41,14 +41,20 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
-        owner: matches.remove_one(id::OWNER),
-        reason: matches.remove_one(id::REASON),
+        whose: whose(&mut matches),
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
     }))
+}
+
+/// Who is behind the request.
+fn whose(matches: &mut ArgMatches) -> Whose {
+    Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
 }
 
 /// The value of an option that has a default.
@@ -233,9 +239,9 @@ mod tests {
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
         assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
-        let whose = exec("exec k --owner a_b --reason=c_d -- c");
+        let whose = exec("exec k --owner a_b --reason=c_d -- c").whose;
         assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
-        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).owner, Some("x".repeat(128)));
+        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).whose.owner, Some("x".repeat(128)));
         let text = "--owner: a text may have 128 bytes, this one has 129";
         assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
         assert_eq!(
