@@ -138,7 +138,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --conflict-exit-code --ttl --connect-timeout --replicas --owner --reason --quiet --verbose --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --owner --reason --conflict-exit-code --ttl --connect-timeout --replicas --quiet --verbose --max-waiting --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -230,6 +230,20 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --owner)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --conflict-exit-code)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -250,14 +264,11 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --owner)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
+                --max-waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --reason)
+                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -358,7 +369,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --owner --reason --meanwhile --else --quiet --verbose --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -432,6 +443,20 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --owner)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --conflict-exit-code)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -456,20 +481,6 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --owner)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --reason)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --meanwhile)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -484,6 +495,17 @@ _rlock() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -775,7 +797,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --owner --reason --meanwhile --else --quiet --verbose --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -798,6 +820,20 @@ _rlock() {
                     ;;
                 -w)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 --conflict-exit-code)
@@ -824,20 +860,6 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --owner)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --reason)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --meanwhile)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -852,6 +874,17 @@ _rlock() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -862,7 +895,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --owner --reason --meanwhile --else --quiet --verbose --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -885,6 +918,20 @@ _rlock() {
                     ;;
                 -w)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 --conflict-exit-code)
@@ -911,20 +958,6 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --owner)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --reason)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --meanwhile)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -939,6 +972,17 @@ _rlock() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -949,7 +993,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --conflict-exit-code --ttl --grace --connect-timeout --replicas --owner --reason --meanwhile --else --quiet --verbose --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -972,6 +1016,20 @@ _rlock() {
                     ;;
                 -w)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 --conflict-exit-code)
@@ -998,20 +1056,6 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --owner)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --reason)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --meanwhile)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1026,6 +1070,17 @@ _rlock() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)

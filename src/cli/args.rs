@@ -38,6 +38,7 @@ pub(super) mod id {
     pub(crate) const ELSE: &str = "else";
     pub(crate) const OWNER: &str = "owner";
     pub(crate) const REASON: &str = "reason";
+    pub(crate) const JOB: &str = "job";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -221,12 +222,35 @@ pub(super) fn acquire(command: Command) -> Command {
                 .value_hint(ValueHint::Other),
         )
         .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
-        .args(run_options().filter(|arg| !NOT_OF_ACQUIRE.contains(&arg.get_id().as_str())))
+        .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
         .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
 }
 
-/// The options of commands that `acquire` refuses.
-pub(super) const NOT_OF_ACQUIRE: [&str; 3] = [id::MEANWHILE, id::ELSE, id::SHELL_COMMAND];
+/// The options of `exec` that `acquire` has, too. The others are about a command.
+const OF_ACQUIRE: [&str; 13] = [
+    id::NO_WAIT,
+    id::WAIT,
+    id::OWNER,
+    id::REASON,
+    id::CONFLICT_EXIT_CODE,
+    id::TTL,
+    id::GRACE,
+    id::CONNECT_TIMEOUT,
+    id::REPLICAS,
+    id::QUIET,
+    id::VERBOSE,
+    id::MAX_WAITING,
+    id::JOB,
+];
+
+/// Whether `exec` has this option, `--name` or `-n`.
+pub(super) fn is_of_exec(option: &str) -> bool {
+    run_options().any(|arg| {
+        let is_short =
+            arg.get_short().is_some_and(|short| option.strip_prefix('-') == Some(short.to_string().as_str()));
+        is_short || option.strip_prefix("--").is_some_and(|name| arg.get_long() == Some(name))
+    })
+}
 
 pub(super) fn renew(command: Command) -> Command {
     command
@@ -262,10 +286,6 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
-        option(id::OWNER, "TEXT", values::owner, "The person or system that this is for [default: RLOCK_OWNER]")
-            .value_hint(ValueHint::Other),
-        option(id::REASON, "TEXT", values::reason, "The reason for this, for others to read [default: RLOCK_REASON]")
-            .value_hint(ValueHint::Other),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
@@ -273,7 +293,28 @@ fn run_options() -> impl Iterator<Item = Arg> {
         verbose("Say what is being done"),
         shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
     ];
-    wait_options().into_iter().chain(options)
+    wait_options().into_iter().chain(whose()).chain(options).chain(cron_options())
+}
+
+/// The options that say for people who is behind a request.
+fn whose() -> [Arg; 2] {
+    let owner = "The person or system that this is for [default: RLOCK_OWNER]";
+    let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
+    [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
+        .map(|arg| arg.value_hint(ValueHint::Other))
+}
+
+/// The options that jobs of cron and CI need.
+fn cron_options() -> impl Iterator<Item = Arg> {
+    [max_waiting(), job()].into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
+}
+
+fn max_waiting() -> Arg {
+    option(id::MAX_WAITING, "N", values::waiters, "Be busy at once if N wait already; 0 as -n")
+}
+
+fn job() -> Arg {
+    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]").value_hint(ValueHint::Other)
 }
 
 fn ttl() -> Arg {

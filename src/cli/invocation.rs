@@ -54,6 +54,16 @@ pub struct StoreOptions {
     pub namespace: Option<String>,
 }
 
+/// Who is behind a request, as text for people. The environment and the CI apply where an option is
+/// absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whose {
+    /// The person or the system that the request is made for.
+    pub owner: Option<String>,
+    /// The reason for the request.
+    pub reason: Option<String>,
+}
+
 /// `rlock exec` and `rlock range-*`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exec {
@@ -79,10 +89,12 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
-    /// The person or the system that the request is made for, as text for people.
-    pub owner: Option<String>,
-    /// The reason for the request, as text for people.
-    pub reason: Option<String>,
+    /// Who is behind the request.
+    pub whose: Whose,
+    /// The name of the job, which replaces the user and the command.
+    pub job: Option<String>,
+    /// How many sessions may wait ahead of the request; more make it busy.
+    pub max_waiting: Option<u32>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.
@@ -118,10 +130,12 @@ pub struct Acquire {
     pub connect_timeout: Duration,
     /// See [`Exec::replicas`].
     pub replicas: u32,
-    /// See [`Exec::owner`].
-    pub owner: Option<String>,
-    /// See [`Exec::reason`].
-    pub reason: Option<String>,
+    /// See [`Exec::whose`].
+    pub whose: Whose,
+    /// See [`Exec::job`].
+    pub job: Option<String>,
+    /// See [`Exec::max_waiting`].
+    pub max_waiting: Option<u32>,
     /// See [`Exec::quiet`].
     pub quiet: bool,
     /// See [`Exec::verbose`].

@@ -17,6 +17,7 @@ use super::args::id;
 use super::claims;
 use super::invocation::{
     Acquire, Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions, Until,
+    Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -43,14 +44,20 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
-        owner: matches.remove_one(id::OWNER),
-        reason: matches.remove_one(id::REASON),
+        whose: whose(&mut matches),
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
     }))
+}
+
+/// Who is behind the request.
+fn whose(matches: &mut ArgMatches) -> Whose {
+    Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
 }
 
 pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -75,8 +82,9 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         grace: given(&mut matches, id::GRACE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
-        owner: matches.remove_one(id::OWNER),
-        reason: matches.remove_one(id::REASON),
+        whose: whose(&mut matches),
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
@@ -291,9 +299,9 @@ mod tests {
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
         assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
-        let whose = exec("exec k --owner a_b --reason=c_d -- c");
+        let whose = exec("exec k --owner a_b --reason=c_d -- c").whose;
         assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
-        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).owner, Some("x".repeat(128)));
+        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).whose.owner, Some("x".repeat(128)));
         let text = "--owner: a text may have 128 bytes, this one has 129";
         assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
         assert_eq!(
@@ -402,13 +410,13 @@ mod tests {
 
     #[test]
     fn acquire_renew_and_release_are_parsed() {
-        let acquire = |line| match parsed(line) {
+        let acquire = |line: &str| match parsed(line) {
             Ok(Invocation::Acquire(acquire)) => acquire,
             other => panic!("'{line}' should acquire, not {other:?}"),
         };
         let kept = acquire("acquire k --read r --range-write t [1,2) --for 1h -w 9s --owner me --export");
         assert_eq!((kept.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
-        assert_eq!((kept.wait, kept.owner.as_deref(), kept.conflict_exit_code), (Some(secs(9)), Some("me"), 75));
+        assert_eq!((kept.wait, kept.whose.owner.as_deref(), kept.conflict_exit_code), (Some(secs(9)), Some("me"), 75));
         let pid = Pid::from_raw(7).unwrap();
         for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
             let until = Until::End { pid, signal: LostSignal(number) };

@@ -4,7 +4,7 @@
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::args::NOT_OF_ACQUIRE;
+use super::args::is_of_exec;
 use super::numbers::unmark;
 use crate::words::one_line;
 
@@ -63,9 +63,11 @@ impl Usage {
     pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
-            ErrorKind::UnknownArgument if page == "rlock acquire" && is_of_commands(error) => {
+            ErrorKind::UnknownArgument
+                if page == "rlock acquire" && is_of_exec(label(text(error, ContextKind::InvalidArg))) =>
+            {
                 let argument = label(text(error, ContextKind::InvalidArg));
-                let text = format!("{argument} is for 'rlock exec': 'rlock acquire' runs no command");
+                let text = format!("{argument} is for the command of 'rlock exec': 'rlock acquire' runs none");
                 Mistake::plain(text).on(page)
             }
             ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
@@ -76,12 +78,6 @@ impl Usage {
             _ => mistake(error).on(page),
         }
     }
-}
-
-/// Whether an unknown argument is one of the options of commands that `acquire` refuses.
-fn is_of_commands(error: &Error) -> bool {
-    let argument = label(text(error, ContextKind::InvalidArg));
-    argument == "-c" || argument.strip_prefix("--").is_some_and(|name| NOT_OF_ACQUIRE.contains(&name))
 }
 
 /// The one-line text for each kind of error.

@@ -161,6 +161,18 @@ pub(super) fn session(word: &str) -> Result<SessionId, String> {
     word.parse().map_err(|error| format!("'{word}' is not a session: {error}"))
 }
 
+/// The maximum length of the name of a job, in bytes.
+const JOB_BYTES: usize = 128;
+
+/// Parses the name of a job.
+pub(super) fn job(word: &str) -> Result<String, String> {
+    let word = unmark(word);
+    if word.is_empty() {
+        return Err("a job needs a name".to_owned());
+    }
+    text_for_people(word, JOB_BYTES).map(|()| word.to_owned())
+}
+
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
@@ -169,6 +181,11 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
 pub(super) fn replicas(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
+}
+
+pub(super) fn waiters(word: &str) -> Result<u32, String> {
+    let word = unmark(word);
+    word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
 }
 
 /// Parses the address of a listening socket.

@@ -8,11 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::Pid;
 
-use super::context;
-use super::exec::this_process;
 use super::variables::{self, Held};
+use super::{caller, ci, context};
 use crate::cli::invocation::{Acquire, LostSignal, Until};
-use crate::cli::{OWNER_BYTES, REASON_BYTES, stdout};
+use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
@@ -20,7 +19,7 @@ use crate::keeper::process::{self, Side, Watched};
 use crate::keeper::{self, KEPT};
 use crate::lock::lease::Lease;
 use crate::lock::past::{Entry, Event};
-use crate::lock::request::{Job, Process, Request};
+use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
 use crate::supervise::machine::Settings;
@@ -32,10 +31,7 @@ use crate::words::reason;
 /// Acquires the lock and returns the exit code.
 pub(super) fn run(acquire: &Acquire) -> anyhow::Result<u8> {
     match acquire.until {
-        Until::For(length) => {
-            let job = Job { keep_for: Some(length), is_acquire: true, ..Job::default() };
-            lock(acquire, job, print).map(|(code, _)| code)
-        }
+        Until::For(length) => lock(acquire, Some(length), print).map(|(code, _)| code),
         Until::End { pid, signal: LostSignal(signal) } => keep(acquire, pid, signal),
     }
 }
@@ -63,8 +59,7 @@ fn keep(acquire: &Acquire, pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> 
     // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
     // the descriptors and the folder that the user's words may mean.
     let mut history = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
-    let (code, Asked { request, mut handle, tokens, grace }) =
-        lock(acquire, Job { is_acquire: true, ..Job::default() }, detach)?;
+    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, None, detach)?;
     if !is_detached {
         return Ok(code);
     }
@@ -99,10 +94,10 @@ struct Asked {
 }
 
 /// Requests the lock, and gives the text to print to `hand_over` once the lock is granted. Returns
-/// the exit code.
+/// the exit code. With `keep_for`, the lock is a kept hold.
 fn lock(
     acquire: &Acquire,
-    job: Job,
+    keep_for: Option<Duration>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
     let store = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
@@ -118,18 +113,21 @@ fn lock(
     let has_leases = store.leases();
     let grace = context::grace(acquire.ttl, acquire.grace, acquire.grace_yields, has_leases)?;
     let words: Vec<_> = std::env::args_os().collect();
+    let process = caller::process(&acquire.whose, ci::run().as_ref(), &words)?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
         claims: acquire.claims.clone(),
-        wait: !acquire.wait.is_some_and(|wait| wait.is_zero()),
+        wait: !acquire.wait.is_some_and(|wait| wait.is_zero()) && acquire.max_waiting != Some(0),
         terms: has_leases.then(|| Lease::new(acquire.ttl).terms()),
-        job,
-        process: Process {
-            owner: context::text(acquire.owner.clone(), context::OWNER, OWNER_BYTES)?,
-            reason: context::text(acquire.reason.clone(), context::REASON, REASON_BYTES)?,
-            ..this_process(&words)
+        job: Job {
+            name: caller::job(acquire.job.clone(), &process.user, &words),
+            is_acquire: true,
+            keep_for,
+            max_waiting: acquire.max_waiting,
+            ..Job::default()
         },
+        process,
     };
     let namespace = store.namespace().to_owned();
     let handle =

@@ -45,10 +45,11 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// The text of an option, or of the variable that is its default. Every user of the store can read
-/// the text, so passwords in URLs are masked.
-pub(super) fn text(given: Option<String>, name: &str, bytes_max: usize) -> Result<Option<String>, Failure> {
+/// the text, so passwords in URLs are masked. An empty option stands for no text; the result is
+/// `None` if neither says anything.
+pub(super) fn text(given: &Option<String>, name: &str, bytes_max: usize) -> Result<Option<Option<String>>, Failure> {
     let text = match given {
-        Some(text) => Some(text),
+        Some(text) => Some(text.clone()),
         None => {
             let text = variable(name)?;
             let mistake = text.as_deref().and_then(|text| text_for_people(text, bytes_max).err());
@@ -58,7 +59,7 @@ pub(super) fn text(given: Option<String>, name: &str, bytes_max: usize) -> Resul
             text
         }
     };
-    Ok(text.filter(|text| !text.is_empty()).map(|text| words::without_passwords(&text)))
+    Ok(text.map(|text| Some(words::without_passwords(&text)).filter(|text| !text.is_empty())))
 }
 
 /// The time that connecting to a server may take if no option limits it.

@@ -6,24 +6,19 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 
-use super::context;
 use super::room::{self, Limits};
+use super::{caller, ci, context};
 use crate::cli::invocation::Exec;
-use crate::cli::{OWNER_BYTES, REASON_BYTES};
 use crate::failure::Failure;
 use crate::identity;
 use crate::lock::lease::Lease;
-use crate::lock::request::{Job, Process, Request, SessionId};
+use crate::lock::request::{Job, Request, SessionId};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Store};
 use crate::supervise::machine::Settings;
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
-use crate::words::without_passwords;
-
-/// Maximum number of bytes of the command that the store keeps, for other users to see.
-const COMMAND_BYTES: usize = 2048;
 
 /// Runs the command under its claims and returns the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
@@ -45,19 +40,20 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     }
     let has_leases = store.leases();
     let grace = context::grace(exec.ttl, exec.grace, exec.grace_yields, has_leases)?;
-    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
+    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
+    let process = caller::process(&exec.whose, ci::run().as_ref(), &exec.command)?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
         claims: exec.claims.clone(),
         wait: !no_wait,
         terms: has_leases.then(|| Lease::new(exec.ttl).terms()),
-        job: Job::default(),
-        process: Process {
-            owner: context::text(exec.owner.clone(), context::OWNER, OWNER_BYTES)?,
-            reason: context::text(exec.reason.clone(), context::REASON, REASON_BYTES)?,
-            ..this_process(&exec.command)
+        job: Job {
+            name: caller::job(exec.job.clone(), &process.user, &exec.command),
+            max_waiting: exec.max_waiting,
+            ..Job::default()
         },
+        process,
     };
     let mut related = ancestors;
     related.push(session);
@@ -109,21 +105,4 @@ fn inherited(
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
     }
     Ok(variables)
-}
-
-/// The description of this process for other users of the store.
-pub(super) fn this_process(command: &[OsString]) -> Process {
-    let mut left = COMMAND_BYTES;
-    let mut words = Vec::with_capacity(command.len());
-    for word in command {
-        // Every user of the store can read the command.
-        let word = without_passwords(&word.to_string_lossy());
-        if word.len() > left {
-            words.push(format!("{}…", &word[..word.floor_char_boundary(left)]));
-            break;
-        }
-        left -= word.len();
-        words.push(word);
-    }
-    identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words)
 }

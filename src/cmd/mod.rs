@@ -1,12 +1,15 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `context` reads the environment that the subcommands share. `room` checks whether rlock's
-//! variables fit into the command's environment. `acquired` finds what `rlock acquire` has locked,
-//! and `variables` prints how other rlocks find that.
+//! `context` reads the environment that the subcommands share. `caller` describes who makes a
+//! request, with the help of `ci`. `room` checks whether rlock's variables fit into the command's
+//! environment. `acquired` finds what `rlock acquire` has locked, and `variables` prints how other
+//! rlocks find that.
 
 mod acquire;
 mod acquired;
+mod caller;
+mod ci;
 mod cleanup;
 mod completions;
 mod context;

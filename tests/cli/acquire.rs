@@ -247,9 +247,9 @@ fn mistake_in_the_words_of_acquire_exits_64_and_says_why() {
             "--lost-signal: 'x' is not a signal: write it as TERM, INT, HUP, USR1, a number, or none",
         ),
         ("k j --for 1s", "unexpected second KEY 'j': for two locks write --write k --write j"),
-        ("k --for 1s --meanwhile x", "--meanwhile is for 'rlock exec': 'rlock acquire' runs no command"),
-        ("k --for 1s --else x", "--else is for 'rlock exec': 'rlock acquire' runs no command"),
-        ("k --for 1s -c x", "-c is for 'rlock exec': 'rlock acquire' runs no command"),
+        ("k --for 1s --meanwhile x", "--meanwhile is for the command of 'rlock exec': 'rlock acquire' runs none"),
+        ("k --for 1s --else x", "--else is for the command of 'rlock exec': 'rlock acquire' runs none"),
+        ("k --for 1s -c x", "-c is for the command of 'rlock exec': 'rlock acquire' runs none"),
         ("--for 1s", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
     ] {
         lab.run(["acquire"].into_iter().chain(words.split(' '))).said(64, text);
