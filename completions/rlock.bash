@@ -31,6 +31,9 @@ _rlock() {
             rlock,exec)
                 cmd="rlock__subcmd__exec"
                 ;;
+            rlock,held)
+                cmd="rlock__subcmd__held"
+                ;;
             rlock,help)
                 cmd="rlock__subcmd__help"
                 ;;
@@ -76,6 +79,9 @@ _rlock() {
             rlock__subcmd__help,exec)
                 cmd="rlock__subcmd__help__subcmd__exec"
                 ;;
+            rlock__subcmd__help,held)
+                cmd="rlock__subcmd__help__subcmd__held"
+                ;;
             rlock__subcmd__help,help)
                 cmd="rlock__subcmd__help__subcmd__help"
                 ;;
@@ -113,7 +119,7 @@ _rlock() {
 
     case "${cmd}" in
         rlock)
-            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release inspect cleanup shrink downgrade serve completions man help"
+            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -515,8 +521,33 @@ _rlock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        rlock__subcmd__held)
+            opts="-h --store --namespace --read --prewrite --write --slot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         rlock__subcmd__help)
-            opts="exec range-read range-prewrite range-write acquire renew release inspect cleanup shrink downgrade serve completions man help"
+            opts="exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -586,6 +617,20 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__help__subcmd__exec)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__held)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -765,7 +810,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__man)
-            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-inspect rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis"
+            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

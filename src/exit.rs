@@ -4,7 +4,8 @@
 //! follow the shells. So cron, CI and scripts can tell "busy" from "broken". The exit code of a
 //! command that ran is passed on unchanged and has no constant here.
 
-/// `cleanup --break` found no holder of any of the resources.
+/// `held`: this process runs below no such hold. `cleanup --break` found no holder of any of the
+/// resources.
 pub const NOT_HELD: u8 = 1;
 
 /// The command line is wrong.

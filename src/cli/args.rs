@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
-use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
 use super::values;
 
@@ -270,6 +270,19 @@ pub(super) fn release(command: Command) -> Command {
                 .num_args(1..),
         )
         .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval"))
+}
+
+pub(super) fn held(command: Command) -> Command {
+    let mode = |id, help| switch(id, help).group(id::MODE);
+    command
+        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY")
+        .after_help("Exit: 0 held; 1 not held; 69 no store.")
+        .group(ArgGroup::new(id::MODE))
+        .arg(word(id::KEY, values::resource, "What has to be held").required(true))
+        .arg(mode(id::READ, "For reading, or in any stronger mode"))
+        .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
+        .arg(mode(id::WRITE, "For writing, as without an option"))
+        .arg(mode(id::SLOT, "One of its slots, or for writing"))
 }
 
 /// The options of every subcommand that runs a command.

@@ -28,6 +28,8 @@ pub enum Invocation {
     Renew(Renew),
     /// Give back what `acquire` has locked.
     Release(Release),
+    /// Tell whether this process runs below a hold.
+    Held(HeldBy),
     /// Show holders and waiters.
     Inspect(Inspect),
     /// Remove expired and dead sessions, or break grants.
@@ -180,6 +182,17 @@ pub struct Release {
     pub sessions: Vec<SessionId>,
     /// Print the variables of the session around.
     pub export: bool,
+}
+
+/// `rlock held`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldBy {
+    /// The store to ask.
+    pub store: StoreOptions,
+    /// The resource.
+    pub resource: Resource,
+    /// The mode in which it has to be held, or a stronger one.
+    pub mode: Mode,
 }
 
 /// `rlock inspect`.

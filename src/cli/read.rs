@@ -16,8 +16,8 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions, Until,
-    Whose,
+    Acquire, Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions,
+    Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -51,6 +51,16 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
+        store: store(&mut matches),
+    }))
+}
+
+pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let modes = [(id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::SLOT, Mode::Slot)];
+    let asked = modes.into_iter().find(|(id, _)| matches.get_flag(id)).map(|(_, mode)| mode);
+    Ok(Invocation::Held(HeldBy {
+        resource: given(&mut matches, id::KEY),
+        mode: asked.unwrap_or(Mode::Write),
         store: store(&mut matches),
     }))
 }
@@ -247,7 +257,8 @@ mod tests {
 
     use super::super::completions::SHELLS;
     use super::super::invocation::{
-        Cleanup, Downgrade, Exec, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink, StoreOptions, Until,
+        Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink, StoreOptions,
+        Until,
     };
     use super::super::pages::Page;
     use super::super::parse;
@@ -434,6 +445,21 @@ mod tests {
         assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session)));
         let release = Release { store, sessions: vec![session], export: true };
         assert_eq!(parsed(&format!("release {id} --export {id}")).unwrap(), Invocation::Release(release));
+    }
+
+    #[test]
+    fn held_means_writing_unless_it_names_another_mode() {
+        let held = |mode| {
+            let resource = Resource::new("k").unwrap();
+            Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode }))
+        };
+        assert_eq!(parsed("held k"), held(Mode::Write));
+        assert_eq!(parsed("held --write k"), held(Mode::Write));
+        assert_eq!(parsed("held --read k"), held(Mode::Read));
+        assert_eq!(parsed("held k --prewrite"), held(Mode::Prewrite));
+        assert_eq!(parsed("held --slot k"), held(Mode::Slot));
+        assert_eq!(mistake("held --read --write k"), "--read and --write exclude each other: give one of them");
+        assert_eq!(mistake("held"), "KEY is missing; see 'rlock held --help'");
     }
 
     #[test]

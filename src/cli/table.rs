@@ -42,7 +42,7 @@ pub(super) struct Subcommand {
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 14] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -129,6 +129,17 @@ pub(super) static SUBCOMMANDS: [Subcommand; 14] = [
         texts: &[include_str!("pages/release.txt")],
         define: args::release,
         read: read::release,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "held",
+        page: "rlock-held",
+        section: 1,
+        about: "Tell by the exit status whether this runs below a lock",
+        texts: &[include_str!("pages/held.txt")],
+        define: args::held,
+        read: read::held,
         has_numbers: false,
         runs_command: false,
     },

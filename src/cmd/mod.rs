@@ -15,6 +15,7 @@ mod completions;
 mod context;
 mod downgrade;
 mod exec;
+mod held;
 mod inspect;
 mod man;
 mod release;
@@ -85,6 +86,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Acquire(acquire) => acquire::run(&acquire),
         Invocation::Renew(renew) => renew::run(&renew),
         Invocation::Release(release) => release::run(&release),
+        Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),

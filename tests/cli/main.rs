@@ -16,6 +16,7 @@ mod default_directory;
 mod directory;
 mod environment;
 mod exit_codes;
+mod held;
 mod inside;
 mod inspect;
 mod intervals;
