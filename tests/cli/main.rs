@@ -9,6 +9,7 @@ mod support;
 
 mod cleanup;
 mod command;
+mod cron;
 mod crowd;
 mod damage;
 mod default_directory;
