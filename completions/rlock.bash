@@ -375,7 +375,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -500,6 +500,29 @@ _rlock() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --skip-ok)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --success-codes)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --hold-at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-runtime)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -842,7 +865,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -918,6 +941,29 @@ _rlock() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --skip-ok)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --success-codes)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --hold-at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-runtime)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -940,7 +986,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1016,6 +1062,29 @@ _rlock() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --skip-ok)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --success-codes)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --hold-at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-runtime)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1038,7 +1107,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --max-waiting --job --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --max-waiting --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1114,6 +1183,29 @@ _rlock() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --skip-ok)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --success-codes)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --hold-at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-runtime)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -64,6 +64,11 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replic
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
@@ -83,6 +88,11 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
@@ -102,6 +112,11 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
@@ -121,6 +136,11 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'

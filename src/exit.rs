@@ -25,6 +25,9 @@ pub const BUSY: u8 = 75;
 /// more.
 pub const LOST: u8 = 76;
 
+/// The command ran for longer than `--max-runtime`, and was stopped.
+pub const TIMEOUT: u8 = 124;
+
 /// Any other failure of rlock itself.
 pub const FAILURE: u8 = 125;
 

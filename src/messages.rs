@@ -12,6 +12,7 @@ use rustix::process::Pid;
 
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
+use crate::lock::past::Streak;
 use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
@@ -49,8 +50,15 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
-    pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
-        format!("busy: {}", self.in_the_way(obstructions, waited))
+    /// `streak` counts the skips of the job in a row, if there are any.
+    pub(crate) fn busy(
+        &self,
+        obstructions: &[Obstruction],
+        waited: Option<Duration>,
+        streak: Option<&Streak>,
+    ) -> String {
+        let skipped = streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default();
+        format!("busy: {}{skipped}", self.in_the_way(obstructions, waited))
     }
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
@@ -99,6 +107,18 @@ impl Messages {
         let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The command exceeded its maximum run time.
+pub(crate) fn timeout(max_runtime: Option<Duration>) -> String {
+    let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
+    format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
+}
+
+/// How often a job was skipped in a row, and since when.
+pub(crate) fn skipped(streak: &Streak) -> String {
+    let times = if streak.count == 1 { "once".to_owned() } else { format!("{} times", streak.count) };
+    format!("skipped {times} since {}", time(streak.since))
 }
 
 pub(crate) fn spare_exited(code: u8) -> String {

@@ -39,6 +39,11 @@ pub(super) mod id {
     pub(crate) const OWNER: &str = "owner";
     pub(crate) const REASON: &str = "reason";
     pub(crate) const JOB: &str = "job";
+    pub(crate) const SKIP_OK: &str = "skip-ok";
+    pub(crate) const ONCE_PER: &str = "once-per";
+    pub(crate) const SUCCESS_CODES: &str = "success-codes";
+    pub(crate) const HOLD_AT_LEAST: &str = "hold-at-least";
+    pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -209,7 +214,7 @@ pub(super) fn acquire(command: Command) -> Command {
              Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
         )
         .args(claims())
-        .arg(option(id::FOR, "DUR", values::kept, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
                 .conflicts_with(id::FOR)
@@ -257,7 +262,7 @@ pub(super) fn renew(command: Command) -> Command {
         .override_usage("rlock renew [--for DUR] [SESSION]")
         .after_help("Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.")
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
-        .arg(option(id::FOR, "DUR", values::kept, "Hold for DUR from now [default: as acquire did]; never shorter"))
+        .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
 }
 
 pub(super) fn release(command: Command) -> Command {
@@ -319,7 +324,21 @@ fn whose() -> [Arg; 2] {
 
 /// The options that jobs of cron and CI need.
 fn cron_options() -> impl Iterator<Item = Arg> {
-    [max_waiting(), job()].into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
+    let options = [
+        option(id::SKIP_OK, "DUR", values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
+            .num_args(0..=1)
+            .require_equals(true)
+            .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
+        option(id::ONCE_PER, "DUR", values::period, "Do nothing if a run began less than DUR ago and succeeded"),
+        option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Exit codes that are a success, too")
+            .value_delimiter(',')
+            .value_hint(ValueHint::Other),
+        option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
+        option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
+        max_waiting(),
+        job(),
+    ];
+    options.into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
 }
 
 fn max_waiting() -> Arg {

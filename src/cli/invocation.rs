@@ -97,6 +97,18 @@ pub struct Exec {
     pub job: Option<String>,
     /// How many sessions may wait ahead of the request; more make it busy.
     pub max_waiting: Option<u32>,
+    /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
+    /// long as the job has been skipped in a row for less than this time.
+    pub skip_ok: Option<Option<Duration>>,
+    /// Run nothing if a run began less than this time ago and succeeded. The request then has one
+    /// write claim on a whole resource.
+    pub once_per: Option<Duration>,
+    /// The exit codes of a success besides 0.
+    pub success_codes: Vec<u8>,
+    /// How long the hold lasts from its grant even if the command ends sooner.
+    pub hold_at_least: Option<Duration>,
+    /// The maximum run time of the command.
+    pub max_runtime: Option<Duration>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.

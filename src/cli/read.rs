@@ -34,6 +34,12 @@ pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mista
 fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
     let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
+    let is_whole_write = matches!(&claims[..], [claim] if claim.mode == Mode::Write && claim.span.is_whole());
+    if matches.contains_id(id::ONCE_PER) && !is_whole_write {
+        return Err(Mistake::plain(
+            "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
+        ));
+    }
     Ok(Invocation::Exec(Exec {
         claims,
         command,
@@ -47,6 +53,11 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
+        once_per: matches.remove_one(id::ONCE_PER),
+        success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
+        hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
+        max_runtime: matches.remove_one(id::MAX_RUNTIME),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),

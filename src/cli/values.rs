@@ -8,6 +8,7 @@ use glob::Pattern;
 use rustix::process::{Pid, Signal};
 
 use crate::lock::kept::KEPT_MAX;
+use crate::lock::past::RETENTION;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
@@ -79,6 +80,27 @@ pub(super) fn ttl(word: &str) -> Result<Duration, String> {
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }
 
+/// Parses how long a store holds a resource without a process.
+pub(super) fn kept(word: &str) -> Result<Duration, String> {
+    within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
+}
+
+/// Parses the time between two successful runs.
+pub(super) fn period(word: &str) -> Result<Duration, String> {
+    within_week(word, RETENTION, "a success is forgotten after 7 days")
+}
+
+fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
+    let length = duration(word)?;
+    if length > max { Err(format!("'{}' is too long: {reason}", unmark(word))) } else { Ok(length) }
+}
+
+/// Parses the maximum run time of a command.
+pub(super) fn runtime(word: &str) -> Result<Duration, String> {
+    let limit = duration(word)?;
+    if limit.is_zero() { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
+}
+
 /// The time that connecting to a server may take.
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
@@ -106,14 +128,11 @@ pub(super) fn reason(word: &str) -> Result<String, String> {
     text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
-/// The length of a kept hold.
-pub(super) fn kept(word: &str) -> Result<Duration, String> {
-    let length = duration(word)?;
+/// Parses how long a lock of `acquire` lasts.
+pub(super) fn hold(word: &str) -> Result<Duration, String> {
+    let length = kept(word)?;
     if length.is_zero() {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
-    }
-    if length > KEPT_MAX {
-        return Err(format!("'{word}' is too long: a lock without a process lasts at most 7days"));
     }
     Ok(length)
 }

@@ -22,7 +22,7 @@ use crate::lock::past::{Entry, Event};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
-use crate::supervise::machine::Settings;
+use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::run;
 use crate::supervise::signals::{Signals, ignore_all};
 use crate::supervise::terminal::group_for_command;
@@ -142,6 +142,8 @@ fn lock(
         notice: !acquire.quiet && io::stderr().is_terminal(),
         quiet: acquire.quiet,
         verbose: acquire.verbose,
+        max_runtime: None,
+        skip: Skip::Never,
         has_spare: false,
         has_else: false,
     };

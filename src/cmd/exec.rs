@@ -9,13 +9,15 @@ use anyhow::Context;
 use super::room::{self, Limits};
 use super::{caller, ci, context};
 use crate::cli::invocation::Exec;
+use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::identity;
 use crate::lock::lease::Lease;
-use crate::lock::request::{Job, Request, SessionId};
+use crate::lock::request::{Job, OncePer, Request, SessionId};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Store};
-use crate::supervise::machine::Settings;
+use crate::supervise::machine::{Settings, Skip};
+use crate::supervise::report::Report;
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
@@ -50,7 +52,10 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         terms: has_leases.then(|| Lease::new(exec.ttl).terms()),
         job: Job {
             name: caller::job(exec.job.clone(), &process.user, &exec.command),
+            once_per: exec.once_per.map(|period| OncePer { period, same_job: exec.job.is_some() }),
+            skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
+            hold_at_least: exec.hold_at_least,
             ..Job::default()
         },
         process,
@@ -69,6 +74,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         notice: !exec.quiet && io::stderr().is_terminal(),
         quiet: exec.quiet,
         verbose: exec.verbose,
+        max_runtime: exec.max_runtime,
+        skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
     };
@@ -80,7 +87,8 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let messages = Messages { claims: exec.claims, related, has_leases };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
-    let task = Task { command, messages, settings, spare, otherwise };
+    let report = Report::new(Boottime::now(), exec.success_codes);
+    let task = Task { command, messages, settings, spare, otherwise, report };
     run::run(handle.as_mut(), task, start_with, signals, &mut io::stderr())
 }
 

@@ -18,12 +18,13 @@ pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
 use super::machine::{Machine, Settings};
+use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
-use crate::lock::past::End;
+use crate::lock::past::Streak;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
@@ -43,6 +44,8 @@ pub(crate) struct Task {
     pub(crate) spare: OsString,
     /// The work of `--else`, if the settings have any.
     pub(crate) otherwise: OsString,
+    /// The report on the request, before its first event.
+    pub(crate) report: Report,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -79,7 +82,8 @@ pub(crate) fn acquire(
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
-    let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new() };
+    let report = Report::new(Boottime::now(), Vec::new());
+    let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report };
     let begin: Begin<'_, fn(&[u64]) -> Vec<(OsString, OsString)>> = Begin::HandOver(hand_over);
     supervise(handle, task, begin, signals, output)
 }
@@ -93,7 +97,7 @@ enum Begin<'a, E> {
 
 fn supervise<E>(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise }: Task,
+    Task { command, messages, settings, spare, otherwise, report }: Task,
     begin: Begin<'_, E>,
     signals: Signals,
     output: &mut dyn Write,
@@ -106,11 +110,12 @@ where
         asks: true,
         grant: Grant::default(),
         obstructions: Vec::new(),
+        streak: None,
         failure: None,
         command,
         begin: Some(begin),
         child: None,
-        end: None,
+        report,
         spare,
         spare_work: None,
         otherwise,
@@ -142,13 +147,14 @@ struct Supervision<'a, E> {
     grant: Grant,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
+    /// The skips of the job in a row, if this request is one of them.
+    streak: Option<Streak>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
     begin: Option<Begin<'a, E>>,
     child: Option<Child>,
-    /// How the command ended.
-    end: Option<End>,
+    report: Report,
     spare: OsString,
     spare_work: Option<SpareWork>,
     otherwise: OsString,
@@ -230,6 +236,10 @@ where
     /// Asks the store for the state of the request and reports it to the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let standing = self.handle.check();
+        self.tell(standing)
+    }
+
+    fn tell(&mut self, standing: Result<Standing, store::Error>) -> anyhow::Result<()> {
         // The descriptors of a finished request may stay ready for ever, and the loop would spin.
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         let event = match standing {
@@ -240,16 +250,22 @@ where
                 self.grant = grant;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy { obstructions, .. }) => {
+            Ok(Standing::Busy { obstructions, streak }) => {
                 self.obstructions = obstructions;
-                Event::Busy
+                self.busy(streak)
             }
             Ok(Standing::Refused(refusal)) => self.denied(Failure::refused(&refusal)),
-            Ok(Standing::AlreadyDone) => Event::Denied(0),
+            Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Lost) => Event::Lost,
             Err(error) => self.store_failed(error),
         };
         self.on(event)
+    }
+
+    fn busy(&mut self, streak: Option<Streak>) -> Event {
+        let skipped_for = streak.as_ref().map(|streak| streak.last - streak.since);
+        self.streak = streak;
+        Event::Busy { skipped_for }
     }
 
     fn waiting(&mut self) -> Event {
@@ -288,12 +304,7 @@ where
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
         // loop handles it after the signals that came meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
-            Some(event) => {
-                if let Event::Ended(ended) = event {
-                    self.end = Some(ended.into());
-                }
-                self.on(event)
-            }
+            Some(event) => self.on(event),
             None => Ok(()),
         }
     }
@@ -325,19 +336,23 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.say_the_rest();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
-        let busy = self.busy();
+        let busy = self.busy_line();
         let error = Command::new(SHELL).arg("-c").arg(&self.otherwise).env(BUSY, busy).exec();
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
         self.say(&failure.text);
         Ok(failure.code)
     }
 
-    fn busy(&self) -> String {
-        self.messages.busy(&self.obstructions, self.settings.wait.filter(|_| self.has_waited))
+    fn busy_line(&self) -> String {
+        let waited = self.settings.wait.filter(|_| self.has_waited);
+        self.messages.busy(&self.obstructions, waited, self.streak.as_ref())
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
-        for action in self.machine.on(event, Boottime::now()) {
+        let now = Boottime::now();
+        self.report.on(event, now);
+        for action in self.machine.on(event, now) {
+            self.report.act(action, now);
             self.perform(action)?;
         }
         Ok(())
@@ -352,9 +367,9 @@ where
             // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
-            Action::AskBlockers => self.ask_blockers()?,
+            Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
-            Action::ReportBusy => self.say(&self.busy()),
+            Action::ReportBusy => self.say(&self.busy_line()),
             Action::StartSpare => self.start_spare()?,
             Action::PassSpare(signal) => self.on_spare(signal.kernel()),
             Action::KillSpare => self.on_spare(Kernel::KILL),
@@ -365,6 +380,7 @@ where
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
             Action::ReportLost(consequence) => self.say(&self.messages.lost(outcome(consequence))),
+            Action::ReportTimeout => self.say(&messages::timeout(self.settings.max_runtime)),
             Action::ReportOverdue(consequence) => {
                 let trouble = self.handle.trouble();
                 self.say(&self.messages.overdue(trouble.as_deref(), outcome(consequence)));
@@ -457,7 +473,7 @@ where
         // queue.
         self.asks = false;
         self.on_child(Child::dismiss_guardian);
-        let released = self.handle.release(self.end);
+        let released = self.handle.release(self.report.end());
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;
         }
@@ -478,18 +494,23 @@ where
         }
     }
 
-    fn ask_blockers(&mut self) -> anyhow::Result<()> {
-        let event = match self.handle.inspect() {
-            Ok(obstructions) => {
-                self.obstructions = obstructions;
-                Event::Busy
-            }
+    fn give_up(&mut self) -> anyhow::Result<()> {
+        // The holders are those of the last moment of the wait.
+        let seen = self.handle.inspect();
+        let given_up = seen.and_then(|seen| {
+            let standing = self.handle.give_up()?;
+            Ok(match standing {
+                Standing::Busy { streak, .. } => Standing::Busy { obstructions: seen, streak },
+                standing => standing,
+            })
+        });
+        match given_up {
             Err(error) => {
                 self.failure = Some(self.messages.cannot_lock(&error));
-                Event::StoreFailed
+                self.on(Event::StoreFailed)
             }
-        };
-        self.on(event)
+            standing => self.tell(standing),
+        }
     }
 
     fn say_failure(&mut self, kind: &str, addition: &str) {

@@ -10,6 +10,7 @@ mod support;
 mod acquire;
 mod cleanup;
 mod command;
+mod cron;
 mod crowd;
 mod damage;
 mod default_directory;

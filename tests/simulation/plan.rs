@@ -13,7 +13,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
 use crate::supervise::event::Group;
-use crate::supervise::machine::Settings;
+use crate::supervise::machine::{Settings, Skip};
 
 pub(super) struct Plan {
     pub(super) request: Request,
@@ -95,6 +95,8 @@ impl Plan {
             notice: !is_quiet && random.once_in(2),
             quiet: is_quiet,
             verbose: random.once_in(4),
+            max_runtime: random.once_in(10).then(|| MS(random.below(8000))),
+            skip: Skip::Never,
             has_spare: random.once_in(10),
             has_else: random.once_in(10),
         };

@@ -144,7 +144,9 @@ impl Lab {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
             command.env_remove(name);
         }
-        CI_MARKS.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in CI_MARKS {
+            command.env_remove(name);
+        }
         command.envs(&self.environment).stdin(Stdio::null());
     }
 

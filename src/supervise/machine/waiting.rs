@@ -1,7 +1,9 @@
 //! Answers events before the grant: the request is made, queued, or given up.
 
+use std::time::Duration;
+
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use super::{NOTICE_AFTER, Next, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, is_over};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -17,7 +19,8 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
         // The store keeps nothing of this request, so there is nothing to release.
-        Event::Busy => busy(None, settings),
+        Event::Busy { skipped_for } => busy(skipped_for, settings),
+        Event::AlreadyDone => Next::finish([], Action::Exit(0)),
         Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
         Event::Lost => Next::finish(
             [Action::ReportLost(Consequence::NotStarted), Action::Release],
@@ -34,14 +37,19 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     }
 }
 
-/// The end of a busy request, after `release` if the store keeps something of the request. The work
-/// of `--else` gets the busy line instead of the user.
-fn busy(release: Option<Action>, settings: &Settings) -> Next {
-    let (report, exit) = match settings.has_else {
-        true => (None, Action::RunElse),
-        false => (Some(Action::ReportBusy), Action::Exit(settings.busy_code)),
-    };
-    Next::finish(report.into_iter().chain(release), exit)
+/// The end of a busy request. A skip is silent, but not for ever. The work of `--else` gets the busy
+/// line instead of the user.
+fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
+    match settings.skip {
+        Skip::Always => return Next::finish([], Action::Exit(0)),
+        // A store that cannot count the skips must not silence them for ever.
+        Skip::For(limit) if skipped_for.is_some_and(|time| time < limit) => return Next::finish([], Action::Exit(0)),
+        Skip::Never | Skip::For(_) => {}
+    }
+    match settings.has_else {
+        true => Next::finish([], Action::RunElse),
+        false => Next::finish([Action::ReportBusy], Action::Exit(settings.busy_code)),
+    }
 }
 
 fn store_failed() -> Next {
@@ -107,7 +115,7 @@ impl Wait {
             }
             Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
             Event::Tick if is_over(self.over_at, now) => match self.reach {
-                Reach::Answers => Next::Enter(State::GivingUp, vec![Action::AskBlockers]),
+                Reach::Answers => Next::Enter(State::GivingUp, vec![Action::GiveUp]),
                 Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
             },
             Event::Tick => return Next::Stay(self.tick(now)),
@@ -136,12 +144,12 @@ impl Wait {
     }
 }
 
-/// The wait is over. The request may be granted at this very moment, and then the release gives the
-/// grant back.
+/// The wait is over, and the request leaves the queue. If it is granted at this very moment, its
+/// command runs.
 pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     match event {
-        Event::Busy => busy(Some(Action::Release), settings),
-        Event::StoreFailed => store_failed(),
+        Event::Busy { .. } | Event::AlreadyDone | Event::Granted { .. } => before_grant(event, settings),
+        Event::Denied(_) | Event::Lost | Event::StoreFailed => before_grant(event, settings),
         _ => Next::nothing(),
     }
 }

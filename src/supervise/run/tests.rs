@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::process::{getpid, kill_process};
 
 use super::super::event::{Group, Signal};
+use super::super::machine::Skip;
 use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
@@ -133,6 +134,8 @@ const SETTINGS: Settings = Settings {
     notice: false,
     quiet: false,
     verbose: false,
+    max_runtime: None,
+    skip: Skip::Never,
     has_spare: false,
     has_else: false,
 };
@@ -149,7 +152,8 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false };
-    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new() }
+    let report = Report::new(Boottime::now(), Vec::new());
+    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report }
 }
 
 fn granted() -> Standing {
