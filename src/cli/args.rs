@@ -90,7 +90,7 @@ pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'sta
 
 /// The options that select the store, accepted before and after the subcommand.
 pub(super) fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]";
+    let store = "The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),

@@ -1,7 +1,7 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `context` reads the environment that the subcommands share. `caller` describes who makes a
+//! `context` reads the environment that the subcommands share, and `config` the configuration file. `caller` describes who makes a
 //! request, with the help of `ci`. `room` checks whether rlock's variables fit into the command's
 //! environment. `acquired` finds what `rlock acquire` has locked, and `variables` prints how other
 //! rlocks find that.
@@ -12,6 +12,7 @@ mod caller;
 mod ci;
 mod cleanup;
 mod completions;
+mod config;
 mod context;
 mod downgrade;
 mod exec;
