@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::invocation::StoreOptions;
-use crate::cli::text_for_people;
+use crate::cli::{parse_ttl, text_for_people};
 use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -31,6 +31,24 @@ pub(super) const MODE: &str = "RLOCK_MODE";
 pub(super) const OWNER: &str = "RLOCK_OWNER";
 /// The default of --reason.
 pub(super) const REASON: &str = "RLOCK_REASON";
+/// The default of --ttl.
+pub(super) const TTL: &str = "RLOCK_TTL";
+/// The numbers of the slots.
+pub(super) const SLOT: &str = "RLOCK_SLOT";
+/// How the last hold of the resource ended.
+pub(super) const LAST: &str = "RLOCK_LAST";
+
+/// The ttl of a lease that neither an option nor the environment sets.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// The ttl of the option, else of the environment, else the default.
+pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
+    if let Some(ttl) = option {
+        return Ok(ttl);
+    }
+    let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
+    parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
+}
 
 /// The value of a variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, Failure> {

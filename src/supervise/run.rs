@@ -17,7 +17,7 @@ use rustix::process::Signal as Kernel;
 pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
-use super::machine::{Machine, Settings};
+use super::machine::{Machine, NOTICE_AFTER, Settings};
 use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
@@ -25,6 +25,7 @@ use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::lock::past::Streak;
+use crate::lock::request::SessionId;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
@@ -48,8 +49,9 @@ pub(crate) struct Task {
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
 ///
 /// The caller must install `signals` before it makes the request. `environment` returns the
-/// variables for the command; the loop calls it once the tokens are known and the command is about
-/// to start. All messages are on `output` when the function returns.
+/// variables for the command; the loop calls it once the grant is known and the command is about to
+/// start, and starts no command after an error. `conclude` gets the report before rlock ends, and
+/// may return a warning. All messages are on `output` when the function returns.
 ///
 /// # Errors
 /// A failure of the kernel that makes supervision impossible. A command that still runs dies with
@@ -57,19 +59,21 @@ pub(crate) struct Task {
 pub(crate) fn run(
     handle: &mut dyn Handle,
     Task { command, messages, settings, spare, otherwise, report }: Task,
-    environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let mut supervision = Supervision {
         handle,
         asks: true,
-        tokens: Vec::new(),
+        grant: None,
         obstructions: Vec::new(),
         streak: None,
         failure: None,
         command,
         environment: Some(environment),
+        conclude,
         child: None,
         report,
         spare,
@@ -81,6 +85,7 @@ pub(crate) fn run(
         settings,
         has_waited: false,
         line: StatusLine::default(),
+        told: None,
         output,
         unsaid: Vec::new(),
         exit: None,
@@ -96,11 +101,12 @@ pub(crate) fn run(
     }
 }
 
-struct Supervision<'a, E> {
+struct Supervision<'a, E, C> {
     handle: &'a mut dyn Handle,
     /// Whether the store may still report something.
     asks: bool,
-    tokens: Vec<u64>,
+    /// What the request was granted, if it was.
+    grant: Option<Grant>,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
     /// The skips of the job in a row, if this request is one of them.
@@ -109,6 +115,7 @@ struct Supervision<'a, E> {
     failure: Option<String>,
     command: CommandSpec,
     environment: Option<E>,
+    conclude: C,
     child: Option<Child>,
     report: Report,
     spare: OsString,
@@ -121,15 +128,18 @@ struct Supervision<'a, E> {
     /// Whether the request has been in the queue.
     has_waited: bool,
     line: StatusLine,
+    /// The first session in the way at the last line about the wait, if there was such a line.
+    told: Option<Option<SessionId>>,
     output: &'a mut dyn Write,
     /// The messages to print when the lock is free.
     unsaid: Vec<String>,
     exit: Option<u8>,
 }
 
-impl<E> Supervision<'_, E>
+impl<E, C> Supervision<'_, E, C>
 where
-    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    E: FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
     ///
@@ -201,8 +211,9 @@ where
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => self.waiting(),
-            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
-                self.tokens = tokens;
+            Ok(Standing::Granted(grant)) => {
+                let deadline = grant.deadline;
+                self.grant = Some(grant);
                 Event::Granted { deadline }
             }
             Ok(Standing::Busy { obstructions, streak }) => {
@@ -308,6 +319,11 @@ where
         self.report.on(event, now);
         for action in self.machine.on(event, now) {
             self.report.act(action, now);
+            if action.is_exit()
+                && let Some(warning) = (self.conclude)(&self.report, self.grant.as_ref())
+            {
+                self.say(&format!("warning: {warning}"));
+            }
             self.perform(action)?;
         }
         Ok(())
@@ -319,6 +335,8 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
+            Action::TellWaiting => self.tell_waiting(true),
+            Action::TellChange => self.tell_waiting(false),
             // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
@@ -381,10 +399,18 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        if self.settings.verbose {
-            self.say(&self.messages.holds());
+        if self.settings.verbose || self.told.is_some() {
+            let waited = self.report.waited(Boottime::now());
+            self.say(&self.messages.holds(Some(waited).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER)));
         }
-        let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
+        let environment = match (self.environment.take(), &self.grant) {
+            (Some(environment), Some(grant)) => environment(grant),
+            _ => Ok(Vec::new()),
+        };
+        let environment = match environment {
+            Ok(environment) => environment,
+            Err(failure) => return self.start_failed(failure),
+        };
         self.take_signals()?;
         self.on(Event::Tick)?;
         if !self.machine.may_start() {
@@ -400,11 +426,13 @@ where
                 self.child = Some(child);
                 self.on(Event::Started)
             }
-            Err(error) => {
-                self.failure = Some(error.text);
-                self.on(Event::StartFailed(error.code))
-            }
+            Err(failure) => self.start_failed(failure),
         }
+    }
+
+    fn start_failed(&mut self, failure: Failure) -> anyhow::Result<()> {
+        self.failure = Some(failure.text);
+        self.on(Event::StartFailed(failure.code))
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
@@ -417,7 +445,12 @@ where
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(Released::Done) => self.on(Event::Released),
+            Ok(Released::Done) => {
+                if self.settings.verbose && self.grant.is_some() {
+                    self.say(&self.messages.releases());
+                }
+                self.on(Event::Released)
+            }
             Ok(Released::Lost) => self.on(Event::Lost),
             Err(error) => {
                 self.say(&format!("warning: {}", self.messages.not_released(&error)));
@@ -430,6 +463,18 @@ where
         if let Ok(obstructions) = self.handle.inspect() {
             let text = format!("rlock: {}", self.messages.waiting(&obstructions));
             let _ = self.line.show(&text, self.output);
+        }
+    }
+
+    /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
+    /// anyway.
+    fn tell_waiting(&mut self, is_due: bool) {
+        let Ok(obstructions) = self.handle.inspect() else { return };
+        let first = self.messages.first_in_the_way(&obstructions);
+        // Nobody is in the way for as long as the grant is on its way.
+        if is_due || first.is_some() && self.told != Some(first) {
+            self.told = Some(first);
+            self.say(&self.messages.waiting(&obstructions));
         }
     }
 
