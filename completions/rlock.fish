@@ -57,7 +57,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait 
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r
@@ -69,11 +69,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do not
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -81,7 +84,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r
@@ -93,11 +96,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -105,7 +111,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r
@@ -117,11 +123,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -129,7 +138,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r
@@ -141,11 +150,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -163,7 +175,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wa
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
@@ -213,7 +225,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand serve" -l token-file -d 'Cli
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d 'How many clients may be connected' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server; the embedded store needs none' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'

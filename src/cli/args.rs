@@ -43,6 +43,9 @@ pub(super) mod id {
     pub(crate) const ONCE_PER: &str = "once-per";
     pub(crate) const SUCCESS_CODES: &str = "success-codes";
     pub(crate) const HOLD_AT_LEAST: &str = "hold-at-least";
+    pub(crate) const SPLAY: &str = "splay";
+    pub(crate) const NESTED: &str = "nested";
+    pub(crate) const STATUS_FILE: &str = "status-file";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
@@ -110,7 +113,7 @@ pub(super) fn exec(command: Command) -> Command {
         )
         .after_help(
             "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
-             65 refused, 69 no store, 76 lost, 126 or 127 not run. More: rlock man exec | man -l -",
+             65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
         )
         .args(claims())
         .args(run_options())
@@ -335,8 +338,12 @@ fn cron_options() -> impl Iterator<Item = Arg> {
             .value_hint(ValueHint::Other),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
+        option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
         max_waiting(),
         job(),
+        option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
+            .value_hint(ValueHint::FilePath),
+        switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
     ];
     options.into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
 }
@@ -350,7 +357,7 @@ fn job() -> Arg {
 }
 
 fn ttl() -> Arg {
-    option(id::TTL, "DUR", values::ttl, "The lease at a server; the embedded store needs none").default_value("30s")
+    option(id::TTL, "DUR", values::ttl, "The lease at a server [default: RLOCK_TTL, else 30s]")
 }
 
 fn verbose(help: &'static str) -> Arg {

@@ -80,9 +80,9 @@ pub struct Exec {
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The ttl of the lease, at least a second. It has no effect in a store where a hold lives as
-    /// long as its process.
-    pub ttl: Duration,
+    /// The ttl of the lease, at least a second; `None` for that of the environment, or the default.
+    /// It has no effect in a store where a hold lives as long as its process.
+    pub ttl: Option<Duration>,
     /// The time from TERM to KILL when the command must be stopped.
     pub grace: Duration,
     /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
@@ -109,6 +109,12 @@ pub struct Exec {
     pub hold_at_least: Option<Duration>,
     /// The maximum run time of the command.
     pub max_runtime: Option<Duration>,
+    /// Sleep for a random part of this time before the request is made.
+    pub splay: Duration,
+    /// Run nothing unless live holds above cover the claims.
+    pub nested: bool,
+    /// The file to write the status to.
+    pub status_file: Option<PathBuf>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.
@@ -135,7 +141,7 @@ pub struct Acquire {
     /// See [`Exec::conflict_exit_code`].
     pub conflict_exit_code: u8,
     /// See [`Exec::ttl`].
-    pub ttl: Duration,
+    pub ttl: Option<Duration>,
     /// How long before the end of its lease a hold counts as lost.
     pub grace: Duration,
     /// See [`Exec::grace_yields`].
@@ -275,7 +281,7 @@ pub struct Serve {
     /// The patterns of the names that clients may lock. If empty, all names.
     pub only: Vec<Pattern>,
     /// The ttl of the leases, see [`Exec::ttl`].
-    pub ttl: Duration,
+    pub ttl: Option<Duration>,
     /// How long holders may go on after TERM, or after their lease could not be renewed.
     pub grace: Duration,
     /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.

@@ -75,7 +75,7 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
 }
 
 /// Parses the ttl of a lease.
-pub(super) fn ttl(word: &str) -> Result<Duration, String> {
+pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
     let ttl = duration(word)?;
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }

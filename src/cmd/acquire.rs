@@ -22,7 +22,7 @@ use crate::lock::past::{Entry, Event};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
-use crate::supervise::machine::{Settings, Skip};
+use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::run;
 use crate::supervise::signals::{Signals, ignore_all};
 use crate::supervise::terminal::group_for_command;
@@ -111,15 +111,17 @@ fn lock(
     let session = identity::new_session().context("can't get random numbers")?;
     let place = context::exported(&acquire.store, store.as_ref())?;
     let has_leases = store.leases();
-    let grace = context::grace(acquire.ttl, acquire.grace, acquire.grace_yields, has_leases)?;
+    let ttl = context::ttl(acquire.ttl)?;
+    let grace = context::grace(ttl, acquire.grace, acquire.grace_yields, has_leases)?;
+    let ci = ci::run();
     let words: Vec<_> = std::env::args_os().collect();
-    let process = caller::process(&acquire.whose, ci::run().as_ref(), &words)?;
+    let process = caller::process(&acquire.whose, ci.as_ref(), &words)?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
         claims: acquire.claims.clone(),
         wait: !acquire.wait.is_some_and(|wait| wait.is_zero()) && acquire.max_waiting != Some(0),
-        terms: has_leases.then(|| Lease::new(acquire.ttl).terms()),
+        terms: has_leases.then(|| Lease::new(ttl).terms()),
         job: Job {
             name: caller::job(acquire.job.clone(), &process.user, &words),
             is_acquire: true,
@@ -139,7 +141,12 @@ fn lock(
         grace,
         wait: acquire.wait,
         busy_code: acquire.conflict_exit_code,
-        notice: !acquire.quiet && io::stderr().is_terminal(),
+        notice: match io::stderr().is_terminal() {
+            _ if acquire.quiet => Notice::Never,
+            true => Notice::Line,
+            false if acquire.verbose || ci.is_some() => Notice::Log,
+            false => Notice::Never,
+        },
         quiet: acquire.quiet,
         verbose: acquire.verbose,
         max_runtime: None,
@@ -157,7 +164,7 @@ fn lock(
         let lines = variables::of(&chain, Some(held), place, &namespace);
         hand_over(&variables::text(&lines, acquire.export))
     };
-    let code = run::acquire(handle.as_mut(), (messages, settings), Box::new(hand_over), signals, &mut io::stderr())?;
+    let code = run::acquire(handle.as_mut(), (messages, settings), hand_over, signals, &mut io::stderr())?;
     Ok((code, Asked { request, handle, tokens, grace }))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::config;
 use crate::cli::invocation::StoreOptions;
-use crate::cli::text_for_people;
+use crate::cli::{parse_ttl, text_for_people};
 use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -30,11 +30,28 @@ pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
 pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
 pub(super) const MODE: &str = "RLOCK_MODE";
-pub(super) const SLOT: &str = "RLOCK_SLOT";
 /// The default of --owner.
 pub(super) const OWNER: &str = "RLOCK_OWNER";
 /// The default of --reason.
 pub(super) const REASON: &str = "RLOCK_REASON";
+/// The default of --ttl.
+pub(super) const TTL: &str = "RLOCK_TTL";
+/// The numbers of the slots.
+pub(super) const SLOT: &str = "RLOCK_SLOT";
+/// How the last hold of the resource ended.
+pub(super) const LAST: &str = "RLOCK_LAST";
+
+/// The ttl of a lease that neither an option nor the environment sets.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// The ttl of the option, else of the environment, else the default.
+pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
+    if let Some(ttl) = option {
+        return Ok(ttl);
+    }
+    let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
+    parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
+}
 
 /// The value of a variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, Failure> {

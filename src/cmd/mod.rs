@@ -1,10 +1,10 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `context` reads the environment that the subcommands share, and `config` the configuration file. `caller` describes who makes a
-//! request, with the help of `ci`. `room` checks whether rlock's variables fit into the command's
-//! environment. `acquired` finds what `rlock acquire` has locked, and `variables` prints how other
-//! rlocks find that.
+//! `context` reads the environment that the subcommands share, and `config` the configuration file.
+//! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
+//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
+//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
 
 mod acquire;
 mod acquired;
@@ -19,11 +19,13 @@ mod exec;
 mod held;
 mod inspect;
 mod man;
+mod nested;
 mod release;
 mod renew;
 mod room;
 mod serve;
 mod shrink;
+mod status;
 mod variables;
 
 use std::ffi::OsString;

@@ -243,6 +243,10 @@ pub(crate) enum Action {
     ShowWaiting,
     /// Erase the line that [`Action::ShowWaiting`] has written.
     HideWaiting,
+    /// Print the holders that the request waits for, as a line of its own.
+    TellWaiting,
+    /// Do so if the first in the way is another one than at the last time.
+    TellChange,
     /// Leave the queue because the wait is over, and ask the store which sessions are in the way.
     /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in
     /// the meantime, or with what else became of the request.

@@ -30,8 +30,8 @@ pub(crate) struct Settings {
     pub(crate) max_runtime: Option<Duration>,
     /// The exit code when the request is busy or its wait is over.
     pub(crate) busy_code: u8,
-    /// Whether rlock shows a long wait: standard error is a terminal, and `--quiet` is absent.
-    pub(crate) notice: bool,
+    /// How rlock shows a long wait.
+    pub(crate) notice: Notice,
     /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.
     pub(crate) quiet: bool,
     /// Whether rlock reports the start of the wait and the grant.
@@ -42,6 +42,16 @@ pub(crate) struct Settings {
     pub(crate) skip: Skip,
     /// Whether a busy request is followed by the work of `--else` instead of the busy line.
     pub(crate) has_else: bool,
+}
+
+/// How a long wait is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Never,
+    /// By a line on the terminal, which follows what is in the way.
+    Line,
+    /// By lines in a log.
+    Log,
 }
 
 /// Whether a busy request is skipped: it ends with exit code 0 and without a message.
@@ -55,6 +65,9 @@ pub(crate) enum Skip {
 
 /// How long a wait may last before it is shown.
 pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a log tells that a wait goes on.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// How long the store of a wait may be out of reach before that is said. A failover or a new start
 /// of a server is no news.

@@ -64,6 +64,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// The report on a request that failed at the instant `now`, before it was made.
+    pub(crate) fn failed(outcome: Outcome, now: Boottime) -> Self {
+        Self { outcome, ..Self::new(now, Vec::new()) }
+    }
+
     /// The report on a request that is made at the instant `asked`.
     pub(crate) fn new(asked: Boottime, success_codes: Vec<u8>) -> Self {
         let (answered, is_granted, started, ended) = (None, false, None, None);
@@ -85,6 +90,7 @@ impl Report {
             Event::Signal { signal, .. } if self.started.is_none() && signal.ends_by_default() => {
                 self.ended = Some((Ended::Signal(signal.kernel().as_raw()), now));
             }
+            Event::StartFailed(exit::LOST) => self.outcome = Outcome::Lost,
             Event::StartFailed(code) => {
                 self.outcome = Outcome::NotStarted;
                 self.ended = Some((Ended::Code(code), now));

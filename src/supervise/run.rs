@@ -17,7 +17,7 @@ use rustix::process::Signal as Kernel;
 pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
-use super::machine::{Machine, Settings};
+use super::machine::{Machine, NOTICE_AFTER, Settings};
 use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
@@ -25,15 +25,13 @@ use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::lock::past::Streak;
+use crate::lock::request::SessionId;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
 
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
-
-/// Hands a grant over, so that no command has to run under it.
-pub(crate) type HandOver<'a> = Box<dyn FnOnce(&Grant) -> Result<(), Failure> + 'a>;
 
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -51,8 +49,9 @@ pub(crate) struct Task {
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
 ///
 /// The caller must install `signals` before it makes the request. `environment` returns the
-/// variables for the command; the loop calls it once the tokens are known and the command is about
-/// to start. All messages are on `output` when the function returns.
+/// variables for the command; the loop calls it once the grant is known and the command is about to
+/// start, and starts no command after an error. `conclude` gets the report before rlock ends, and
+/// may return a warning. All messages are on `output` when the function returns.
 ///
 /// # Errors
 /// A failure of the kernel that makes supervision impossible. A command that still runs dies with
@@ -60,15 +59,16 @@ pub(crate) struct Task {
 pub(crate) fn run(
     handle: &mut dyn Handle,
     task: Task,
-    environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    supervise(handle, task, Begin::Command(environment), signals, output)
+    supervise(handle, task, |grant| environment(grant).map(Begun::Command), conclude, signals, output)
 }
 
-/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that, and
-/// otherwise the exit code; the grant or the place in the queue is then given back.
+/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that.
+/// Otherwise it returns the exit code, and the grant or the place in the queue is given back.
 ///
 /// The calling contract is that of [`run`]. A failed hand-over gives the grant back.
 ///
@@ -77,43 +77,46 @@ pub(crate) fn run(
 pub(crate) fn acquire(
     handle: &mut dyn Handle,
     (messages, settings): (Messages, Settings),
-    hand_over: HandOver<'_>,
+    hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = Report::new(Boottime::now(), Vec::new());
     let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report };
-    let begin: Begin<'_, fn(&[u64]) -> Vec<(OsString, OsString)>> = Begin::HandOver(hand_over);
-    supervise(handle, task, begin, signals, output)
+    supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
 }
 
-/// What follows the grant.
-enum Begin<'a, E> {
-    /// The start of the command, with the variables that this function returns.
-    Command(E),
-    HandOver(HandOver<'a>),
+/// What has followed a grant.
+enum Begun {
+    /// The command is to start, with these variables.
+    Command(Vec<(OsString, OsString)>),
+    /// The grant belongs to somebody else.
+    HandedOver,
 }
 
-fn supervise<E>(
+fn supervise<E, C>(
     handle: &mut dyn Handle,
     Task { command, messages, settings, spare, otherwise, report }: Task,
-    begin: Begin<'_, E>,
+    begin: E,
+    conclude: C,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8>
 where
-    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
 {
     let mut supervision = Supervision {
         handle,
         asks: true,
-        grant: Grant::default(),
+        grant: None,
         obstructions: Vec::new(),
         streak: None,
         failure: None,
         command,
         begin: Some(begin),
+        conclude,
         child: None,
         report,
         spare,
@@ -125,6 +128,7 @@ where
         settings,
         has_waited: false,
         line: StatusLine::default(),
+        told: None,
         output,
         unsaid: Vec::new(),
         exit: None,
@@ -140,11 +144,12 @@ where
     }
 }
 
-struct Supervision<'a, E> {
+struct Supervision<'a, E, C> {
     handle: &'a mut dyn Handle,
     /// Whether the store may still report something.
     asks: bool,
-    grant: Grant,
+    /// What the request was granted, if it was.
+    grant: Option<Grant>,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
     /// The skips of the job in a row, if this request is one of them.
@@ -152,7 +157,8 @@ struct Supervision<'a, E> {
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
-    begin: Option<Begin<'a, E>>,
+    begin: Option<E>,
+    conclude: C,
     child: Option<Child>,
     report: Report,
     spare: OsString,
@@ -165,15 +171,18 @@ struct Supervision<'a, E> {
     /// Whether the request has been in the queue.
     has_waited: bool,
     line: StatusLine,
+    /// The first session in the way at the last line about the wait, if there was such a line.
+    told: Option<Option<SessionId>>,
     output: &'a mut dyn Write,
     /// The messages to print when the lock is free.
     unsaid: Vec<String>,
     exit: Option<u8>,
 }
 
-impl<E> Supervision<'_, E>
+impl<E, C> Supervision<'_, E, C>
 where
-    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
     ///
@@ -247,7 +256,7 @@ where
             Ok(Standing::Waiting) => self.waiting(),
             Ok(Standing::Granted(grant)) => {
                 let deadline = grant.deadline;
-                self.grant = grant;
+                self.grant = Some(grant);
                 Event::Granted { deadline }
             }
             Ok(Standing::Busy { obstructions, streak }) => {
@@ -353,6 +362,11 @@ where
         self.report.on(event, now);
         for action in self.machine.on(event, now) {
             self.report.act(action, now);
+            if action.is_exit()
+                && let Some(warning) = (self.conclude)(&self.report, self.grant.as_ref())
+            {
+                self.say(&format!("warning: {warning}"));
+            }
             self.perform(action)?;
         }
         Ok(())
@@ -364,6 +378,8 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
+            Action::TellWaiting => self.tell_waiting(true),
+            Action::TellChange => self.tell_waiting(false),
             // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
@@ -426,19 +442,23 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        if self.settings.verbose {
-            self.say(&self.messages.holds());
+        if self.settings.verbose || self.told.is_some() {
+            let waited = self.report.waited(Boottime::now());
+            self.say(&self.messages.holds(Some(waited).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER)));
         }
-        let begin = self.begin.take();
         self.take_signals()?;
         self.on(Event::Tick)?;
         if !self.machine.may_start() {
             return Ok(());
         }
-        let environment = match begin {
-            Some(Begin::Command(environment)) => environment(&self.grant.tokens),
-            Some(Begin::HandOver(hand_over)) => return self.hand_over(hand_over),
-            None => Vec::new(),
+        let begun = match (self.begin.take(), &self.grant) {
+            (Some(begin), Some(grant)) => begin(grant),
+            _ => Ok(Begun::Command(Vec::new())),
+        };
+        let environment = match begun {
+            Ok(Begun::Command(environment)) => environment,
+            Ok(Begun::HandedOver) => return self.on(Event::HandedOver),
+            Err(failure) => return self.start_failed(failure),
         };
         let limit = self.machine.start_limit(Boottime::now());
         match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
@@ -450,22 +470,13 @@ where
                 self.child = Some(child);
                 self.on(Event::Started)
             }
-            Err(error) => {
-                self.failure = Some(error.text);
-                self.on(Event::StartFailed(error.code))
-            }
+            Err(failure) => self.start_failed(failure),
         }
     }
 
-    fn hand_over(&mut self, hand_over: HandOver<'_>) -> anyhow::Result<()> {
-        let event = match hand_over(&self.grant) {
-            Ok(()) => Event::HandedOver,
-            Err(failure) => {
-                self.failure = Some(failure.text);
-                Event::StartFailed(failure.code)
-            }
-        };
-        self.on(event)
+    fn start_failed(&mut self, failure: Failure) -> anyhow::Result<()> {
+        self.failure = Some(failure.text);
+        self.on(Event::StartFailed(failure.code))
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
@@ -478,7 +489,12 @@ where
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(Released::Done) => self.on(Event::Released),
+            Ok(Released::Done) => {
+                if self.settings.verbose && self.grant.is_some() {
+                    self.say(&self.messages.releases());
+                }
+                self.on(Event::Released)
+            }
             Ok(Released::Lost) => self.on(Event::Lost),
             Err(error) => {
                 self.say(&format!("warning: {}", self.messages.not_released(&error)));
@@ -491,6 +507,18 @@ where
         if let Ok(obstructions) = self.handle.inspect() {
             let text = format!("rlock: {}", self.messages.waiting(&obstructions));
             let _ = self.line.show(&text, self.output);
+        }
+    }
+
+    /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
+    /// anyway.
+    fn tell_waiting(&mut self, is_due: bool) {
+        let Ok(obstructions) = self.handle.inspect() else { return };
+        let first = self.messages.first_in_the_way(&obstructions);
+        // Nobody is in the way for as long as the grant is on its way.
+        if is_due || first.is_some() && self.told != Some(first) {
+            self.told = Some(first);
+            self.say(&self.messages.waiting(&obstructions));
         }
     }
 

@@ -196,7 +196,7 @@ impl<'s> Supervision<'s> {
             },
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
-            Action::ShowWaiting => drop(Box::pin(self.inspect()).await),
+            Action::ShowWaiting | Action::TellWaiting | Action::TellChange => drop(Box::pin(self.inspect()).await),
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),

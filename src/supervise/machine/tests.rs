@@ -26,7 +26,7 @@ fn settings(group: Group) -> Settings {
         grace: GRACE,
         wait: Some(WAIT),
         busy_code: 75,
-        notice: true,
+        notice: Notice::Line,
         quiet: false,
         verbose: false,
         max_runtime: None,
@@ -117,7 +117,7 @@ fn wait_of_zero_ends_at_once_and_wait_without_a_limit_never() {
     machine.on(Event::Queued, START);
     assert_eq!(machine.on(Event::Tick, START), [Action::GiveUp]);
     assert_eq!(machine.on(BUSY, START), [Action::ReportBusy, Action::Exit(9)]);
-    let mut machine = Machine::new(Settings { wait: None, notice: false, ..settings(Group::Own) });
+    let mut machine = Machine::new(Settings { wait: None, notice: Notice::Never, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.next_timeout(), None);
 }
@@ -143,7 +143,7 @@ fn store_out_of_reach_is_reported_once_and_its_wait_never_ends_as_busy() {
 
 #[test]
 fn wait_continues_when_the_store_comes_back() {
-    let settings = Settings { notice: false, ..settings(Group::Own) };
+    let settings = Settings { notice: Notice::Never, ..settings(Group::Own) };
     let mut machine = Machine::new(settings);
     machine.on(Event::OutOfReach, START);
     let back = START + TROUBLE_AFTER - Duration::from_nanos(1);

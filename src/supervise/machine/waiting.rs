@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{NOTICE_AFTER, Next, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use super::{NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -61,16 +61,23 @@ fn store_failed() -> Next {
 pub(super) struct Wait {
     /// When the wait is over.
     over_at: Option<Boottime>,
-    line: Line,
+    shown: Shown,
     reach: Reach,
 }
 
-/// The line on the terminal that shows the wait.
+/// What the user has seen of the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum Shown {
+    /// Nothing, for good.
     Never,
-    ShownFrom(Boottime),
-    Shown,
+    /// Nothing before this instant. From then on a line on the terminal.
+    LineFrom(Boottime),
+    /// The line on the terminal.
+    Line,
+    /// Nothing before this instant. From then on lines in a log.
+    LogFrom(Boottime),
+    /// A line in the log. The next one is due at this instant.
+    LogAgain(Boottime),
 }
 
 /// Whether the store answers.
@@ -88,24 +95,32 @@ impl Wait {
     pub(super) fn new(now: Boottime, settings: &Settings) -> Self {
         Self {
             over_at: settings.wait.map(|wait| now + wait),
-            line: if settings.notice { Line::ShownFrom(now + NOTICE_AFTER) } else { Line::Never },
+            shown: match settings.notice {
+                Notice::Never => Shown::Never,
+                Notice::Line => Shown::LineFrom(now + NOTICE_AFTER),
+                Notice::Log => Shown::LogFrom(now + NOTICE_AFTER),
+            },
             reach: Reach::Answers,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Boottime> {
-        let show_at = if let Line::ShownFrom(at) = self.line { Some(at) } else { None };
+        let show_at = match self.shown {
+            Shown::LineFrom(at) | Shown::LogFrom(at) | Shown::LogAgain(at) => Some(at),
+            Shown::Never | Shown::Line => None,
+        };
         let warn_at = if let Reach::Lost { warn_at } = self.reach { Some(warn_at) } else { None };
         self.over_at.into_iter().chain(show_at).chain(warn_at).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        let is_shown = self.line == Line::Shown;
+        let is_shown = self.shown == Shown::Line;
         let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
         let next = match event {
             Event::Queued => {
                 self.reach = Reach::Answers;
-                return Next::Stay(show());
+                let is_told = matches!(self.shown, Shown::LogAgain(_));
+                return Next::Stay(if is_told { vec![Action::TellChange] } else { show() });
             }
             Event::OutOfReach => {
                 if self.reach == Reach::Answers {
@@ -127,17 +142,21 @@ impl Wait {
 
     /// What is due before the wait is over.
     fn tick(&mut self, now: Boottime) -> Vec<Action> {
-        match (self.reach, self.line) {
-            (Reach::Lost { warn_at }, line) if warn_at <= now => {
+        match (self.reach, self.shown) {
+            (Reach::Lost { warn_at }, shown) if warn_at <= now => {
                 self.reach = Reach::LostWithWarning;
-                match line {
-                    Line::Shown => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
-                    Line::Never | Line::ShownFrom(_) => vec![Action::WarnWaiting],
+                match shown {
+                    Shown::Line => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
+                    _ => vec![Action::WarnWaiting],
                 }
             }
-            (_, Line::ShownFrom(at)) if at <= now => {
-                self.line = Line::Shown;
+            (_, Shown::LineFrom(at)) if at <= now => {
+                self.shown = Shown::Line;
                 vec![Action::ShowWaiting]
+            }
+            (_, Shown::LogFrom(at) | Shown::LogAgain(at)) if at <= now => {
+                self.shown = Shown::LogAgain(now + TELL_EVERY);
+                vec![Action::TellWaiting]
             }
             _ => vec![],
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::{getpid, kill_process};
 
 use super::super::event::{Group, Signal};
-use super::super::machine::Skip;
+use super::super::machine::{Notice, Skip};
 use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
@@ -131,7 +131,7 @@ const SETTINGS: Settings = Settings {
     grace: Duration::from_secs(3_600),
     wait: None,
     busy_code: 75,
-    notice: false,
+    notice: Notice::Never,
     quiet: false,
     verbose: false,
     max_runtime: None,
@@ -141,10 +141,10 @@ const SETTINGS: Settings = Settings {
 };
 
 fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
-    let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
+    let tokens = |grant: &Grant| Ok(vec![("RLOCK_TOKEN".into(), format!("{:?}", grant.tokens).into())]);
     let mut output = Vec::new();
     let task = task(&["sh", "-c", script], settings);
-    let code = run(handle, task, tokens, signals, &mut output);
+    let code = run(handle, task, tokens, |_, _| None, signals, &mut output);
     (code, String::from_utf8(output).unwrap())
 }
 
@@ -198,7 +198,7 @@ fn released_request_is_not_renewed_while_spare_work_runs() {
     let wait = Some(Duration::from_millis(10));
     let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
     let task = Task { spare: "sleep 0.3".into(), ..task(&["true"], settings) };
-    let code = run(&mut hold, task, |_| Vec::new(), Signals::install().unwrap(), &mut Vec::new());
+    let code = run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install().unwrap(), &mut Vec::new());
     assert_eq!((code.unwrap(), hold.releases), (75, 1));
 }
 
@@ -365,7 +365,7 @@ fn command_that_cannot_run_is_reported_and_released() {
     let mut messages = Vec::new();
     let signals = Signals::install().unwrap();
     let task = task(&["rlock-no-such-program"], SETTINGS);
-    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages).unwrap();
+    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
     assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
 }
@@ -452,7 +452,7 @@ fn loss_is_reported_after_the_command_has_ended_and_the_lock_is_free() {
     let task = task(&["sh", "-c", &script], Settings { grace: Duration::from_millis(100), ..SETTINGS });
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install().unwrap();
-    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages);
+    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages);
     drop(breaker.join().unwrap());
     assert_eq!((code.unwrap(), hold.releases), (76, 1));
     assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));

@@ -26,7 +26,7 @@ fn skip_is_silent_until_the_job_was_skipped_for_too_long() {
         (hour, busy(None), &spoken),
         (Skip::For(Duration::ZERO), busy(Some(0)), &spoken),
     ] {
-        let settings = Settings { skip, notice: false, ..settings(Group::Own) };
+        let settings = Settings { skip, notice: Notice::Never, ..settings(Group::Own) };
         for path in [&[][..], &[Event::Queued], &[Event::Queued, Event::Tick]] {
             let mut machine = Machine::new(settings);
             for earlier in path {
@@ -35,6 +35,20 @@ fn skip_is_silent_until_the_job_was_skipped_for_too_long() {
             assert_eq!(machine.on(event, START + WAIT), expected, "{skip:?}, {event:?} after {path:?}");
         }
     }
+}
+
+#[test]
+fn log_tells_of_a_wait_after_a_second_on_change_and_every_five_minutes() {
+    let mut machine = Machine::new(Settings { notice: Notice::Log, wait: None, ..settings(Group::Own) });
+    assert_eq!(machine.on(Event::Queued, START), []);
+    assert_eq!(machine.on(Event::Queued, START), [], "a short wait is not told");
+    let tell = |at| (at, Action::TellWaiting);
+    let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + TELL_EVERY), tell(NOTICE_AFTER + TELL_EVERY * 2)];
+    assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + TELL_EVERY * 2), expected);
+    assert_eq!(machine.on(Event::Queued, LATE), [Action::TellChange]);
+    assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), []);
+    assert_eq!(machine.on(granted(None), LATE), [Action::Start]);
+    assert_eq!(machine.next_timeout(), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ const END: Event = Event::Ended(Ended::Code(4));
 const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
 
 fn with_spare() -> Settings {
-    Settings { has_spare: true, notice: false, ..settings(Group::Own) }
+    Settings { has_spare: true, notice: Notice::Never, ..settings(Group::Own) }
 }
 
 /// The actions of these events, of which a tick comes at the end of the wait, and any other event
