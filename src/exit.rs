@@ -23,6 +23,9 @@ pub const BUSY: u8 = 75;
 /// The lease was lost; the command was stopped.
 pub const LOST: u8 = 76;
 
+/// The command ran for longer than `--max-runtime`, and was stopped.
+pub const TIMEOUT: u8 = 124;
+
 /// Any other failure of rlock itself.
 pub const FAILURE: u8 = 125;
 

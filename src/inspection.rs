@@ -5,13 +5,31 @@ use serde_json::{Value, json};
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::past::{Remembered, Streak};
 use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::messages;
-use crate::store::Inspection;
+use crate::store::{self, Inspection, Store};
 
-/// The listing of `rlock inspect --json` for the store at this URL.
-pub(crate) fn as_json(store: &str, inspection: &Inspection) -> Value {
+/// What the listed resources remember, for [`as_json`]. Nothing, in a store that keeps no past.
+///
+/// # Errors
+/// The store cannot be used.
+pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Vec<Remembered>, store::Error> {
+    let names: Vec<_> = inspection.resources.iter().map(|listing| listing.name.clone()).collect();
+    if names.is_empty() {
+        // No names mean all resources.
+        return Ok(Vec::new());
+    }
+    match store.history(&names) {
+        Err(store::Error::Refused(_)) => Ok(Vec::new()),
+        pasts => pasts,
+    }
+}
+
+/// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of the
+/// listed resources, as far as there are any.
+pub(crate) fn as_json(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> Value {
     let Inspection { now, resources } = inspection;
     let holder = |holder: &HolderListing| {
         let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
@@ -29,13 +47,40 @@ pub(crate) fn as_json(store: &str, inspection: &Inspection) -> Value {
         value
     };
     let resource = |listing: &ResourceListing| {
-        json!({
+        let mut value = json!({
             "name": listing.name.as_str(),
             "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
             "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
-        })
+        });
+        let skips = streaks(listing, remembered, *now);
+        if !skips.is_empty() {
+            value["skips"] = skips.into_iter().map(|(job, streak)| skip(job, streak)).collect();
+        }
+        value
     };
     json!({ "store": store, "resources": resources.iter().map(resource).collect::<Vec<_>>() })
+}
+
+/// The skips in a row of the jobs of a resource, by the names of the jobs.
+pub(crate) fn streaks<'r>(
+    listing: &ResourceListing,
+    remembered: &'r [Remembered],
+    now: StoreTime,
+) -> Vec<(&'r str, &'r Streak)> {
+    let pasts = remembered.iter().filter(|past| past.name == listing.name).map(|remembered| &remembered.past);
+    pasts
+        .flat_map(|past| past.jobs.keys().filter_map(move |job| Some((job.as_str(), past.streak(now, job)?))))
+        .collect()
+}
+
+fn skip(job: &str, streak: &Streak) -> Value {
+    json!({
+        "job": job,
+        "command": streak.command,
+        "count": streak.count,
+        "since": messages::time(streak.since),
+        "last": messages::time(streak.last),
+    })
 }
 
 fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {

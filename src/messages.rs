@@ -12,7 +12,10 @@ use rustix::process::Pid;
 
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, WaiterListing};
+use crate::lock::past::Streak;
 use crate::lock::request::{Claim, Process, SessionId, resources};
+use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::processes;
@@ -41,16 +44,29 @@ impl Messages {
         format!("waits for {}", self.names())
     }
 
-    pub(crate) fn holds(&self) -> String {
-        format!("holds {}", self.names())
+    /// `waited` is the time that the request waited for the grant, if it is worth a word.
+    pub(crate) fn holds(&self, waited: Option<Duration>) -> String {
+        let waited = waited.map(|waited| format!("; waited {}", duration(waited))).unwrap_or_default();
+        format!("holds {}{waited}", self.held())
+    }
+
+    pub(crate) fn releases(&self) -> String {
+        format!("releases {}", self.held())
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
-    pub(crate) fn busy(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
-        format!("busy: {}", self.in_the_way(obstructions, waited))
+    /// `streak` counts the skips of the job in a row, if there are any.
+    pub(crate) fn busy(
+        &self,
+        obstructions: &[Obstruction],
+        waited: Option<Duration>,
+        streak: Option<&Streak>,
+    ) -> String {
+        let skipped = streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default();
+        format!("busy: {}{skipped}", self.in_the_way(obstructions, waited))
     }
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
@@ -92,6 +108,18 @@ impl Messages {
         format!("could not release {}, held until {end}: {reason}", self.names())
     }
 
+    /// The claims of the request, in the words of the busy line.
+    fn held(&self) -> String {
+        let shown = self.claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
+        let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
+        shown.chain(others).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The first session that blocks the request.
+    pub(crate) fn first_in_the_way(&self, obstructions: &[Obstruction]) -> Option<SessionId> {
+        first_in_the_way(&self.claims, &self.related, obstructions)
+    }
+
     /// The resources of the request, each once.
     pub(crate) fn names(&self) -> String {
         let names = resources(&self.claims);
@@ -99,6 +127,18 @@ impl Messages {
         let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The command exceeded its maximum run time.
+pub(crate) fn timeout(max_runtime: Option<Duration>) -> String {
+    let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
+    format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
+}
+
+/// How often a job was skipped in a row, and since when.
+pub(crate) fn skipped(streak: &Streak) -> String {
+    let times = if streak.count == 1 { "once".to_owned() } else { format!("{} times", streak.count) };
+    format!("skipped {times} since {}", time(streak.since))
 }
 
 pub(crate) fn spare_exited(code: u8) -> String {
@@ -117,51 +157,80 @@ pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
 
+/// What blocks `claims`: the first holder and the first waiter that are in the way, and the number
+/// of all holders in the way. `related` are the sessions that cannot be in the way.
+struct Blocked<'o> {
+    holder: Option<(&'o Obstruction, &'o HolderListing)>,
+    waiter: Option<(&'o Obstruction, &'o WaiterListing)>,
+    holders: usize,
+}
+
+impl<'o> Blocked<'o> {
+    fn find(claims: &[Claim], related: &[SessionId], obstructions: &'o [Obstruction]) -> Self {
+        let stranger = |session: &SessionId| !related.contains(session);
+        let clashes = |claim: &Claim, mode: Mode, span: &Span| {
+            let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
+            (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
+        };
+        let listed: HashMap<_, _> =
+            obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
+        let mut holders = HashSet::new();
+        let (mut holder, mut waiter) = (None, None);
+        for claim in claims {
+            let Some(obstruction) = listed.get(&claim.resource) else { continue };
+            let listing = &obstruction.listing;
+            for it in listing.holders.iter().filter(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+                holders.insert(it.session);
+                holder.get_or_insert((*obstruction, it));
+            }
+            let mut waiters = listing.waiters.iter();
+            if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+                waiter.get_or_insert((*obstruction, it));
+            }
+        }
+        Self { holder, waiter, holders: holders.len() }
+    }
+}
+
+/// On the embedded store, an ancestor of another user counts as a stranger. If nobody else is in the
+/// way, these are the only sessions that are not.
+fn without_ancestors(related: &[SessionId]) -> Option<&[SessionId]> {
+    related.split_last().filter(|(_, above)| !above.is_empty()).map(|(own, _)| std::slice::from_ref(own))
+}
+
+fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> Option<SessionId> {
+    let found = Blocked::find(claims, related, obstructions);
+    let first = found.holder.map(|(_, it)| it.session).or(found.waiter.map(|(_, it)| it.session));
+    first.or_else(|| first_in_the_way(claims, without_ancestors(related)?, obstructions))
+}
+
 /// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
 /// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
 /// way.
 fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
-    let stranger = |session: &SessionId| !related.contains(session);
-    let clashes = |claim: &Claim, mode: Mode, span: &Span| {
-        let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
-        (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
-    };
-    let listed: HashMap<_, _> =
-        obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
-    let mut holders = HashSet::new();
-    let (mut first_holder, mut first_waiter) = (None, None);
-    for claim in claims {
-        let Some(obstruction) = listed.get(&claim.resource) else { continue };
-        let listing = &obstruction.listing;
-        for it in listing.holders.iter().filter(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
-            holders.insert(it.session);
-            first_holder.get_or_insert((obstruction, it));
-        }
-        let mut waiters = listing.waiters.iter();
-        if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
-            first_waiter.get_or_insert((obstruction, it));
-        }
-    }
     let line = |obstruction: &Obstruction, doing: &str, mode: Mode, span: &Span, of: &Process, since, others: &str| {
         let (what, who, since) = (part(obstruction.listing.name.as_str(), span), process(of), time(since));
         let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
         format!("{what} is {doing} {mode} by {who}, since {since}{stopped}{others}; {}", waiting(obstruction, related))
     };
-    if let Some((obstruction, it)) = first_holder {
-        let others = others(holders.len() - 1);
+    let found = Blocked::find(claims, related, obstructions);
+    if let Some((obstruction, it)) = found.holder {
+        let others = others(found.holders - 1);
         return line(obstruction, "held for", it.mode, &it.span, &it.process, it.since, &others);
     }
-    if let Some((obstruction, it)) = first_waiter {
+    if let Some((obstruction, it)) = found.waiter {
         return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
     }
-    // On the embedded store, an ancestor of another user counts as a stranger.
-    if let [above @ .., own] = related
-        && !above.is_empty()
-    {
-        return in_the_way(claims, &[*own], obstructions);
+    if let Some(own) = without_ancestors(related) {
+        return in_the_way(claims, own, obstructions);
     }
     let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+}
+
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.
+pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
+    format!("{} for {mode}", part(resource.as_str(), span))
 }
 
 /// The number of other holders. A server lists only some of many holders, so the exact number ends

@@ -38,6 +38,15 @@ pub(super) mod id {
     pub(crate) const ELSE: &str = "else";
     pub(crate) const OWNER: &str = "owner";
     pub(crate) const REASON: &str = "reason";
+    pub(crate) const JOB: &str = "job";
+    pub(crate) const SKIP_OK: &str = "skip-ok";
+    pub(crate) const ONCE_PER: &str = "once-per";
+    pub(crate) const SUCCESS_CODES: &str = "success-codes";
+    pub(crate) const HOLD_AT_LEAST: &str = "hold-at-least";
+    pub(crate) const SPLAY: &str = "splay";
+    pub(crate) const NESTED: &str = "nested";
+    pub(crate) const STATUS_FILE: &str = "status-file";
+    pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -99,7 +108,7 @@ pub(super) fn exec(command: Command) -> Command {
         )
         .after_help(
             "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
-             65 refused, 69 no store, 76 lost, 126 or 127 not run. More: rlock man exec | man -l -",
+             65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
         )
         .args(claims())
         .args(run_options())
@@ -203,10 +212,6 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
-        option(id::OWNER, "TEXT", values::owner, "The person or system that this is for [default: RLOCK_OWNER]")
-            .value_hint(ValueHint::Other),
-        option(id::REASON, "TEXT", values::reason, "The reason for this, for others to read [default: RLOCK_REASON]")
-            .value_hint(ValueHint::Other),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
@@ -214,11 +219,50 @@ fn run_options() -> impl Iterator<Item = Arg> {
         verbose("Say what is being done"),
         shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
     ];
-    wait_options().into_iter().chain(options)
+    wait_options().into_iter().chain(whose()).chain(options).chain(cron_options())
+}
+
+/// The options that say for people who is behind a request.
+fn whose() -> [Arg; 2] {
+    let owner = "The person or system that this is for [default: RLOCK_OWNER]";
+    let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
+    [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
+        .map(|arg| arg.value_hint(ValueHint::Other))
+}
+
+/// The options that jobs of cron and CI need.
+fn cron_options() -> impl Iterator<Item = Arg> {
+    let options = [
+        option(id::SKIP_OK, "DUR", values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
+            .num_args(0..=1)
+            .require_equals(true)
+            .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
+        option(id::ONCE_PER, "DUR", values::period, "Do nothing if a run began less than DUR ago and succeeded"),
+        option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Exit codes that are a success, too")
+            .value_delimiter(',')
+            .value_hint(ValueHint::Other),
+        option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
+        option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
+        option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
+        max_waiting(),
+        job(),
+        option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
+            .value_hint(ValueHint::FilePath),
+        switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
+    ];
+    options.into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
+}
+
+fn max_waiting() -> Arg {
+    option(id::MAX_WAITING, "N", values::waiters, "Be busy at once if N wait already; 0 as -n")
+}
+
+fn job() -> Arg {
+    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]").value_hint(ValueHint::Other)
 }
 
 fn ttl() -> Arg {
-    option(id::TTL, "DUR", values::ttl, "The lease at a server; the embedded store needs none").default_value("30s")
+    option(id::TTL, "DUR", values::ttl, "The lease at a server [default: RLOCK_TTL, else 30s]")
 }
 
 fn verbose(help: &'static str) -> Arg {

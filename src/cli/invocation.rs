@@ -47,6 +47,16 @@ pub struct StoreOptions {
     pub namespace: Option<String>,
 }
 
+/// Who is behind a request, as text for people. The environment and the CI apply where an option is
+/// absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whose {
+    /// The person or the system that the request is made for.
+    pub owner: Option<String>,
+    /// The reason for the request.
+    pub reason: Option<String>,
+}
+
 /// `rlock exec` and `rlock range-*`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exec {
@@ -61,9 +71,9 @@ pub struct Exec {
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The ttl of the lease, at least a second. It has no effect in a store where a hold lives as
-    /// long as its process.
-    pub ttl: Duration,
+    /// The ttl of the lease, at least a second; `None` for that of the environment, or the default.
+    /// It has no effect in a store where a hold lives as long as its process.
+    pub ttl: Option<Duration>,
     /// The time from TERM to KILL when the command must be stopped.
     pub grace: Duration,
     /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
@@ -72,10 +82,30 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
-    /// The person or the system that the request is made for, as text for people.
-    pub owner: Option<String>,
-    /// The reason for the request, as text for people.
-    pub reason: Option<String>,
+    /// Who is behind the request.
+    pub whose: Whose,
+    /// The name of the job, which replaces the user and the command.
+    pub job: Option<String>,
+    /// How many sessions may wait ahead of the request; more make it busy.
+    pub max_waiting: Option<u32>,
+    /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
+    /// long as the job has been skipped in a row for less than this time.
+    pub skip_ok: Option<Option<Duration>>,
+    /// Run nothing if a run began less than this time ago and succeeded. The request then has one
+    /// write claim on a whole resource.
+    pub once_per: Option<Duration>,
+    /// The exit codes of a success besides 0.
+    pub success_codes: Vec<u8>,
+    /// How long the hold lasts from its grant even if the command ends sooner.
+    pub hold_at_least: Option<Duration>,
+    /// The maximum run time of the command.
+    pub max_runtime: Option<Duration>,
+    /// Sleep for a random part of this time before the request is made.
+    pub splay: Duration,
+    /// Run nothing unless live holds above cover the claims.
+    pub nested: bool,
+    /// The file to write the status to.
+    pub status_file: Option<PathBuf>,
     /// The spare work, for /bin/sh: it runs beside the wait or after the release.
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.
@@ -154,7 +184,7 @@ pub struct Serve {
     /// The patterns of the names that clients may lock. If empty, all names.
     pub only: Vec<Pattern>,
     /// The ttl of the leases, see [`Exec::ttl`].
-    pub ttl: Duration,
+    pub ttl: Option<Duration>,
     /// How long holders may go on after TERM, or after their lease could not be renewed.
     pub grace: Duration,
     /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.

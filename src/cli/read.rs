@@ -15,7 +15,7 @@ use crate::words;
 
 use super::args::id;
 use super::claims;
-use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions};
+use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions, Whose};
 use super::pages::Page;
 use super::usage::Mistake;
 
@@ -31,24 +31,44 @@ pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mista
 fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
     let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
+    let is_whole_write = matches!(&claims[..], [claim] if claim.mode == Mode::Write && claim.span.is_whole());
+    if matches.contains_id(id::ONCE_PER) && !is_whole_write {
+        return Err(Mistake::plain(
+            "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
+        ));
+    }
     Ok(Invocation::Exec(Exec {
         claims,
         command,
         grace_yields,
-        ttl: given(&mut matches, id::TTL),
+        ttl: matches.remove_one(id::TTL),
         grace: given(&mut matches, id::GRACE),
         wait: wait(&matches)?,
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
-        owner: matches.remove_one(id::OWNER),
-        reason: matches.remove_one(id::REASON),
+        whose: whose(&mut matches),
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
+        skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
+        once_per: matches.remove_one(id::ONCE_PER),
+        success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
+        hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
+        max_runtime: matches.remove_one(id::MAX_RUNTIME),
+        splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
+        nested: matches.get_flag(id::NESTED),
+        status_file: matches.remove_one(id::STATUS_FILE),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
     }))
+}
+
+/// Who is behind the request.
+fn whose(matches: &mut ArgMatches) -> Whose {
+    Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
 }
 
 /// The value of an option that has a default.
@@ -139,7 +159,7 @@ pub(super) fn serve(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         max_waiting: given(&mut matches, id::MAX_WAITING),
         only: matches.remove_many(id::ONLY).into_iter().flatten().collect(),
         grace_yields: matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue),
-        ttl: given(&mut matches, id::TTL),
+        ttl: matches.remove_one(id::TTL),
         grace: given(&mut matches, id::GRACE),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
@@ -207,7 +227,7 @@ mod tests {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
         assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
-        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (secs(30), secs(5), secs(5)));
+        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, secs(5), secs(5)));
         assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
     }
 
@@ -225,7 +245,7 @@ mod tests {
                 assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, 2), "{line}");
                 assert_eq!(
                     (exec.ttl, exec.grace, exec.connect_timeout),
-                    (secs(60), secs(20), Duration::from_millis(500))
+                    (Some(secs(60)), secs(20), Duration::from_millis(500))
                 );
                 assert_eq!((exec.quiet, exec.verbose), (true, false));
                 assert_eq!(exec.store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) });
@@ -233,9 +253,9 @@ mod tests {
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
         assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
-        let whose = exec("exec k --owner a_b --reason=c_d -- c");
+        let whose = exec("exec k --owner a_b --reason=c_d -- c").whose;
         assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
-        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).owner, Some("x".repeat(128)));
+        assert_eq!(exec(&format!("exec k --owner {} -- c", "x".repeat(128))).whose.owner, Some("x".repeat(128)));
         let text = "--owner: a text may have 128 bytes, this one has 129";
         assert_eq!(mistake(&format!("exec k --owner {} -- c", "x".repeat(129))), text);
         assert_eq!(
@@ -245,6 +265,12 @@ mod tests {
         let both = exec("exec k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
+        let cron = exec("exec k --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
+        assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
+        assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
+        let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
+        assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(secs(7200))));
+        assert_eq!((cron.hold_at_least, cron.max_runtime, cron.max_waiting), (Some(secs(3)), Some(secs(4)), Some(5)));
         assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
     }
 
@@ -281,7 +307,7 @@ mod tests {
     #[test]
     fn last_of_repeated_options_counts() {
         let exec = exec("exec -n -n -E 1 --ttl 9s -E 2 --ttl 60s k -- c");
-        assert_eq!((exec.conflict_exit_code, exec.ttl), (2, secs(60)));
+        assert_eq!((exec.conflict_exit_code, exec.ttl), (2, Some(secs(60))));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use glob::Pattern;
 
+use crate::lock::kept::KEPT_MAX;
+use crate::lock::past::RETENTION;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 
@@ -71,9 +73,30 @@ pub(super) fn duration(word: &str) -> Result<Duration, String> {
 }
 
 /// Parses the ttl of a lease.
-pub(super) fn ttl(word: &str) -> Result<Duration, String> {
+pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
     let ttl = duration(word)?;
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
+}
+
+/// Parses how long a store holds a resource without a process.
+pub(super) fn kept(word: &str) -> Result<Duration, String> {
+    within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
+}
+
+/// Parses the time between two successful runs.
+pub(super) fn period(word: &str) -> Result<Duration, String> {
+    within_week(word, RETENTION, "a success is forgotten after 7 days")
+}
+
+fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
+    let length = duration(word)?;
+    if length > max { Err(format!("'{}' is too long: {reason}", unmark(word))) } else { Ok(length) }
+}
+
+/// Parses the maximum run time of a command.
+pub(super) fn runtime(word: &str) -> Result<Duration, String> {
+    let limit = duration(word)?;
+    if limit.is_zero() { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
 }
 
 /// The time that connecting to a server may take.
@@ -103,6 +126,18 @@ pub(super) fn reason(word: &str) -> Result<String, String> {
     text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
+/// The maximum length of the name of a job, in bytes.
+const JOB_BYTES: usize = 128;
+
+/// Parses the name of a job.
+pub(super) fn job(word: &str) -> Result<String, String> {
+    let word = unmark(word);
+    if word.is_empty() {
+        return Err("a job needs a name".to_owned());
+    }
+    text_for_people(word, JOB_BYTES).map(|()| word.to_owned())
+}
+
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
@@ -111,6 +146,11 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
 pub(super) fn replicas(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
+}
+
+pub(super) fn waiters(word: &str) -> Result<u32, String> {
+    let word = unmark(word);
+    word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
 }
 
 /// Parses the address of a listening socket.

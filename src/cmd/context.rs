@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::invocation::StoreOptions;
-use crate::cli::text_for_people;
+use crate::cli::{parse_ttl, text_for_people};
 use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -31,6 +31,24 @@ pub(super) const MODE: &str = "RLOCK_MODE";
 pub(super) const OWNER: &str = "RLOCK_OWNER";
 /// The default of --reason.
 pub(super) const REASON: &str = "RLOCK_REASON";
+/// The default of --ttl.
+pub(super) const TTL: &str = "RLOCK_TTL";
+/// The numbers of the slots.
+pub(super) const SLOT: &str = "RLOCK_SLOT";
+/// How the last hold of the resource ended.
+pub(super) const LAST: &str = "RLOCK_LAST";
+
+/// The ttl of a lease that neither an option nor the environment sets.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// The ttl of the option, else of the environment, else the default.
+pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
+    if let Some(ttl) = option {
+        return Ok(ttl);
+    }
+    let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
+    parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
+}
 
 /// The value of a variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, Failure> {
@@ -44,10 +62,11 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// The text of an option, or of the variable that is its default. Every user of the store can read
-/// the text, so passwords in URLs are masked.
-pub(super) fn text(given: Option<String>, name: &str, bytes_max: usize) -> Result<Option<String>, Failure> {
+/// the text, so passwords in URLs are masked. An empty option stands for no text; the result is
+/// `None` if neither says anything.
+pub(super) fn text(given: &Option<String>, name: &str, bytes_max: usize) -> Result<Option<Option<String>>, Failure> {
     let text = match given {
-        Some(text) => Some(text),
+        Some(text) => Some(text.clone()),
         None => {
             let text = variable(name)?;
             let mistake = text.as_deref().and_then(|text| text_for_people(text, bytes_max).err());
@@ -57,7 +76,7 @@ pub(super) fn text(given: Option<String>, name: &str, bytes_max: usize) -> Resul
             text
         }
     };
-    Ok(text.filter(|text| !text.is_empty()).map(|text| words::without_passwords(&text)))
+    Ok(text.map(|text| Some(words::without_passwords(&text)).filter(|text| !text.is_empty())))
 }
 
 /// The time that connecting to a server may take if no option limits it.

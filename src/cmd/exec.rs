@@ -6,30 +6,53 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 
-use super::context;
+use super::nested::Cover;
 use super::room::{self, Limits};
+use super::status::StatusFile;
+use super::{caller, ci, context};
 use crate::cli::invocation::Exec;
-use crate::cli::{OWNER_BYTES, REASON_BYTES};
+use crate::clock::Boottime;
+use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
 use crate::lock::lease::Lease;
-use crate::lock::request::{Job, Process, Request, SessionId};
+use crate::lock::request::{Job, OncePer, Request, SessionId};
 use crate::messages::Messages;
-use crate::store::{AcquireOptions, Store};
-use crate::supervise::machine::Settings;
+use crate::store::{AcquireOptions, Delayed, Grant, Handle, Store};
+use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
-use crate::words::without_passwords;
-
-/// Maximum number of bytes of the command that the store keeps, for other users to see.
-const COMMAND_BYTES: usize = 2048;
+use crate::words;
 
 /// Runs the command under its claims and returns the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
+    let status = exec.status_file.as_deref().map(|path| StatusFile::prepare(path, &exec.claims)).transpose()?;
+    let result = supervise(exec, status.as_ref());
+    if let (Some(status), Err(error)) = (&status, &result)
+        && let Some(outcome) = error.downcast_ref().and_then(outcome_of)
+        && let Some(warning) = status.write(&Report::failed(outcome, Boottime::now()), None)
+    {
+        super::say(&format!("warning: {warning}"));
+    }
+    result
+}
+
+/// The outcome of a request that failed before it was made. A usage error has none.
+fn outcome_of(failure: &Failure) -> Option<Outcome> {
+    match failure.code {
+        exit::REFUSED => Some(Outcome::Refused),
+        exit::UNAVAILABLE => Some(Outcome::Unavailable),
+        exit::LOST => Some(Outcome::Lost),
+        _ => None,
+    }
+}
+
+fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
-    let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
+    let mut store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
@@ -44,24 +67,38 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
     let has_leases = store.leases();
-    let grace = context::grace(exec.ttl, exec.grace, exec.grace_yields, has_leases)?;
-    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero());
+    let ttl = context::ttl(exec.ttl)?;
+    let grace = context::grace(ttl, exec.grace, exec.grace_yields, has_leases)?;
+    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
+    let ci = ci::run();
+    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command)?;
+    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
         claims: exec.claims.clone(),
         wait: !no_wait,
-        terms: has_leases.then(|| Lease::new(exec.ttl).terms()),
-        job: Job::default(),
-        process: Process {
-            owner: context::text(exec.owner.clone(), context::OWNER, OWNER_BYTES)?,
-            reason: context::text(exec.reason.clone(), context::REASON, REASON_BYTES)?,
-            ..this_process(&exec.command)
+        terms: has_leases.then(|| Lease::new(ttl).terms()),
+        job: Job {
+            name: caller::job(exec.job.clone(), &process.user, &exec.command),
+            once_per: exec.once_per.map(|period| OncePer { period, same_job: exec.job.is_some() }),
+            skips: exec.skip_ok.is_some(),
+            max_waiting: exec.max_waiting,
+            hold_at_least: exec.hold_at_least,
+            ..Job::default()
         },
+        process,
     };
     let mut related = ancestors;
     related.push(session);
-    let handle = store.acquire(request, AcquireOptions { replicas: exec.replicas }).map_err(Failure::from)?;
+    let options = AcquireOptions { replicas: exec.replicas };
+    let mut asks_at = Boottime::now();
+    let handle: Box<dyn Handle> = if exec.splay.is_zero() {
+        store.acquire(request, options).map_err(Failure::from)?
+    } else {
+        asks_at = asks_at + identity::random_part(exec.splay).context("can't get random numbers")?;
+        Box::new(Delayed::new(asks_at, store, request, options))
+    };
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);
@@ -70,25 +107,48 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
         grace,
         wait: exec.wait,
         busy_code: exec.conflict_exit_code,
-        notice: !exec.quiet && io::stderr().is_terminal(),
+        notice: match io::stderr().is_terminal() {
+            _ if exec.quiet => Notice::Never,
+            true => Notice::Line,
+            false if exec.verbose || ci.is_some() => Notice::Log,
+            false => Notice::Never,
+        },
         quiet: exec.quiet,
         verbose: exec.verbose,
+        max_runtime: exec.max_runtime,
+        skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
     };
-    let start_with = move |tokens: &[u64]| {
-        let highest = tokens.iter().max().copied().unwrap_or_default();
-        variables.push((context::TOKEN.into(), highest.to_string().into()));
-        variables
+    let is_whole = matches!(&exec.claims[..], [claim] if claim.span.is_whole());
+    let start_with = move |grant: &Grant| {
+        cover.map_or(Ok(()), |cover| cover.check(grant))?;
+        variables.extend(of_grant(grant, is_whole));
+        Ok(variables)
     };
+    let conclude = |report: &Report, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
     let messages = Messages { claims: exec.claims, related, has_leases };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
-    let task = Task { command, messages, settings, spare, otherwise };
-    run::run(handle.as_mut(), task, start_with, signals, &mut io::stderr())
+    let report = Report::new(asks_at, exec.success_codes);
+    let task = Task { command, messages, settings, spare, otherwise, report };
+    run::run(handle.as_mut(), task, start_with, conclude, signals, &mut io::stderr())
 }
 
-/// The variables for the command, except for the token, which is not known yet.
+/// The variables that tell of the grant. `is_whole` says that the request is for one whole resource.
+fn of_grant(grant: &Grant, is_whole: bool) -> Vec<(OsString, OsString)> {
+    let highest = grant.tokens.iter().max().copied().unwrap_or_default();
+    let slots: Vec<_> = grant.slots.iter().map(u32::to_string).collect();
+    let last = is_whole.then(|| grant.last.map_or_else(|| "none".to_owned(), |last| last.to_string()));
+    let of_this_request = [(context::SLOT, slots.join("\n")), (context::LAST, last.unwrap_or_default())];
+    // A value from outside would tell of another request.
+    let is_due = |(name, value): &(&str, String)| !value.is_empty() || std::env::var_os(name).is_some();
+    let variables = of_this_request.into_iter().filter(is_due);
+    let token = (context::TOKEN, highest.to_string());
+    variables.chain([token]).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// The variables for the command that are known before the grant.
 fn inherited(
     store: &dyn Store,
     session: SessionId,
@@ -102,6 +162,7 @@ fn inherited(
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
     ];
     variables.extend(context::exported(&exec.store, store)?);
+    variables.extend(exec.ttl.map(|ttl| (context::TTL.into(), words::duration(ttl).into())));
     // A stale variable from outside would make strangers the ancestors of this session's
     // descendants.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
@@ -109,20 +170,4 @@ fn inherited(
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
     }
     Ok(variables)
-}
-
-fn this_process(command: &[OsString]) -> Process {
-    let mut left = COMMAND_BYTES;
-    let mut words = Vec::with_capacity(command.len());
-    for word in command {
-        // Every user of the store can read the command.
-        let word = without_passwords(&word.to_string_lossy());
-        if word.len() > left {
-            words.push(format!("{}…", &word[..word.floor_char_boundary(left)]));
-            break;
-        }
-        left -= word.len();
-        words.push(word);
-    }
-    identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words)
 }

@@ -13,8 +13,10 @@ use crate::failure::Failure;
 use crate::inspection;
 use crate::lock::mode::Mode;
 use crate::lock::op::ResourceListing;
+use crate::lock::past::Remembered;
 use crate::lock::request::Process;
 use crate::messages;
+use crate::store::Inspection;
 use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.
@@ -22,11 +24,12 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
     let inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
+    let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
     let text = match inspect.json {
-        true => format!("{}\n", inspection::as_json(&store.url(), &inspection)),
+        true => format!("{}\n", inspection::as_json(&store.url(), &inspection, &pasts)),
         // The table would say that nobody holds, which is unknown for unusable resources.
         false if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
-        false => as_table(&inspection.resources, inspection.now),
+        false => as_table(&inspection.resources, inspection.now) + &skips(&inspection, &pasts),
     };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     Ok(super::after_all_but(&unusable))
@@ -71,6 +74,23 @@ fn as_table(listings: &[ResourceListing], now: StoreTime) -> String {
         return "nobody holds or waits\n".to_owned();
     }
     aligned(&rows)
+}
+
+/// A line below the table for each job that was skipped in a row.
+fn skips(inspection: &Inspection, pasts: &[Remembered]) -> String {
+    let mut text = String::new();
+    for listing in &inspection.resources {
+        for (job, streak) in inspection::streaks(listing, pasts, inspection.now) {
+            let line = format!(
+                "'{}': job {job}, '{}', was {}",
+                listing.name,
+                streak.command.join(" "),
+                messages::skipped(streak)
+            );
+            text.extend(["\n", &one_line(&line)]);
+        }
+    }
+    if text.is_empty() { text } else { text + "\n" }
 }
 
 fn mode(mode: Mode, slots: Option<u32>) -> String {

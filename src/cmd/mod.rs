@@ -1,9 +1,12 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `context` reads the environment that the subcommands share. `room` checks whether rlock's
+//! `nested` and `status` belong to `exec`. `context` reads the environment that the subcommands share. `caller` describes who makes a
+//! request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment.
 
+mod caller;
+mod ci;
 mod cleanup;
 mod completions;
 mod context;
@@ -11,9 +14,11 @@ mod downgrade;
 mod exec;
 mod inspect;
 mod man;
+mod nested;
 mod room;
 mod serve;
 mod shrink;
+mod status;
 
 use std::ffi::OsString;
 use std::io;

@@ -10,8 +10,9 @@ use crate::serve;
 pub(super) fn run(options: &Serve) -> anyhow::Result<u8> {
     let store = context::open_store(&options.store)?;
     let token = options.token_file.as_deref().map(serve::token::read).transpose()?;
-    let grace = context::grace(options.ttl, options.grace, options.grace_yields, store.leases())?;
+    let ttl = context::ttl(options.ttl)?;
+    let grace = context::grace(ttl, options.grace, options.grace_yields, store.leases())?;
     let named = options.store.clone();
     let open = Arc::new(move || context::open_store_quietly(&named));
-    serve::run::run(options, token, grace, store, open)
+    serve::run::run(options, token, (ttl, grace), store, open)
 }

@@ -127,6 +127,10 @@ pub struct Job {
     pub once_per: Option<OncePer>,
     /// Whether a busy request counts as a skip of the job.
     pub skips: bool,
+    /// The request is busy rather than queued if so many sessions wait for one of its resources. It
+    /// means nothing once the request has a place in the queue, so no store keeps it.
+    #[serde(skip)]
+    pub max_waiting: Option<u32>,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub hold_at_least: Option<Duration>,
     /// The grant is a kept hold that lasts so long.
@@ -143,6 +147,7 @@ impl Default for Job {
             name: String::new(),
             once_per: None,
             skips: false,
+            max_waiting: None,
             hold_at_least: None,
             keep_for: None,
             is_acquire: false,

@@ -19,7 +19,7 @@ use super::op::{Op, Outcome, Refusal, Reply};
 use super::past::Remembered;
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
 use super::remember::{self, Leaving};
-use super::request::{Claim, Place, Request, SessionId};
+use super::request::{self, Claim, Place, Request, SessionId};
 use super::resource::Resource;
 use super::slots;
 use super::span::Span;
@@ -199,7 +199,8 @@ impl<R: Records> LockTable<R> {
             _ => None,
         };
         let blockers = self.in_the_way(&request, &standings, place)?;
-        if !blockers.is_empty() && !request.wait {
+        let may_wait = request.wait && (returns.is_some() || !self.is_crowded(&request)?);
+        if !blockers.is_empty() && !may_wait {
             let Request { claims, job, process, .. } = &request;
             let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
             return Ok(Reply::Busy { blockers, streak });
@@ -282,6 +283,17 @@ impl<R: Records> LockTable<R> {
         };
         let differs = || Refusal::SlotsDiffer { resource: claim.resource.clone(), in_force, asked };
         Ok((in_force != asked).then(differs))
+    }
+
+    /// Whether so many sessions wait for one of the resources that the request must not wait too.
+    fn is_crowded(&self, request: &Request) -> Result<bool, R::Error> {
+        let Some(max) = request.job.max_waiting else { return Ok(false) };
+        for name in request::resources(&request.claims) {
+            if self.sessions_of(name, |rank| !rank.is_held())?.len() >= max as usize {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<(), R::Error> {

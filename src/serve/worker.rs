@@ -152,7 +152,8 @@ impl Asker {
                 let mut inspection = store.inspect(resource.as_slice())?;
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
-                Answer::Listing(inspection::as_json(&store.url(), &inspection).to_string())
+                let pasts = inspection::pasts(store.as_mut(), &inspection)?;
+                Answer::Listing(inspection::as_json(&store.url(), &inspection, &pasts).to_string())
             }
             Question::Obstructions(resources) => {
                 let listings = store.inspect(&resources)?.resources;

@@ -20,12 +20,14 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use sessions::Sessions;
 
+mod delayed;
 pub mod embedded;
 mod percent;
 pub mod redis;
 pub mod sessions;
 mod url;
 
+pub use delayed::Delayed;
 pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, has_password, open};
 

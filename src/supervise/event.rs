@@ -3,11 +3,12 @@
 //! This module is plain data. [`super::machine`] decides which actions follow an event;
 //! [`super::run`] carries the actions out.
 
+use std::time::Duration;
+
 use rustix::process::Signal as Kernel;
 
 use crate::clock::Boottime;
 use crate::exit;
-use crate::lock::past::{End, Ending};
 
 /// A signal that rlock receives on behalf of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,17 +131,6 @@ impl Ended {
     }
 }
 
-impl From<Ended> for End {
-    /// What the store remembers of the run. Exit code 0 is a success.
-    fn from(ended: Ended) -> Self {
-        let ending = match ended {
-            Ended::Code(code) => Ending::Exit(code),
-            Ended::Signal(number) => Ending::Signal(u8::try_from(number).unwrap_or(u8::MAX)),
-        };
-        Self { ending, is_success: ended == Ended::Code(0) }
-    }
-}
-
 /// The process group that the command runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -173,8 +163,13 @@ pub(crate) enum Event {
     /// The store gave no answer.
     StoreFailed,
     /// The store has named the sessions that are in the way: the request must not wait, or its wait
-    /// is over.
-    Busy,
+    /// is over. The store keeps nothing of the request.
+    Busy {
+        /// How long the job has been skipped in a row, if the store counts this request as a skip.
+        skipped_for: Option<Duration>,
+    },
+    /// The store reports that a run has succeeded lately, so the command need not run.
+    AlreadyDone,
     Signal {
         /// The signal that was received.
         signal: Signal,
@@ -244,9 +239,14 @@ pub(crate) enum Action {
     ShowWaiting,
     /// Erase the line that [`Action::ShowWaiting`] has written.
     HideWaiting,
-    /// Ask the store which sessions are in the way of the request. The loop answers with
-    /// [`Event::Busy`], or with [`Event::StoreFailed`] if the store cannot tell.
-    AskBlockers,
+    /// Print the holders that the request waits for, as a line of its own.
+    TellWaiting,
+    /// Do so if the first in the way is another one than at the last time.
+    TellChange,
+    /// Leave the queue because the wait is over, and ask the store which sessions are in the way.
+    /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in
+    /// the meantime, or with what else became of the request.
+    GiveUp,
     /// Print which sessions are in the way.
     ReportBusy,
     /// Print why the store or the start of the command failed, or why the request was denied.
@@ -257,6 +257,8 @@ pub(crate) enum Action {
     WarnWaiting,
     /// Print that the store took the grant away.
     ReportLost(Consequence),
+    /// Print that the command exceeded its maximum run time.
+    ReportTimeout,
     /// Print that the lease could not be renewed in time.
     ReportOverdue(Consequence),
     /// Start the spare work. The loop answers with [`Event::SpareEnded`] when the work has ended,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use self::running::{LastTime, Running, Starting, Stopping, end_as_lost, leaving};
+use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
 use super::event::{Action, Event, Group, Sender, Signal, Stop};
@@ -26,22 +26,48 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     /// The maximum time in the queue; `None` for no limit.
     pub(crate) wait: Option<Duration>,
+    /// The maximum run time of the command; `None` for no limit.
+    pub(crate) max_runtime: Option<Duration>,
     /// The exit code when the request is busy or its wait is over.
     pub(crate) busy_code: u8,
-    /// Whether rlock shows a long wait: standard error is a terminal, and `--quiet` is absent.
-    pub(crate) notice: bool,
+    /// How rlock shows a long wait.
+    pub(crate) notice: Notice,
     /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.
     pub(crate) quiet: bool,
     /// Whether rlock reports the start of the wait and the grant.
     pub(crate) verbose: bool,
     /// Whether there is spare work.
     pub(crate) has_spare: bool,
+    /// Whether a busy request ends in silence.
+    pub(crate) skip: Skip,
     /// Whether a busy request is followed by the work of `--else` instead of the busy line.
     pub(crate) has_else: bool,
 }
 
+/// How a long wait is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Never,
+    /// By a line on the terminal, which follows what is in the way.
+    Line,
+    /// By lines in a log.
+    Log,
+}
+
+/// Whether a busy request is skipped: it ends with exit code 0 and without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Skip {
+    Never,
+    Always,
+    /// As long as the job has been skipped in a row for less than this time.
+    For(Duration),
+}
+
 /// How long a wait may last before it is shown.
 pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a log tells that a wait goes on.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// How long the store of a wait may be out of reach before that is said. A failover or a new start
 /// of a server is no news.
@@ -57,17 +83,16 @@ const START_LIMIT_LEAST: Duration = Duration::from_millis(10);
 enum State {
     Requesting,
     Waiting(Wait),
-    /// The wait is over, and the store is asked which sessions are in the way.
+    /// The wait is over, and the request leaves the queue.
     GivingUp,
     Starting(Starting),
     Running(Running),
-    /// The command's tree was sent SIGTERM because the grant is lost.
+    /// The command's tree was sent SIGTERM because the grant is lost or the time is over.
     Stopping(Stopping),
-    /// The command whose grant is lost has ended; the processes that it started have the rest of
-    /// its time.
+    /// The stopped command has ended; the processes that it started have the rest of its time.
     Clearing(LastTime),
     /// The command was sent SIGKILL.
-    Killed,
+    Killed(LastTime),
     /// The command has ended by itself. The release finds out whether the grant was held to the
     /// end; the action is the exit if it was.
     Leaving(Action),
@@ -98,11 +123,16 @@ impl Next {
     }
 
     /// Hides the line about the wait before the actions, if there are any.
-    fn hiding_line(mut self) -> Self {
+    fn hiding_line(self) -> Self {
+        let (Self::Stay(actions) | Self::Enter(_, actions) | Self::Pass(_, actions)) = &self;
+        let hide = (!actions.is_empty()).then_some(Action::HideWaiting);
+        self.after(hide)
+    }
+
+    /// The same after one more action.
+    fn after(mut self, first: Option<Action>) -> Self {
         let (Self::Stay(actions) | Self::Enter(_, actions) | Self::Pass(_, actions)) = &mut self;
-        if !actions.is_empty() {
-            actions.insert(0, Action::HideWaiting);
-        }
+        actions.splice(0..0, first);
         self
     }
 }
@@ -125,8 +155,9 @@ impl Next {
 /// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease
 /// can be renewed after it.
 ///
-/// **GivingUp**, from Waiting to Done: the wait is over, and the store is asked which sessions are
-/// in the way. A store that is out of reach is not busy, so the exit code is then another one.
+/// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the store
+/// is asked which sessions are in the way. A store that is out of reach is not busy, so the exit
+/// code is then another one. A request that is granted meanwhile goes on to Starting.
 ///
 /// **Leaving**, from Running to Done: the store may have taken the grant away without a message.
 /// The release finds that out.
@@ -140,6 +171,10 @@ impl Next {
 /// command at once. It compares the time before it passes a signal on, so it continues no command
 /// without a lease. In a shared group, the sender of SIGCONT continues the command together with
 /// rlock, and nothing can be earlier than that.
+///
+/// **Timeout**: the command has exceeded its maximum run time. The machine ends the command as it
+/// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and may
+/// be lost meanwhile.
 ///
 /// **Stopped**: while rlock is stopped nobody renews, so a leased command and its process tree must
 /// not run on. rlock stops after it has seen the command stopped and has stopped the rest of the
@@ -182,7 +217,7 @@ impl Machine {
             State::Running(_) => "running",
             State::Stopping(_) => "stopping",
             State::Clearing(_) => "clearing",
-            State::Killed => "killed",
+            State::Killed(_) => "killed",
             State::Leaving(_) => "leaving",
             State::Sparing(_) => "sparing",
             State::Done => "done",
@@ -215,8 +250,8 @@ impl Machine {
             State::Starting(starting) => starting.on(event, now, settings),
             State::Running(running) => running.on(event, now, settings),
             State::Stopping(stopping) => stopping.on(event, now, settings),
-            State::Clearing(last_time) => last_time.on(event, now),
-            State::Killed if matches!(event, Event::Ended(_)) => end_as_lost(),
+            State::Clearing(last_time) => last_time.on(event, now, settings),
+            State::Killed(last_time) => last_time.killed_on(event, now, settings),
             State::Leaving(exit) => leaving(event, *exit),
             State::Sparing(exit) => {
                 *exit = spare::delayed(*exit, event);
@@ -226,7 +261,7 @@ impl Machine {
                     _ => Next::nothing(),
                 }
             }
-            State::Killed | State::Done => Next::nothing(),
+            State::Done => Next::nothing(),
         };
         match next {
             Next::Stay(actions) => actions,
@@ -246,11 +281,10 @@ impl Machine {
     pub(crate) fn next_timeout(&self) -> Option<Boottime> {
         let of_request = match &self.state {
             State::Waiting(wait) => wait.next_timeout(),
-            State::Starting(Starting { deadline }) | State::Running(Running { deadline, .. }) => {
-                terminate_at(*deadline, &self.settings)
-            }
+            State::Starting(Starting { deadline }) => terminate_at(*deadline, &self.settings),
+            State::Running(running) => running.next_timeout(&self.settings),
             State::Stopping(Stopping { last_time, .. }) | State::Clearing(last_time) => Some(last_time.kill_at()),
-            State::Requesting | State::GivingUp | State::Killed | State::Leaving(_) => None,
+            State::Requesting | State::GivingUp | State::Killed(_) | State::Leaving(_) => None,
             State::Sparing(_) | State::Done => None,
         };
         of_request.into_iter().chain(self.spare.kill_at()).min()

@@ -15,6 +15,7 @@ pub(crate) mod event;
 pub(crate) mod guardian;
 mod hint;
 pub(crate) mod machine;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod signals;
 pub(crate) mod spare;

@@ -17,13 +17,15 @@ use rustix::process::Signal as Kernel;
 pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
-use super::machine::{Machine, Settings};
+use super::machine::{Machine, NOTICE_AFTER, Settings};
+use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
-use crate::lock::past::End;
+use crate::lock::past::Streak;
+use crate::lock::request::SessionId;
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
@@ -40,34 +42,40 @@ pub(crate) struct Task {
     pub(crate) spare: OsString,
     /// The work of `--else`, if the settings have any.
     pub(crate) otherwise: OsString,
+    /// The report on the request, before its first event.
+    pub(crate) report: Report,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
 ///
 /// The caller must install `signals` before it makes the request. `environment` returns the
-/// variables for the command; the loop calls it once the tokens are known and the command is about
-/// to start. All messages are on `output` when the function returns.
+/// variables for the command; the loop calls it once the grant is known and the command is about to
+/// start, and starts no command after an error. `conclude` gets the report before rlock ends, and
+/// may return a warning. All messages are on `output` when the function returns.
 ///
 /// # Errors
 /// A failure of the kernel that makes supervision impossible. A command that still runs dies with
 /// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise }: Task,
-    environment: impl FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    Task { command, messages, settings, spare, otherwise, report }: Task,
+    environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let mut supervision = Supervision {
         handle,
         asks: true,
-        tokens: Vec::new(),
+        grant: None,
         obstructions: Vec::new(),
+        streak: None,
         failure: None,
         command,
         environment: Some(environment),
+        conclude,
         child: None,
-        end: None,
+        report,
         spare,
         spare_work: None,
         otherwise,
@@ -77,6 +85,7 @@ pub(crate) fn run(
         settings,
         has_waited: false,
         line: StatusLine::default(),
+        told: None,
         output,
         unsaid: Vec::new(),
         exit: None,
@@ -92,20 +101,23 @@ pub(crate) fn run(
     }
 }
 
-struct Supervision<'a, E> {
+struct Supervision<'a, E, C> {
     handle: &'a mut dyn Handle,
     /// Whether the store may still report something.
     asks: bool,
-    tokens: Vec<u64>,
+    /// What the request was granted, if it was.
+    grant: Option<Grant>,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
+    /// The skips of the job in a row, if this request is one of them.
+    streak: Option<Streak>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
     environment: Option<E>,
+    conclude: C,
     child: Option<Child>,
-    /// How the command ended.
-    end: Option<End>,
+    report: Report,
     spare: OsString,
     spare_work: Option<SpareWork>,
     otherwise: OsString,
@@ -116,15 +128,18 @@ struct Supervision<'a, E> {
     /// Whether the request has been in the queue.
     has_waited: bool,
     line: StatusLine,
+    /// The first session in the way at the last line about the wait, if there was such a line.
+    told: Option<Option<SessionId>>,
     output: &'a mut dyn Write,
     /// The messages to print when the lock is free.
     unsaid: Vec<String>,
     exit: Option<u8>,
 }
 
-impl<E> Supervision<'_, E>
+impl<E, C> Supervision<'_, E, C>
 where
-    E: FnOnce(&[u64]) -> Vec<(OsString, OsString)>,
+    E: FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
     ///
@@ -187,25 +202,36 @@ where
     /// Asks the store for the state of the request and reports it to the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let standing = self.handle.check();
+        self.tell(standing)
+    }
+
+    fn tell(&mut self, standing: Result<Standing, store::Error>) -> anyhow::Result<()> {
         // The descriptors of a finished request may stay ready for ever, and the loop would spin.
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => self.waiting(),
-            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
-                self.tokens = tokens;
+            Ok(Standing::Granted(grant)) => {
+                let deadline = grant.deadline;
+                self.grant = Some(grant);
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy { obstructions, .. }) => {
+            Ok(Standing::Busy { obstructions, streak }) => {
                 self.obstructions = obstructions;
-                Event::Busy
+                self.busy(streak)
             }
             Ok(Standing::Refused(refusal)) => self.denied(Failure::refused(&refusal)),
-            Ok(Standing::AlreadyDone) => Event::Denied(0),
+            Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Lost) => Event::Lost,
             Err(error) => self.store_failed(error),
         };
         self.on(event)
+    }
+
+    fn busy(&mut self, streak: Option<Streak>) -> Event {
+        let skipped_for = streak.as_ref().map(|streak| streak.last - streak.since);
+        self.streak = streak;
+        Event::Busy { skipped_for }
     }
 
     fn waiting(&mut self) -> Event {
@@ -244,12 +270,7 @@ where
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
         // loop handles it after the signals that came meanwhile.
         match child.look(&self.signals).context("cannot see what became of the command")? {
-            Some(event) => {
-                if let Event::Ended(ended) = event {
-                    self.end = Some(ended.into());
-                }
-                self.on(event)
-            }
+            Some(event) => self.on(event),
             None => Ok(()),
         }
     }
@@ -281,19 +302,28 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.say_the_rest();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
-        let busy = self.busy();
+        let busy = self.busy_line();
         let error = Command::new(SHELL).arg("-c").arg(&self.otherwise).env(BUSY, busy).exec();
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
         self.say(&failure.text);
         Ok(failure.code)
     }
 
-    fn busy(&self) -> String {
-        self.messages.busy(&self.obstructions, self.settings.wait.filter(|_| self.has_waited))
+    fn busy_line(&self) -> String {
+        let waited = self.settings.wait.filter(|_| self.has_waited);
+        self.messages.busy(&self.obstructions, waited, self.streak.as_ref())
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
-        for action in self.machine.on(event, Boottime::now()) {
+        let now = Boottime::now();
+        self.report.on(event, now);
+        for action in self.machine.on(event, now) {
+            self.report.act(action, now);
+            if action.is_exit()
+                && let Some(warning) = (self.conclude)(&self.report, self.grant.as_ref())
+            {
+                self.say(&format!("warning: {warning}"));
+            }
             self.perform(action)?;
         }
         Ok(())
@@ -305,12 +335,14 @@ where
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
             Action::ShowWaiting => self.show_waiting(),
+            Action::TellWaiting => self.tell_waiting(true),
+            Action::TellChange => self.tell_waiting(false),
             // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
-            Action::AskBlockers => self.ask_blockers()?,
+            Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
-            Action::ReportBusy => self.say(&self.busy()),
+            Action::ReportBusy => self.say(&self.busy_line()),
             Action::StartSpare => self.start_spare()?,
             Action::PassSpare(signal) => self.on_spare(signal.kernel()),
             Action::KillSpare => self.on_spare(Kernel::KILL),
@@ -321,6 +353,7 @@ where
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
             Action::ReportLost(consequence) => self.say(&self.messages.lost(outcome(consequence))),
+            Action::ReportTimeout => self.say(&messages::timeout(self.settings.max_runtime)),
             Action::ReportOverdue(consequence) => {
                 let trouble = self.handle.trouble();
                 self.say(&self.messages.overdue(trouble.as_deref(), outcome(consequence)));
@@ -366,10 +399,18 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        if self.settings.verbose {
-            self.say(&self.messages.holds());
+        if self.settings.verbose || self.told.is_some() {
+            let waited = self.report.waited(Boottime::now());
+            self.say(&self.messages.holds(Some(waited).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER)));
         }
-        let environment = self.environment.take().map_or_else(Vec::new, |environment| environment(&self.tokens));
+        let environment = match (self.environment.take(), &self.grant) {
+            (Some(environment), Some(grant)) => environment(grant),
+            _ => Ok(Vec::new()),
+        };
+        let environment = match environment {
+            Ok(environment) => environment,
+            Err(failure) => return self.start_failed(failure),
+        };
         self.take_signals()?;
         self.on(Event::Tick)?;
         if !self.machine.may_start() {
@@ -385,11 +426,13 @@ where
                 self.child = Some(child);
                 self.on(Event::Started)
             }
-            Err(error) => {
-                self.failure = Some(error.text);
-                self.on(Event::StartFailed(error.code))
-            }
+            Err(failure) => self.start_failed(failure),
         }
+    }
+
+    fn start_failed(&mut self, failure: Failure) -> anyhow::Result<()> {
+        self.failure = Some(failure.text);
+        self.on(Event::StartFailed(failure.code))
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
@@ -397,12 +440,17 @@ where
         // queue.
         self.asks = false;
         self.on_child(Child::dismiss_guardian);
-        let released = self.handle.release(self.end);
+        let released = self.handle.release(self.report.end());
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(Released::Done) => self.on(Event::Released),
+            Ok(Released::Done) => {
+                if self.settings.verbose && self.grant.is_some() {
+                    self.say(&self.messages.releases());
+                }
+                self.on(Event::Released)
+            }
             Ok(Released::Lost) => self.on(Event::Lost),
             Err(error) => {
                 self.say(&format!("warning: {}", self.messages.not_released(&error)));
@@ -418,18 +466,35 @@ where
         }
     }
 
-    fn ask_blockers(&mut self) -> anyhow::Result<()> {
-        let event = match self.handle.inspect() {
-            Ok(obstructions) => {
-                self.obstructions = obstructions;
-                Event::Busy
-            }
+    /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
+    /// anyway.
+    fn tell_waiting(&mut self, is_due: bool) {
+        let Ok(obstructions) = self.handle.inspect() else { return };
+        let first = self.messages.first_in_the_way(&obstructions);
+        // Nobody is in the way for as long as the grant is on its way.
+        if is_due || first.is_some() && self.told != Some(first) {
+            self.told = Some(first);
+            self.say(&self.messages.waiting(&obstructions));
+        }
+    }
+
+    fn give_up(&mut self) -> anyhow::Result<()> {
+        // The holders are those of the last moment of the wait.
+        let seen = self.handle.inspect();
+        let given_up = seen.and_then(|seen| {
+            let standing = self.handle.give_up()?;
+            Ok(match standing {
+                Standing::Busy { streak, .. } => Standing::Busy { obstructions: seen, streak },
+                standing => standing,
+            })
+        });
+        match given_up {
             Err(error) => {
                 self.failure = Some(self.messages.cannot_lock(&error));
-                Event::StoreFailed
+                self.on(Event::StoreFailed)
             }
-        };
-        self.on(event)
+            standing => self.tell(standing),
+        }
     }
 
     fn say_failure(&mut self, kind: &str, addition: &str) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Lab, Running, wait_until};
+use crate::support::{Lab, RLOCK, Running, wait_until};
 
 /// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
@@ -120,12 +120,60 @@ fn wait_ends_no_sooner_than_its_duration() {
     waiter.end().printed("held\n");
 }
 
-/// `-v` reports the grant.
+/// `-v` reports the grant and the release in the words of the busy line.
 #[test]
-fn verbose_request_reports_the_grant() {
+fn verbose_request_reports_the_grant_and_the_release() {
     let lab = Lab::new();
-    let ran = lab.run(["exec", "-v", "k", "--read", "j", "--", "true"]);
-    assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "", "rlock: holds 'k', 'j'\n"));
+    let ran = lab.run(["exec", "-v", "k", "--range-read", "t", "[1.2,1.8]", "--slot", "s=2", "--", "true"]);
+    let claims = "'k' for write, [1.2,1.8] of 't' for read, 's' for slot";
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""));
+    assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
+}
+
+/// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the first
+/// in the way changes, …, and at the grant with how long it took."
+#[test]
+fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
+    let lab = Lab::new();
+    let log = lab.folder().join("log");
+    let lines = || -> Vec<String> {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| !line.starts_with("rlock: waits for ")).map(str::to_owned).collect()
+    };
+    for in_ci in [true, false] {
+        let first = lab.hold("k");
+        let mut second = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let mut rlock = std::process::Command::new("sh");
+        lab.settle(&mut rlock);
+        rlock.args(["-c", "exec \"$0\" exec k \"$@\" 2>log", RLOCK]).current_dir(lab.folder());
+        if in_ci {
+            rlock.env("CIRCLECI", "true")
+        } else {
+            rlock.arg("-v")
+        };
+        let waiter = Running::waiter(&mut rlock);
+        lab.until_waiting("k", 2);
+        let told = |line: usize, pid: u32| {
+            wait_until("the wait tells of itself", || lines().len() > line);
+            let text = lines().swap_remove(line);
+            assert!(text.starts_with("rlock: waiting: 'k' is held for write by "), "{text}");
+            assert!(text.contains(&format!(", pid {pid}, ")), "{text}");
+        };
+        told(0, first.pid());
+        first.end().silently(0);
+        second.expect_held();
+        told(1, second.pid());
+        second.end().silently(0);
+        waiter.end().printed("held\n");
+        let lines = lines();
+        assert!(lines[2].starts_with("rlock: holds 'k' for write; waited "), "{lines:?}");
+        let released = if in_ci { &[][..] } else { &["rlock: releases 'k' for write"] };
+        assert_eq!(&lines[3..], released);
+        std::fs::remove_file(&log).expect("the log exists");
+    }
+    let quiet = lab.rlock(["exec", "-q", "k", "--", "true"]).env("CIRCLECI", "true").output().expect("rlock starts");
+    assert!(quiet.stderr.is_empty());
 }
 
 /// Names and command lines are external text. rlock prints such text as one line without control

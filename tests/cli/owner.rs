@@ -1,6 +1,6 @@
 //! The owner of a request and the reason for it, which are text for people.
 
-use crate::support::{Lab, RLOCK, Ran};
+use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// "Both stand first in the busy line, and in `rlock inspect`."
 #[test]
@@ -44,4 +44,26 @@ fn variables_are_the_defaults_of_the_options() {
     let text = "RLOCK_OWNER: a text may have 128 bytes, this one has 129";
     assert_eq!(run(&"x".repeat(129), &[]).failed(64), text);
     assert!(run("a\nb", &[]).failed(64).starts_with("RLOCK_OWNER: the text 'a?b' has the control character U+000A"));
+}
+
+/// "Without them, a recognised CI names the person and the run."
+#[test]
+fn recognised_ci_names_the_owner_and_the_reason() {
+    let lab = Lab::new();
+    let in_ci = |options: &[&str]| {
+        let mut rlock = lab.rlock([&["exec", "k"], options].concat());
+        rlock.envs([("GITLAB_CI", "true"), ("CI_JOB_URL", "https://gl/-/jobs/7"), ("GITLAB_USER_LOGIN", "ann")]);
+        rlock
+    };
+    for (options, who) in [
+        (&[][..], "ann (https://gl/-/jobs/7), "),
+        (&["--owner", "bob"], "bob (https://gl/-/jobs/7), "),
+        (&["--reason", "nightly", "--owner", ""], "(nightly), "),
+    ] {
+        let mut holder = Running::waiter(&mut in_ci(options));
+        holder.expect_held();
+        let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+        assert!(busy.failed(75).starts_with(&format!("busy: 'k' is held for write by {who}")), "{busy:?}");
+        holder.end().silently(0);
+    }
 }

@@ -272,6 +272,7 @@ impl World {
             once_per: (is_whole_write && rng.chance(50))
                 .then(|| OncePer { period: length(rng), same_job: rng.chance(50) }),
             skips: rng.chance(60),
+            max_waiting: rng.chance(30).then(|| rng.below(4) as u32),
             hold_at_least: (keep_for.is_none() && rng.chance(20)).then(|| length(rng)),
             keep_for,
             is_acquire: keep_for.is_some(),

@@ -75,7 +75,9 @@ pub(crate) fn read_messages(log: &Log, id: &str, stderr: impl Read) -> Vec<Strin
             if line.contains(": it could not be opened within ") {
                 log.add(id, "late");
             }
-            !waits && !line.starts_with("rlock: holds ")
+            let is_news =
+                ["waiting: ", "holds ", "releases "].iter().any(|start| line.starts_with(&format!("rlock: {start}")));
+            !waits && !is_news
         })
         .collect()
 }

@@ -312,7 +312,12 @@ impl Oracle {
         if self.is_done(now, &request) {
             return Reply::AlreadyDone;
         }
-        let wait = request.wait;
+        let crowd = |name: &Resource| {
+            let waits = |other: &&Member| !other.holds() && Self::resources(&other.request).contains(name);
+            self.members.iter().filter(waits).count() as u32
+        };
+        let is_crowded = |max| Self::resources(&request).iter().any(|name| crowd(name) >= max);
+        let wait = request.wait && (returns.is_some() || !request.job.max_waiting.is_some_and(is_crowded));
         let terms = request.terms;
         let place = returns.map(|place| place.number);
         let asked = returns.map_or(now, |place| place.asked);

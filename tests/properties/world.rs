@@ -264,6 +264,7 @@ impl World {
             name: ["", "a", "b"][usize::from(job % 3)].to_owned(),
             once_per: (is_whole_write && once >= 96).then(|| OncePer { period: length(once), same_job: once % 2 == 0 }),
             skips: more >= 100,
+            max_waiting: (least < 96).then(|| u32::from(least % 4)),
             hold_at_least: (keep_for.is_none() && least >= 160).then(|| length(least)),
             keep_for,
             is_acquire: keep_for.is_some(),

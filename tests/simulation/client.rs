@@ -144,8 +144,8 @@ impl<'s> Supervision<'s> {
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy { .. }) => Event::Busy,
-            Ok(Standing::AlreadyDone) => Event::Denied(0),
+            Ok(Standing::Busy { .. }) => Event::Busy { skipped_for: None },
+            Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Refused(_)) => Event::Denied(exit::USAGE),
             Ok(Standing::Lost) => Event::Lost,
             Err(Error::Unavailable(_)) => Event::StoreFailed,
@@ -184,7 +184,7 @@ impl<'s> Supervision<'s> {
         match action {
             // These futures are large, and each action would have room for them.
             Action::Release => return Some(Box::pin(self.release()).await),
-            Action::AskBlockers => return Some(Box::pin(self.ask_blockers()).await),
+            Action::GiveUp => return Some(Box::pin(self.give_up()).await),
             Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
             Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
@@ -196,7 +196,7 @@ impl<'s> Supervision<'s> {
             },
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
-            Action::ShowWaiting => drop(Box::pin(self.inspect()).await),
+            Action::ShowWaiting | Action::TellWaiting | Action::TellChange => drop(Box::pin(self.inspect()).await),
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
@@ -250,8 +250,13 @@ impl<'s> Supervision<'s> {
         }
     }
 
-    async fn ask_blockers(&mut self) -> Event {
-        if self.inspect().await { Event::Busy } else { Event::StoreFailed }
+    async fn give_up(&mut self) -> Event {
+        if !self.inspect().await {
+            return Event::StoreFailed;
+        }
+        // As the default of `Handle::give_up`, which a store overrides that counts busy requests.
+        self.release().await;
+        Event::Busy { skipped_for: None }
     }
 
     /// Asks the store for the holders; returns whether it answers.

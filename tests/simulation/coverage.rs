@@ -65,7 +65,7 @@ const MACHINE: [&str; 11] = [
     "sparing",
     "done",
 ];
-const SUPERVISED: [&str; 16] = [
+const SUPERVISED: [&str; 17] = [
     "queued",
     "out of reach",
     "granted",
@@ -78,6 +78,7 @@ const SUPERVISED: [&str; 16] = [
     "command stopped",
     "released",
     "busy",
+    "already done",
     "rest ended",
     "spare ended",
     "signal",
@@ -144,7 +145,8 @@ impl Coverage {
             Supervised::Ended(_) => "ended",
             Supervised::CommandStopped(_) => "command stopped",
             Supervised::Released => "released",
-            Supervised::Busy => "busy",
+            Supervised::Busy { .. } => "busy",
+            Supervised::AlreadyDone => "already done",
             Supervised::RestEnded => "rest ended",
             Supervised::SpareEnded(_) | Supervised::SpareFailed => "spare ended",
             Supervised::Signal { .. } => "signal",

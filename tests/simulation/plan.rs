@@ -13,7 +13,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
 use crate::supervise::event::Group;
-use crate::supervise::machine::Settings;
+use crate::supervise::machine::{Notice, Settings, Skip};
 
 pub(super) struct Plan {
     pub(super) request: Request,
@@ -92,9 +92,16 @@ impl Plan {
             grace: ttl / 6,
             wait: has_limit.then(|| MS(random.below(longest_wait))),
             busy_code: exit::BUSY,
-            notice: !is_quiet && random.once_in(2),
+            notice: match random.below(3) {
+                _ if is_quiet => Notice::Never,
+                0 => Notice::Never,
+                1 => Notice::Line,
+                _ => Notice::Log,
+            },
             quiet: is_quiet,
             verbose: random.once_in(4),
+            max_runtime: random.once_in(10).then(|| MS(random.below(8000))),
+            skip: Skip::Never,
             has_spare: random.once_in(10),
             has_else: random.once_in(10),
         };

@@ -337,3 +337,79 @@ D write tree no-wait skip-ok as j
 ----
 busy, skipped 1 in a row
 tree: C write t2
+
+== A request that finds enough waiters is busy at once
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B read tree max-waiting 1
+----
+waiting
+tree: A write t1; B read waits 1st
+
+C write tree max-waiting 1
+----
+busy
+tree: A write t1; B read waits 1st
+
+D write tree max-waiting 2
+----
+waiting
+tree: A write t1; B read waits 1st; D write waits 2nd
+
+E read tree [0,1] + read other max-waiting 2 skip-ok
+----
+busy, skipped 1 in a row
+tree: A write t1; B read waits 1st; D write waits 2nd
+
+F read other max-waiting 0
+----
+granted
+other: F read t1
+tree: A write t1; B read waits 1st; D write waits 2nd
+
+G write other max-waiting 0
+----
+busy
+other: F read t1
+tree: A write t1; B read waits 1st; D write waits 2nd
+
+B cancels
+----
+done
+other: F read t1
+tree: A write t1; D write waits 1st
+
+E2 write other + write tree max-waiting 2
+----
+waiting
+other: F read t1; E2 write waits 1st
+tree: A write t1; D write waits 1st; E2 write waits 2nd
+
+== A limit of waiters counts sessions and not their claims
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B read tree [0,1] + read tree [2,3]
+----
+waiting
+tree: A write t1; B read [0,1] waits 1st; B read [2,3] waits 1st
+
+C write tree [0,1] max-waiting 2
+----
+waiting
+tree: A write t1; B read [0,1] waits 1st; B read [2,3] waits 1st; C write [0,1] waits 2nd
+
+D write tree [0,1] max-waiting 2
+----
+busy
+tree: A write t1; B read [0,1] waits 1st; B read [2,3] waits 1st; C write [0,1] waits 2nd
+

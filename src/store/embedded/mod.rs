@@ -117,7 +117,7 @@ impl Embedded {
         // Dead ancestors are reaped first; their descendants then count as roots.
         work.reap_dead(&request.ancestors)?;
         loop {
-            if !request.wait {
+            if !request.wait || request.job.max_waiting.is_some() {
                 // The reply of the table counts, so it is asked only once.
                 work.clear_the_way(&request)?;
             }

@@ -439,9 +439,16 @@ impl<'t> Work<'t> {
         Ok(found)
     }
 
-    /// Reaps the dead sessions that block a new request.
+    /// Reaps the dead sessions that block a new request, or that count against its limit of
+    /// waiters.
     pub(super) fn clear_the_way(&mut self, request: &Request) -> Result<(), records::Error> {
         self.drop_due()?;
+        if request.job.max_waiting.is_some() {
+            for claim in &request.claims {
+                let waiters = self.sessions_of(&claim.resource, |rank| !rank.is_held())?;
+                self.reap_dead(&waiters)?;
+            }
+        }
         loop {
             let blockers = self.table.blockers_of_request(request)?;
             if !self.reap_dead(&blockers)? {

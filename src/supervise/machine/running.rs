@@ -14,7 +14,7 @@ pub(super) struct Starting {
 impl Starting {
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
-            Event::Started => Next::Enter(State::Running(Running::new(self.deadline)), vec![]),
+            Event::Started => Next::Enter(State::Running(Running::new(self.deadline, now, settings)), vec![]),
             Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Action::Exit(code)),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
@@ -27,11 +27,11 @@ impl Starting {
             Event::StoreFailed => Next::Stay(vec![Action::Warn]),
             Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
             Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
-            Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) => {
+            Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::Denied(_) => {
                 Next::nothing()
             }
             Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
-            Event::SpareEnded(_) | Event::SpareFailed | Event::Tick => Next::nothing(),
+            Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => Next::nothing(),
         }
     }
 
@@ -43,7 +43,9 @@ impl Starting {
 /// The command runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) deadline: Option<Boottime>,
+    deadline: Option<Boottime>,
+    /// When the maximum run time is over.
+    over_at: Option<Boottime>,
     /// The signals that were passed to the command, to recognise a death by one of them.
     passed: Vec<Signal>,
     /// The terminal sent SIGINT.
@@ -55,8 +57,13 @@ pub(super) struct Running {
 }
 
 impl Running {
-    fn new(deadline: Option<Boottime>) -> Self {
-        Self { deadline, passed: Vec::new(), is_interrupted: false, stops: false, is_frozen: false }
+    fn new(deadline: Option<Boottime>, now: Boottime, settings: &Settings) -> Self {
+        let over_at = settings.max_runtime.map(|limit| now + limit);
+        Self { deadline, over_at, passed: Vec::new(), is_interrupted: false, stops: false, is_frozen: false }
+    }
+
+    pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
+        terminate_at(self.deadline, settings).into_iter().chain(self.over_at).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
@@ -66,7 +73,7 @@ impl Running {
                 Next::nothing()
             }
             Event::Lost => {
-                let (state, actions) = self.end(Action::ReportLost(Consequence::Stopped), now, settings);
+                let (state, actions) = self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings);
                 Next::Enter(state, actions)
             }
             // A store that does not answer has not taken the grant away.
@@ -85,7 +92,12 @@ impl Running {
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick
                 if is_over(terminate_at(self.deadline, settings), now) =>
             {
-                let (state, actions) = self.end(Action::ReportOverdue(Consequence::Stopped), now, settings);
+                let report = Action::ReportOverdue(Consequence::Stopped);
+                let (state, actions) = self.end(Cause::Lost, report, now, settings);
+                Next::Pass(state, actions)
+            }
+            Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => {
+                let (state, actions) = self.end(Cause::Timeout, Action::ReportTimeout, now, settings);
                 Next::Pass(state, actions)
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, settings.group)),
@@ -96,18 +108,19 @@ impl Running {
                 self.is_frozen = true;
                 Next::Stay(vec![Action::Freeze, Action::StopSelf(Stop::Tstp)])
             }
-            Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach | Event::Busy => Next::nothing(),
+            Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
+            Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::RestEnded => Next::nothing(),
             Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 
-    /// Ends the command whose grant is lost, as gently as the time allows.
-    fn end(&self, report: Action, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+    /// Ends the command, as gently as the time allows.
+    fn end(&self, cause: Cause, report: Action, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+        let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
         if is_over(self.deadline, now) {
-            return (State::Killed, vec![report, Action::Kill]);
+            return (State::Killed(last_time), vec![report, Action::Kill]);
         }
-        let last_time = LastTime { grace_over: now + settings.grace, deadline: self.deadline };
         (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
     }
 
@@ -144,9 +157,19 @@ impl Running {
     }
 }
 
-/// How long a lost command and its process tree may still run.
+/// Why rlock ends a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The grant is lost.
+    Lost,
+    /// The maximum run time is over. The grant is still held.
+    Timeout,
+}
+
+/// How long a stopped command and its process tree may still run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastTime {
+    cause: Cause,
     /// When the grace is over.
     grace_over: Boottime,
     deadline: Option<Boottime>,
@@ -156,6 +179,20 @@ impl LastTime {
     /// The end of the grace, but never after the deadline.
     pub(super) fn kill_at(self) -> Boottime {
         self.deadline.map_or(self.grace_over, |deadline| deadline.min(self.grace_over))
+    }
+
+    /// Notes that the grant is lost while the command is ended for another reason. Returns the
+    /// report about the loss.
+    fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
+        let is_overdue = is_over(terminate_at(self.deadline, settings), now);
+        let report = match event {
+            _ if self.cause == Cause::Lost => return None,
+            Event::Lost => Action::ReportLost(Consequence::Stopped),
+            Event::Signal { .. } | Event::Tick if is_overdue => Action::ReportOverdue(Consequence::Stopped),
+            _ => return None,
+        };
+        self.cause = Cause::Lost;
+        Some(report)
     }
 }
 
@@ -168,6 +205,11 @@ pub(super) struct Stopping {
 
 impl Stopping {
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.last_time.note_loss(event, now, settings);
+        self.take_in(event, now, settings).after(report)
+    }
+
+    fn take_in(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             // The grant stays lost, since the command was told to end. But the command gets its
             // whole grace if the old deadline cut it short.
@@ -176,7 +218,7 @@ impl Stopping {
                 Next::nothing()
             }
             Event::Signal { .. } | Event::Tick if self.last_time.kill_at() <= now => {
-                Next::Enter(State::Killed, vec![Action::Kill])
+                Next::Enter(State::Killed(self.last_time), vec![Action::Kill])
             }
             // Only rlock kills the command when its time is over, so rlock must not stop now.
             Event::Signal { signal: Signal::Tstp, .. } => Next::nothing(),
@@ -184,7 +226,8 @@ impl Stopping {
                 Next::Stay(pass(signal, sender, settings.group, &mut self.is_frozen).into_iter().collect())
             }
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
-            Event::Queued | Event::OutOfReach | Event::Busy | Event::Denied(_) | Event::Lost => Next::nothing(),
+            Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
+            Event::Denied(_) | Event::Lost => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => Next::nothing(),
             Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
@@ -193,25 +236,51 @@ impl Stopping {
 }
 
 impl LastTime {
-    /// The processes that the lost command started have the rest of its time. Signals are not
+    /// The processes that the stopped command started have the rest of its time. Signals are not
     /// passed any more.
-    pub(super) fn on(&mut self, event: Event, now: Boottime) -> Next {
-        match event {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.note_loss(event, now, settings);
+        let next = match event {
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
             }
-            Event::RestEnded => Next::finish([Action::Release], Action::Exit(exit::LOST)),
-            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => end_as_lost(),
+            Event::RestEnded => gone(self.cause, vec![]),
+            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => killed(self.cause),
             _ => Next::nothing(),
-        }
+        };
+        next.after(report)
+    }
+
+    /// The command was sent SIGKILL, which it may survive for as long as the kernel is busy with it.
+    pub(super) fn killed_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.note_loss(event, now, settings);
+        let next = match event {
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Ended(_) => killed(self.cause),
+            _ => Next::nothing(),
+        };
+        next.after(report)
     }
 }
 
 /// Kills once more, because the processes that the command left behind would go on without the
-/// lock. The release gives back what else the store keeps for the lost grant.
-pub(super) fn end_as_lost() -> Next {
-    Next::finish([Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
+/// lock.
+fn killed(cause: Cause) -> Next {
+    gone(cause, vec![Action::Kill, Action::Reap])
+}
+
+/// The tree of a stopped command is gone. For a lost grant, the release gives back what else the
+/// store keeps. Otherwise the release tells whether the grant was held to the end.
+fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
+    actions.push(Action::Release);
+    match cause {
+        Cause::Lost => Next::finish(actions, Action::Exit(exit::LOST)),
+        Cause::Timeout => Next::Enter(State::Leaving(Action::Exit(exit::TIMEOUT)), actions),
+    }
 }
 
 pub(super) fn leaving(event: Event, exit: Action) -> Next {

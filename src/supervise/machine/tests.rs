@@ -5,6 +5,7 @@ use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 
 mod life;
+mod limits;
 mod spare;
 mod table;
 
@@ -16,15 +17,20 @@ const DEADLINE: Boottime = Boottime::since_boot(Duration::from_secs(1_030));
 /// An instant long after the deadline.
 const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
+/// A busy request whose skips the store does not count.
+const BUSY: Event = Event::Busy { skipped_for: None };
+
 fn settings(group: Group) -> Settings {
     Settings {
         group,
         grace: GRACE,
         wait: Some(WAIT),
         busy_code: 75,
-        notice: true,
+        notice: Notice::Line,
         quiet: false,
         verbose: false,
+        max_runtime: None,
+        skip: Skip::Never,
         has_spare: false,
         has_else: false,
     }
@@ -80,7 +86,7 @@ fn machine(column: Column, deadline: Option<Boottime>) -> Machine {
     }
     match column {
         Column::Shown => assert_eq!(machine.on(Event::Tick, START + NOTICE_AFTER), [Action::ShowWaiting]),
-        Column::GivingUp => assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::AskBlockers]),
+        Column::GivingUp => assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::GiveUp]),
         Column::Killed => assert_eq!(machine.on(Event::Tick, START + GRACE), [Action::Kill]),
         _ => {}
     }
@@ -100,18 +106,18 @@ fn pass_time(machine: &mut Machine, end: Boottime) -> Vec<(Duration, Action)> {
 #[test]
 fn wait_is_shown_after_a_second_and_ends_at_its_limit() {
     let mut machine = machine(Column::Waiting, None);
-    let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::AskBlockers)];
+    let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::GiveUp)];
     assert_eq!(pass_time(&mut machine, START + WAIT * 2), expected);
-    assert_eq!(machine.on(Event::Busy, START + WAIT), [Action::ReportBusy, Action::Release, Action::Exit(75)]);
+    assert_eq!(machine.on(BUSY, START + WAIT), [Action::ReportBusy, Action::Exit(75)]);
 }
 
 #[test]
 fn wait_of_zero_ends_at_once_and_wait_without_a_limit_never() {
     let mut machine = Machine::new(Settings { wait: Some(Duration::ZERO), busy_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
-    assert_eq!(machine.on(Event::Tick, START), [Action::AskBlockers]);
-    assert_eq!(machine.on(Event::Busy, START), [Action::ReportBusy, Action::Release, Action::Exit(9)]);
-    let mut machine = Machine::new(Settings { wait: None, notice: false, ..settings(Group::Own) });
+    assert_eq!(machine.on(Event::Tick, START), [Action::GiveUp]);
+    assert_eq!(machine.on(BUSY, START), [Action::ReportBusy, Action::Exit(9)]);
+    let mut machine = Machine::new(Settings { wait: None, notice: Notice::Never, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.next_timeout(), None);
 }
@@ -137,7 +143,7 @@ fn store_out_of_reach_is_reported_once_and_its_wait_never_ends_as_busy() {
 
 #[test]
 fn wait_continues_when_the_store_comes_back() {
-    let settings = Settings { notice: false, ..settings(Group::Own) };
+    let settings = Settings { notice: Notice::Never, ..settings(Group::Own) };
     let mut machine = Machine::new(settings);
     machine.on(Event::OutOfReach, START);
     let back = START + TROUBLE_AFTER - Duration::from_nanos(1);
@@ -147,7 +153,7 @@ fn wait_continues_when_the_store_comes_back() {
     let warning = (back + TROUBLE_AFTER - START, Action::WarnWaiting);
     assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "the time starts again");
     assert_eq!(machine.on(Event::Queued, back + TROUBLE_AFTER), []);
-    assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::AskBlockers)]);
+    assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::GiveUp)]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Answers events before the grant: the request is made, queued, or given up.
 
+use std::time::Duration;
+
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{NOTICE_AFTER, Next, Settings, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use super::{NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -17,7 +19,8 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
         // The store keeps nothing of this request, so there is nothing to release.
-        Event::Busy => busy(None, settings),
+        Event::Busy { skipped_for } => busy(skipped_for, settings),
+        Event::AlreadyDone => Next::finish([], Action::Exit(0)),
         Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
         Event::Lost => Next::finish(
             [Action::ReportLost(Consequence::NotStarted), Action::Release],
@@ -33,14 +36,19 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     }
 }
 
-/// The end of a busy request, after `release` if the store keeps something of the request. The work
-/// of `--else` gets the busy line instead of the user.
-fn busy(release: Option<Action>, settings: &Settings) -> Next {
-    let (report, exit) = match settings.has_else {
-        true => (None, Action::RunElse),
-        false => (Some(Action::ReportBusy), Action::Exit(settings.busy_code)),
-    };
-    Next::finish(report.into_iter().chain(release), exit)
+/// The end of a busy request. A skip is silent, but not for ever. The work of `--else` gets the busy
+/// line instead of the user.
+fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
+    match settings.skip {
+        Skip::Always => return Next::finish([], Action::Exit(0)),
+        // A store that cannot count the skips must not silence them for ever.
+        Skip::For(limit) if skipped_for.is_some_and(|time| time < limit) => return Next::finish([], Action::Exit(0)),
+        Skip::Never | Skip::For(_) => {}
+    }
+    match settings.has_else {
+        true => Next::finish([], Action::RunElse),
+        false => Next::finish([Action::ReportBusy], Action::Exit(settings.busy_code)),
+    }
 }
 
 fn store_failed() -> Next {
@@ -52,16 +60,23 @@ fn store_failed() -> Next {
 pub(super) struct Wait {
     /// When the wait is over.
     over_at: Option<Boottime>,
-    line: Line,
+    shown: Shown,
     reach: Reach,
 }
 
-/// The line on the terminal that shows the wait.
+/// What the user has seen of the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum Shown {
+    /// Nothing, for good.
     Never,
-    ShownFrom(Boottime),
-    Shown,
+    /// Nothing before this instant. From then on a line on the terminal.
+    LineFrom(Boottime),
+    /// The line on the terminal.
+    Line,
+    /// Nothing before this instant. From then on lines in a log.
+    LogFrom(Boottime),
+    /// A line in the log. The next one is due at this instant.
+    LogAgain(Boottime),
 }
 
 /// Whether the store answers.
@@ -79,24 +94,32 @@ impl Wait {
     pub(super) fn new(now: Boottime, settings: &Settings) -> Self {
         Self {
             over_at: settings.wait.map(|wait| now + wait),
-            line: if settings.notice { Line::ShownFrom(now + NOTICE_AFTER) } else { Line::Never },
+            shown: match settings.notice {
+                Notice::Never => Shown::Never,
+                Notice::Line => Shown::LineFrom(now + NOTICE_AFTER),
+                Notice::Log => Shown::LogFrom(now + NOTICE_AFTER),
+            },
             reach: Reach::Answers,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Boottime> {
-        let show_at = if let Line::ShownFrom(at) = self.line { Some(at) } else { None };
+        let show_at = match self.shown {
+            Shown::LineFrom(at) | Shown::LogFrom(at) | Shown::LogAgain(at) => Some(at),
+            Shown::Never | Shown::Line => None,
+        };
         let warn_at = if let Reach::Lost { warn_at } = self.reach { Some(warn_at) } else { None };
         self.over_at.into_iter().chain(show_at).chain(warn_at).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        let is_shown = self.line == Line::Shown;
+        let is_shown = self.shown == Shown::Line;
         let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
         let next = match event {
             Event::Queued => {
                 self.reach = Reach::Answers;
-                return Next::Stay(show());
+                let is_told = matches!(self.shown, Shown::LogAgain(_));
+                return Next::Stay(if is_told { vec![Action::TellChange] } else { show() });
             }
             Event::OutOfReach => {
                 if self.reach == Reach::Answers {
@@ -106,7 +129,7 @@ impl Wait {
             }
             Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
             Event::Tick if is_over(self.over_at, now) => match self.reach {
-                Reach::Answers => Next::Enter(State::GivingUp, vec![Action::AskBlockers]),
+                Reach::Answers => Next::Enter(State::GivingUp, vec![Action::GiveUp]),
                 Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
             },
             Event::Tick => return Next::Stay(self.tick(now)),
@@ -118,29 +141,33 @@ impl Wait {
 
     /// What is due before the wait is over.
     fn tick(&mut self, now: Boottime) -> Vec<Action> {
-        match (self.reach, self.line) {
-            (Reach::Lost { warn_at }, line) if warn_at <= now => {
+        match (self.reach, self.shown) {
+            (Reach::Lost { warn_at }, shown) if warn_at <= now => {
                 self.reach = Reach::LostWithWarning;
-                match line {
-                    Line::Shown => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
-                    Line::Never | Line::ShownFrom(_) => vec![Action::WarnWaiting],
+                match shown {
+                    Shown::Line => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
+                    _ => vec![Action::WarnWaiting],
                 }
             }
-            (_, Line::ShownFrom(at)) if at <= now => {
-                self.line = Line::Shown;
+            (_, Shown::LineFrom(at)) if at <= now => {
+                self.shown = Shown::Line;
                 vec![Action::ShowWaiting]
+            }
+            (_, Shown::LogFrom(at) | Shown::LogAgain(at)) if at <= now => {
+                self.shown = Shown::LogAgain(now + TELL_EVERY);
+                vec![Action::TellWaiting]
             }
             _ => vec![],
         }
     }
 }
 
-/// The wait is over. The request may be granted at this very moment, and then the release gives the
-/// grant back.
+/// The wait is over, and the request leaves the queue. If it is granted at this very moment, its
+/// command runs.
 pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     match event {
-        Event::Busy => busy(Some(Action::Release), settings),
-        Event::StoreFailed => store_failed(),
+        Event::Busy { .. } | Event::AlreadyDone | Event::Granted { .. } => before_grant(event, settings),
+        Event::Denied(_) | Event::Lost | Event::StoreFailed => before_grant(event, settings),
         _ => Next::nothing(),
     }
 }

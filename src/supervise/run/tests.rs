@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::process::{getpid, kill_process};
 
 use super::super::event::{Group, Signal};
+use super::super::machine::{Notice, Skip};
 use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
@@ -135,18 +136,20 @@ const SETTINGS: Settings = Settings {
     grace: Duration::from_secs(3_600),
     wait: None,
     busy_code: 75,
-    notice: false,
+    notice: Notice::Never,
     quiet: false,
     verbose: false,
+    max_runtime: None,
+    skip: Skip::Never,
     has_spare: false,
     has_else: false,
 };
 
 fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
-    let tokens = |tokens: &[u64]| vec![("RLOCK_TOKEN".into(), format!("{tokens:?}").into())];
+    let tokens = |grant: &Grant| Ok(vec![("RLOCK_TOKEN".into(), format!("{:?}", grant.tokens).into())]);
     let mut output = Vec::new();
     let task = task(&["sh", "-c", script], settings);
-    let code = run(handle, task, tokens, signals, &mut output);
+    let code = run(handle, task, tokens, |_, _| None, signals, &mut output);
     (code, String::from_utf8(output).unwrap())
 }
 
@@ -154,7 +157,8 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false };
-    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new() }
+    let report = Report::new(Boottime::now(), Vec::new());
+    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report }
 }
 
 fn granted() -> Standing {
@@ -199,7 +203,7 @@ fn released_request_is_not_renewed_while_spare_work_runs() {
     let wait = Some(Duration::from_millis(10));
     let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
     let task = Task { spare: "sleep 0.3".into(), ..task(&["true"], settings) };
-    let code = run(&mut hold, task, |_| Vec::new(), Signals::install().unwrap(), &mut Vec::new());
+    let code = run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install().unwrap(), &mut Vec::new());
     assert_eq!((code.unwrap(), hold.releases), (75, 1));
 }
 
@@ -366,7 +370,7 @@ fn command_that_cannot_run_is_reported_and_released() {
     let mut messages = Vec::new();
     let signals = Signals::install().unwrap();
     let task = task(&["rlock-no-such-program"], SETTINGS);
-    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages).unwrap();
+    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
     assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
 }
@@ -453,7 +457,7 @@ fn loss_is_reported_after_the_command_has_ended_and_the_lock_is_free() {
     let task = task(&["sh", "-c", &script], Settings { grace: Duration::from_millis(100), ..SETTINGS });
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install().unwrap();
-    let code = run(&mut hold, task, |_: &[u64]| vec![], signals, &mut messages);
+    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages);
     drop(breaker.join().unwrap());
     assert_eq!((code.unwrap(), hold.releases), (76, 1));
     assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));

@@ -43,6 +43,8 @@ struct Life {
     /// The latest deadline that the machine got.
     deadline: Boottime,
     lost: bool,
+    /// The instant at which the maximum run time is over.
+    over_at: Option<Boottime>,
     terminated: Option<Boottime>,
     killed: bool,
 }
@@ -53,7 +55,9 @@ impl Life {
         for action in actions {
             match action {
                 Action::Terminate => {
-                    assert!(self.lost || self.now >= self.deadline - GRACE, "the command was told to end too early");
+                    let is_over = self.over_at.is_some_and(|at| self.now >= at);
+                    let may_end = is_over || self.lost || self.now >= self.deadline - GRACE;
+                    assert!(may_end, "the command was told to end too early");
                     assert_eq!(self.terminated.replace(self.now), None, "the command was told to end twice");
                 }
                 Action::Kill => {
@@ -70,7 +74,7 @@ impl Life {
                 Action::StopSelf(_) => {
                     assert!(!self.killed && self.terminated.is_none(), "rlock stopped itself although a kill was due")
                 }
-                Action::ReportOverdue(_) | Action::ReportLost(_) | Action::Warn => {}
+                Action::ReportOverdue(_) | Action::ReportLost(_) | Action::ReportTimeout | Action::Warn => {}
                 other => panic!("unexpected {other:?} while the command runs"),
             }
         }
@@ -124,13 +128,17 @@ proptest! {
     /// The command ends before the store may grant to another session, whatever the renewals do.
     /// The command is not disturbed earlier than necessary.
     #[test]
-    fn command_ends_before_its_deadline_and_is_not_disturbed_early(steps in steps(), group: bool, code: u8) {
+    fn command_ends_before_its_deadline_and_is_not_disturbed_early(
+        steps in steps(), group: bool, code: u8, limit in proptest::option::of(1..90u64),
+    ) {
         let group = if group { Group::Own } else { Group::Shared };
-        let mut machine = Machine::new(settings(group));
+        let max_runtime = limit.map(Duration::from_secs);
+        let mut machine = Machine::new(Settings { max_runtime, ..settings(group) });
         machine.on(granted(Some(START + TTL)), START);
         machine.on(Event::Started, START);
-        let mut life =
-            Life { machine, now: START, deadline: START + TTL, lost: false, terminated: None, killed: false };
+        let over_at = max_runtime.map(|limit| START + limit);
+        let (deadline, lost) = (START + TTL, false);
+        let mut life = Life { machine, now: START, deadline, lost, over_at, terminated: None, killed: false };
         for step in steps {
             life.step(step);
         }
@@ -138,6 +146,12 @@ proptest! {
         let mut end = life.machine.on(Event::Ended(Ended::Code(code)), life.now);
         end.extend(life.machine.on(Event::RestEnded, life.now));
         end.extend(life.machine.on(Event::Released, life.now));
-        prop_assert_eq!(end.last(), Some(&Action::Exit(if undisturbed { code } else { 76 })));
+        let is_expected = match end.last() {
+            Some(Action::Exit(own)) if undisturbed => *own == code,
+            Some(Action::Exit(76)) => true,
+            Some(Action::Exit(124)) => !life.lost && limit.is_some(),
+            _ => false,
+        };
+        prop_assert!(is_expected, "{:?}", end);
     }
 }

@@ -9,7 +9,7 @@ const END: Event = Event::Ended(Ended::Code(4));
 const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
 
 fn with_spare() -> Settings {
-    Settings { has_spare: true, notice: false, ..settings(Group::Own) }
+    Settings { has_spare: true, notice: Notice::Never, ..settings(Group::Own) }
 }
 
 /// The actions of these events, of which a tick comes at the end of the wait, and any other event
@@ -24,7 +24,9 @@ fn actions(settings: Settings, events: &[Event]) -> String {
 /// Whether the request is queued, whether it is granted, how it ends, and when a signal comes.
 #[test]
 fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
-    use Event::{Busy, Lost, OutOfReach, Queued, Released, SpareFailed, StartFailed, Started, StoreFailed, Tick};
+    use Event::{
+        AlreadyDone, Lost, OutOfReach, Queued, Released, SpareFailed, StartFailed, Started, StoreFailed, Tick,
+    };
     let granted = granted(None);
     let denied = Event::Denied(65);
     let rows: &[(&[Event], &str)] = &[
@@ -50,12 +52,13 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         ),
         // Queued and not granted.
         (&[Queued, TERM, OK], "StartSpare, PassSpare(Term), Release, Exit(143)"),
-        (&[Queued, Queued, Tick, Busy, OK], "StartSpare, AskBlockers, ReportBusy, Release, Exit(75)"),
+        (&[Queued, Queued, Tick, BUSY, OK], "StartSpare, GiveUp, ReportBusy, Exit(75)"),
         (&[Queued, StoreFailed, OK], "StartSpare, ReportFailure, Release, Exit(69)"),
         (&[Queued, Lost, OK], "StartSpare, ReportLost(NotStarted), Release, Exit(69)"),
         (&[OutOfReach, Queued, OK, granted, Started, END, Released], "StartSpare, Start, Reap, Release, Exit(4)"),
         // Not queued and not granted.
-        (&[Busy, OK], "ReportBusy, StartSpare, Exit(75)"),
+        (&[BUSY, OK], "ReportBusy, StartSpare, Exit(75)"),
+        (&[AlreadyDone, OK], "StartSpare, Exit(0)"),
         (&[TERM], "Release, Exit(143)"),
         (&[denied], "ReportFailure, Exit(65)"),
         (&[StoreFailed], "ReportFailure, Release, Exit(69)"),
@@ -72,19 +75,19 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
 
 #[test]
 fn work_of_else_takes_the_place_of_the_busy_line_after_the_spare_work() {
-    use Event::{Busy, Queued, Tick};
+    use Event::{Queued, Tick};
     let plain = Settings { has_else: true, ..settings(Group::Own) };
-    assert_eq!(actions(plain, &[Busy]), "RunElse");
+    assert_eq!(actions(plain, &[BUSY]), "RunElse");
     let both = Settings { has_else: true, ..with_spare() };
-    assert_eq!(actions(both, &[Busy, OK]), "StartSpare, RunElse");
-    assert_eq!(actions(both, &[Queued, Tick, Busy, OK]), "StartSpare, AskBlockers, Release, RunElse");
-    assert_eq!(actions(both, &[Busy, TERM, OK]), "StartSpare, PassSpare(Term), Exit(143)");
+    assert_eq!(actions(both, &[BUSY, OK]), "StartSpare, RunElse");
+    assert_eq!(actions(both, &[Queued, Tick, BUSY, OK]), "StartSpare, GiveUp, RunElse");
+    assert_eq!(actions(both, &[BUSY, TERM, OK]), "StartSpare, PassSpare(Term), Exit(143)");
 }
 
 #[test]
 fn signalled_spare_work_is_killed_after_the_grace() {
     let mut machine = Machine::new(with_spare());
-    machine.on(Event::Busy, START);
+    machine.on(BUSY, START);
     assert_eq!(machine.next_timeout(), None);
     assert_eq!(machine.on(TERM, START), [Action::PassSpare(Signal::Term)]);
     assert_eq!(machine.next_timeout(), Some(START + GRACE));
@@ -99,7 +102,7 @@ fn signalled_spare_work_is_killed_after_the_grace() {
 #[test]
 fn ctrl_z_stops_an_rlock_that_waits_for_its_spare_work() {
     let mut machine = Machine::new(with_spare());
-    machine.on(Event::Busy, START);
+    machine.on(BUSY, START);
     assert_eq!(machine.on(signal(Signal::Tstp, Sender::Terminal), START), [Action::StopSelf(Stop::Tstp)]);
 }
 
@@ -112,7 +115,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         Event::Denied(65),
         Event::Lost,
         Event::StoreFailed,
-        Event::Busy,
+        BUSY,
         Event::Started,
         Event::StartFailed(126),
         END,

@@ -19,7 +19,7 @@ const COLUMNS: [Column; 14] = [
     Column::Done,
 ];
 
-fn every_event() -> Vec<Event> {
+pub(super) fn every_event() -> Vec<Event> {
     let mut events =
         vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
     events.extend([
@@ -27,7 +27,8 @@ fn every_event() -> Vec<Event> {
         Event::Started,
         Event::StartFailed(127),
         Event::Released,
-        Event::Busy,
+        BUSY,
+        Event::AlreadyDone,
         Event::RestEnded,
         Event::SpareEnded(Ended::Code(3)),
         Event::SpareFailed,
@@ -50,25 +51,26 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         //                             requesting  waiting  shown    out of reach  giving up  starting  run own  run shared  stop own  stop shared  clearing  killed  leaving  done
         Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
-        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "Start", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
-        Event::Busy            => {
+        Event::Busy { .. }     => {
             let busy = "ReportBusy, Exit(75)";
-            row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, "ReportBusy, Release, Exit(75)", "", "", "", "", "", "", "", "", ""])
+            row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, busy, "", "", "", "", "", "", "", "", ""])
         }
+        Event::AlreadyDone     => row(["Exit(0)", "Exit(0)", "HideWaiting, Exit(0)", "Exit(0)", "Exit(0)", "", "", "", "", "", "", "", "", ""]),
         Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         // A machine with spare work has tests of its own.
         Event::SpareEnded(_) | Event::SpareFailed => row([""; 14]),
         Event::RestEnded       => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "Release, Exit(76)", "", "", ""]),
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
-            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, "", "", "", "", "", "", "", "", "", ""])
+            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, deny, "", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
             let lost = "ReportLost(NotStarted), Release, Exit(69)";
             row([
-                lost, lost, &format!("HideWaiting, {lost}"), lost, "", "ReportLost(NotStarted), Release, Exit(76)",
+                lost, lost, &format!("HideWaiting, {lost}"), lost, lost, "ReportLost(NotStarted), Release, Exit(76)",
                 "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
                 "", "", "", "", "ReportLost(EndedLate), Exit(76)", "",
             ])
@@ -144,7 +146,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
         Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          "",       ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
-        Event::Started | Event::Released | Event::Busy => row(["",  "",           "",             "",       "",          "",       ""]),
+        Event::Started | Event::Released | Event::Busy { .. } | Event::AlreadyDone => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
         Event::StartFailed(_) => {

@@ -1,0 +1,54 @@
+//! `exec --nested`, which runs nothing unless a hold around it covers its claims.
+
+use crate::support::{Lab, RLOCK, Ran};
+
+/// Runs `exec --nested` with these claims inside the command of an rlock with these.
+fn inside(lab: &Lab, outer: &[&str], inner: &[&str]) -> Ran {
+    let inner = [&[RLOCK, "exec", "--nested"], inner, &["--", "echo", "ran"]].concat();
+    lab.run([&["exec"], outer, &["--"], &inner].concat())
+}
+
+/// "`exec --nested` runs nothing and exits 76 unless its claims are covered by a live hold above."
+#[test]
+fn nested_request_runs_only_below_holds_that_cover_it() {
+    let lab = Lab::new();
+    for (outer, claims) in [
+        (&["k"][..], &["k"][..]),
+        (&["k"], &["--read", "k", "--range-write", "k", "[1,2]"]),
+        (&["--prewrite", "k"], &["--read", "k"]),
+        (&["--prewrite", "k"], &["k"]),
+        (&["--slot", "k=2"], &["--slot", "k=2"]),
+        (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[1,2]"]),
+    ] {
+        inside(&lab, outer, claims).printed("ran\n");
+    }
+    for (outer, claims, what) in [
+        (&["k"][..], &["j"][..], "'j' for write"),
+        (&["k"], &["k", "--read", "j"], "'j' for read"),
+        (&["--read", "k"], &["k"], "'k' for write"),
+        (&["--read", "k"], &["--slot", "k=2"], "'k' for slot"),
+        (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[8,10]"], "[8,10] of 'k' for read"),
+    ] {
+        let text = format!("lost: no rlock around this command holds {what}; the command was not started");
+        inside(&lab, outer, claims).said(76, &text);
+    }
+    let alone = lab.run(["exec", "--nested", "k", "--", "echo", "ran"]);
+    assert!(alone.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "));
+    lab.assert_idle();
+}
+
+#[test]
+fn nested_request_below_a_hold_that_has_ended_runs_nothing() {
+    let lab = Lab::new();
+    let session = lab.run(["exec", "k", "-c", "printf %s \"$RLOCK_SESSION\""]).stdout;
+    let below =
+        |session: &str| Ran::of(lab.rlock(["exec", "--nested", "k", "--", "true"]).env("RLOCK_SESSION", session));
+    assert_eq!(below(&session).code(), Some(76));
+    // The session of a killed rlock is still in the table.
+    let holder = lab.hold("k");
+    let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].as_str().expect("an id").to_owned();
+    below(&session).silently(0);
+    holder.kill();
+    assert_eq!(below(&session).code(), Some(76));
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+}
