@@ -288,6 +288,7 @@ fn plain(session: &Session) -> String {
     let Session { ancestors, claims, phase: _, asked, since, expiry, terms, job, last, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares, it.slot)).collect();
     let is_kept = session.is_kept();
+    let job = Job { max_waiting: None, ..job.clone() };
     format!("{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?}")
 }
 

@@ -186,6 +186,7 @@ impl Call {
             Argument::Word(alone),
             Argument::Fixed(Box::new(fixed)),
             Argument::Claims(pack::claims(&request.claims, &resources)),
+            Argument::Text(request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default()),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
@@ -423,6 +424,7 @@ mod tests {
                 skips: true,
                 hold_at_least: Some(us(5)),
                 is_acquire: true,
+                max_waiting: Some(4),
                 ..Job::default()
             },
             process,
@@ -447,7 +449,7 @@ mod tests {
             vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat()]
+            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat(), "4"]
                 .map(str::to_owned)
                 .to_vec(),
         ]

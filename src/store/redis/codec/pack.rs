@@ -14,7 +14,7 @@ use crate::lock::resource::Resource;
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
-    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history } = &fixed.job;
+    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history, .. } = &fixed.job;
     array(&mut packed, 13);
     length(&mut packed, fixed.terms.claim);
     length(&mut packed, fixed.terms.heartbeat);

@@ -280,6 +280,7 @@ fn job(value: &Value) -> Option<Job> {
         keep_for: optional(keep_for)?,
         is_acquire: flag(is_acquire)?,
         history: small(history)?,
+        ..Job::default()
     })
 }
 

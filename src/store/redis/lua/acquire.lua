@@ -1,9 +1,10 @@
--- acquire: session | wait | place | listening | ttl | alone | fixed | claims
+-- acquire: session | wait | place | listening | ttl | alone | fixed | claims | max_waiting
 --
 -- Grants or queues a request. A repeated call returns the state of the request. `alone` is '0' for a
 -- request of several claims or with ancestors. For others it is 's' if the claim is a slot, 'j' if
 -- the job of the request matters to the grant, and else '1'. `fixed` is the part of the records that
--- never changes, and `claims` are the claims, both packed.
+-- never changes, and `claims` are the claims, both packed. A request that has no place yet does not
+-- wait if `max_waiting` sessions wait for one of its resources; it may be empty.
 
 local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
 local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)
@@ -160,6 +161,8 @@ if is_done(at[1], own) then
   return finish({ 'already' })
 end
 
+local place_before = place
+
 -- A waiter that comes back keeps its place, unless the numbers have begun anew and another waiter
 -- has this number.
 for i = 1, place > 0 and #at or 0 do
@@ -311,6 +314,10 @@ local function listing(r)
   return reply
 end
 
+local max_waiting = place_before == 0 and tonumber(argument(9)) or math.huge
+for i = 1, #at do
+  wait = wait and (at[i].count.waiters or 0) < max_waiting
+end
 if in_the_way and not wait then
   settle(freed)
   if crowded then

@@ -13,7 +13,7 @@ local is_plain = n == 1 and argument(5) == '0' and argument(6) == '0'
 
 -- Whether no entries of the history have to go.
 local function keeps_entries(past)
-  return outcome == '' or limit > 0 or past[ENTERED] == 0
+  return outcome == '' or limit > 0 or past[ENTERED] == past[FIRST]
 end
 
 -- Gives back the grant of a sole holder.

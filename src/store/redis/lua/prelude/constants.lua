@@ -22,10 +22,12 @@ local FORMAT, PACKED = 'R2', '\162R2'
 local NOBODY, SEVERAL = '', '+'
 
 -- A past. OUTCOME tells how the last hold ended whose end is known, and ENDED when. JOBS is empty
--- or the packed jobs, which jobs.lua describes. ENTERED counts the entries of the history. The
--- other fields are the instant of the last success, the number of ended holds, the time for which
--- they were held and had waited, and the numbers of busy requests and of lost and expired holds.
-local OUTCOME, ENDED, JOBS, ENTERED, SUCCEEDED, ENDS, HELD_FOR, WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+-- or the packed jobs. ENTERED counts the entries of the history, and no entry before the number
+-- FIRST is left. The other fields are the instant of the last success, the number of ended holds,
+-- the time for which they were held and had waited, and the numbers of busy requests and of lost and
+-- expired holds.
+local OUTCOME, ENDED, JOBS, ENTERED, FIRST = 1, 2, 3, 4, 5
+local SUCCEEDED, ENDS, HELD_FOR, WAITED, BUSY, LOST, EXPIRED = 6, 7, 8, 9, 10, 11, 12
 
 -- The time in ms for which the state of an unused resource is kept. Tokens follow the clock, so
 -- nothing needs it for longer.

@@ -82,8 +82,9 @@ end
 
 -- Forgets the history, for a session that keeps none.
 local function forget(r)
-  if past_of(r)[ENTERED] > 0 then
-    changed_past(r)[ENTERED] = 0
+  local past = past_of(r)
+  if past[ENTERED] > past[FIRST] then
+    changed_past(r)[FIRST] = past[ENTERED]
     r.entries, r.forgets = nil, true
   end
 end
@@ -104,7 +105,7 @@ local function note_busy(r, known, claims)
     local limit = known[HISTORY]
     local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims, known[FIXED])
     -- The entries before this one may have been trimmed, or those after it refused.
-    local index, pending = job[ENTRY] >= 0 and past[ENTERED] - 1 - job[ENTRY], r.entries or {}
+    local index, pending = job[ENTRY] >= past[FIRST] and past[ENTERED] - 1 - job[ENTRY], r.entries or {}
     local old = index and redis.pcall('LINDEX', r.h, index - #pending)
     local is_there = type(old) == 'string' and sub(old, 1, 8) == '\167skipped'
     for i = 1, index and #pending or 0 do

@@ -1,12 +1,12 @@
 -- What a resource remembers of the holds that have ended.
 
 local function read_past(past)
-  return past == '' and { '', 0, '', 0, 0, 0, 0, 0, 0, 0, 0 } or { unpacked(past) }
+  return past == '' and { '', 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0 } or { unpacked(past) }
 end
 
 -- Writes the state of a resource that no session uses, and returns what `set` returns.
 local function leave_alone(s, token, seq, past)
-  local is_worth_more = past[JOBS] ~= '' or past[ENTERED] > 0 or past[SUCCEEDED] > 0
+  local is_worth_more = past[JOBS] ~= '' or past[ENTERED] > past[FIRST] or past[SUCCEEDED] > 0
   return set(s, pack(FORMAT, now, token, seq, pack(unpack(past)), NOBODY), 'PX', is_worth_more and KEEP or IDLE)
 end
 
