@@ -113,6 +113,11 @@ impl Handle for Fake {
         Ok(if self.is_gone { Released::Lost } else { Released::Done })
     }
 
+    fn give_up(&mut self) -> Result<Standing, store::Error> {
+        self.release(None)?;
+        Ok(Standing::Busy { obstructions: Vec::new(), streak: None })
+    }
+
     fn inspect(&mut self) -> Result<Vec<Obstruction>, store::Error> {
         Ok(Vec::new())
     }
