@@ -113,6 +113,8 @@ fn lock(
     let has_leases = store.leases();
     let ttl = context::ttl(acquire.ttl)?;
     let grace = context::grace(ttl, acquire.grace, acquire.grace_yields, has_leases)?;
+    // Nobody is told before the end of a kept hold.
+    let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
     let ci = ci::run();
     let words: Vec<_> = std::env::args_os().collect();
     let process = caller::process(&acquire.whose, ci.as_ref(), &words)?;

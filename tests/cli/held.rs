@@ -4,16 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::acquire::{acquire, below};
-use crate::support::servers::Kind;
+use super::acquire::{acquire, below, on_both};
 use crate::support::{Lab, RLOCK, Ran};
-
-fn on_both(test: impl Fn(&Lab)) {
-    test(&Lab::new());
-    if Kind::Redis7.is_present() {
-        test(&Lab::on(Kind::Redis7));
-    }
-}
 
 /// The exit codes of `held` with --read, --prewrite, --write, --slot and a bare KEY inside this
 /// command.
@@ -42,18 +34,19 @@ fn held_in_a_mode_or_a_stronger_one() {
 /// "the store is asked", not the environment.
 #[test]
 fn hold_of_another_process_or_one_that_has_ended_is_not_held() {
-    let lab = Lab::new();
-    lab.run(["held", "k"]).silently(1);
-    let _holder = lab.hold("other");
-    lab.run(["held", "other"]).silently(1);
-    let kept = acquire(&lab, &["k", "--for", "1h"]);
-    let held = |words: &[&str]| Ran::of(&mut below(&lab, &kept, words));
-    held(&["held", "k"]).silently(0);
-    held(&["exec", "j", "--", RLOCK, "held", "k"]).silently(0);
-    held(&["release"]).silently(0);
-    held(&["held", "k"]).silently(1);
-    let _next = lab.hold("k");
-    held(&["held", "k"]).silently(1);
+    on_both(|lab| {
+        lab.run(["held", "k"]).silently(1);
+        let _holder = lab.hold("other");
+        lab.run(["held", "other"]).silently(1);
+        let kept = acquire(lab, &["k", "--for", "1h"]);
+        let held = |words: &[&str]| Ran::of(&mut below(lab, &kept, words));
+        held(&["held", "k"]).silently(0);
+        held(&["exec", "j", "--", RLOCK, "held", "k"]).silently(0);
+        held(&["release"]).silently(0);
+        held(&["held", "k"]).silently(1);
+        let _next = lab.hold("k");
+        held(&["held", "k"]).silently(1);
+    });
 }
 
 #[test]

@@ -9,16 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::acquire::{acquire, below, is_free, printed};
-use crate::support::servers::Kind;
+use super::acquire::{acquire, below, is_free, on_both, printed};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
-
-fn on_both(test: impl Fn(&Lab)) {
-    test(&Lab::new());
-    if Kind::Redis7.is_present() {
-        test(&Lab::on(Kind::Redis7));
-    }
-}
 
 /// A process that a lock is kept for. It ends with the test.
 struct Watched(Child);
@@ -142,29 +134,31 @@ fn lost_lock_is_told_to_the_process() {
 /// "the hold is released (it ends silently)".
 #[test]
 fn release_ends_the_keeper_and_leaves_the_process_alone() {
-    let lab = Lab::new();
-    let mut process = Watched::start();
-    let variables = acquire(&lab, &["k", "--pid", &process.pid()]);
-    let keeper = keeper(&lab, "k");
-    Ran::of(&mut below(&lab, &variables, &["renew"])).failed(64);
-    Ran::of(&mut below(&lab, &variables, &["release"])).silently(0);
-    assert!(is_free(&lab, "k"));
-    until_ended(keeper);
-    assert!(process.runs());
-    Ran::of(&mut below(&lab, &variables, &["release"])).failed(76);
-    lab.assert_idle();
+    on_both(|lab| {
+        let mut process = Watched::start();
+        let variables = acquire(lab, &["k", "--pid", &process.pid(), "--ttl", "1s"]);
+        let keeper = keeper(lab, "k");
+        Ran::of(&mut below(lab, &variables, &["renew"])).failed(64);
+        Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+        assert!(is_free(lab, "k"));
+        until_ended(keeper);
+        assert!(process.runs());
+        Ran::of(&mut below(lab, &variables, &["release"])).failed(76);
+        lab.assert_idle();
+    });
 }
 
 #[test]
 fn waiter_is_granted_at_the_release_of_a_lock_with_a_process() {
-    let lab = Lab::new();
-    let process = Watched::start();
-    let variables = acquire(&lab, &["k", "--pid", &process.pid()]);
-    let mut waiter = lab.wait_by(["exec", "k"]);
-    lab.until_waiting("k", 1);
-    Ran::of(&mut below(&lab, &variables, &["release"])).silently(0);
-    waiter.expect_held();
-    waiter.end().silently(0);
+    on_both(|lab| {
+        let process = Watched::start();
+        let variables = acquire(lab, &["k", "--pid", &process.pid()]);
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+    });
 }
 
 /// Nobody is left to renew: the embedded store frees the lock at once, a server after the lease.

@@ -137,9 +137,6 @@ impl Store for Redis {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if request.job.keep_for.is_some() {
-            return Err(super::without_past());
-        }
         self.hold(request, options)
     }
 
