@@ -19,7 +19,8 @@ if ARGV[4] == 'e' then
 end
 local raw = redis.call('GET', KEYS[1])
 local fields = raw and string.sub(raw, 1, 3) == '\162R2' and { cmsgpack.unpack(raw) } or {}
-if fields[6] ~= session or fields[9] <= now then
+-- Nothing renews a kept hold, which has a twelfth value.
+if fields[6] ~= session or fields[9] <= now or fields[12] then
   return { 'unknown' }
 end
 fields[9] = now + ttl
