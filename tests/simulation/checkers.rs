@@ -378,6 +378,13 @@ impl Checkers {
         change(&mut self.runs[run].claims);
     }
 
+    /// A session reports the loss of its lock, in these words.
+    pub(super) fn check_loss(&mut self, run: usize, words: &str) {
+        if self.is_gentle {
+            self.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing: {words}"));
+        }
+    }
+
     /// A release has failed that began at `since`.
     pub(super) fn fail_to_release(&mut self, run: usize, since: Duration) {
         if self.is_reachable && self.disturbed < since {

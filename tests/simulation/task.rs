@@ -25,9 +25,7 @@ pub(super) async fn run(world: Shared, task: usize) {
         if site.world().is_closed() {
             return site.world().lane_over(task);
         }
-        // In a Cluster, a lock server has a connection for each session, as a command has.
-        let may_serve = task < SERVING && site.world().cluster.is_none();
-        if may_serve && site.world().random.once_in(4) {
+        if task < SERVING && site.world().random.once_in(4) {
             serve::run(&site).await;
         } else {
             let plan = Plan::random(&mut site.world());

@@ -29,4 +29,6 @@ pub(super) use hold::HoldConversation;
 pub(super) use question::{Answer, Question};
 pub(super) use retry::Retry;
 pub(super) use separate::SeparateConversations;
+#[cfg(test)]
+pub(super) use separate::SessionConversation;
 pub(super) use shared::SharedConversation;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::exchange::Exchange;
 use super::hold::HoldConversation;
+#[cfg(test)]
+use super::question::Question;
 use super::release::Release;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
@@ -109,6 +111,16 @@ impl SessionConversation {
     /// Whether nothing is left to say.
     pub(in crate::store::redis) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::Ended)
+    }
+
+    /// The request or the release, for tests that count what they reach.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn parts(&self) -> (Option<&HoldConversation>, Option<&Question<Box<Exchange>>>) {
+        match &self.stage {
+            Stage::Request { hold, .. } => (Some(hold), None),
+            Stage::Release { release, .. } => (None, Some(&release.question)),
+            Stage::Ended => (None, None),
+        }
     }
 
     /// Begins a release; tells whether its result is going to be reported.
