@@ -21,7 +21,7 @@
 //! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
-//! | `change` | an `rlock shrink` or `rlock downgrade` in a command |
+//! | `change` | an `rlock shrink` or `rlock downgrade` in a command, or an `rlock cleanup --break` |
 //! | `serve` | a lock server, with the real machines of its clients |
 //! | `sessions` | the real conversations of a lock server about its sessions |
 //! | `customer` | a client of a lock server |
