@@ -1,5 +1,6 @@
 //! Stores that are away, stopped, or replaced.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -74,6 +75,24 @@ fn stopped_node_of_a_cluster_does_not_keep_clients_from_their_answers() {
     clients.iter_mut().for_each(|client| client.say("UNLOCK"));
     assert_eq!(server.tcp().ask("PING"), "pong");
     node.cont();
+    clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ok"));
+}
+
+/// Each request looks for a node that answers, and the first node of the URL never does.
+#[test]
+fn crowd_of_requests_passes_by_a_silent_node_of_a_cluster() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let cluster = Cluster::start(Kind::Redis7, 3);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = silent.local_addr().expect("the listener has an address").port();
+    let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
+    let lab = Lab::at(url);
+    let server = LockServer::start(&lab, ["--ttl", "60s"]);
+    let mut clients: Vec<_> = (0..150).map(|_| server.tcp()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.say(&format!("LOCK k{number}"));
+    }
+    assert_eq!(server.tcp().ask("PING"), "pong");
     clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ok"));
 }
 
