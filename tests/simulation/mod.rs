@@ -21,8 +21,9 @@
 //! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
-//! | `change` | an `rlock shrink` or `rlock downgrade` in a command |
-//! | `serve` | a lock server, with the real conversation of its many sessions |
+//! | `change` | an `rlock shrink` or `rlock downgrade` in a command, or an `rlock cleanup --break` |
+//! | `serve` | a lock server, with the real machines of its clients |
+//! | `sessions` | the real conversations of a lock server about its sessions |
 //! | `customer` | a client of a lock server |
 //! | `desk` | the real machines of such clients; `src/serve` includes this module |
 //! | `route` | carries out the actions of a conversation |
@@ -61,6 +62,7 @@ mod route;
 mod rules;
 mod serve;
 mod server;
+mod sessions;
 mod setup;
 mod shrink;
 mod task;

@@ -33,7 +33,7 @@ impl RedisHold {
     /// Begins to make a request; the first [`check`](Handle::check) sends it.
     ///
     /// # Errors
-    /// The request has no terms, and a lease needs them.
+    /// The request cannot be made in this store.
     pub(super) fn new(
         target: Arc<Target>,
         setting: Setting,
@@ -41,12 +41,9 @@ impl RedisHold {
         options: AcquireOptions,
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
-        let Some(terms) = request.terms else {
-            return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
-        };
         let exchange = Exchange::new(Arc::clone(&target), setting);
         let conversation =
-            HoldConversation::new(exchange, request, terms, options.replicas, connect_timeout, Boottime::now());
+            HoldConversation::new(exchange, request, options.replicas, connect_timeout, Boottime::now())?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
@@ -69,8 +66,7 @@ impl Handle for RedisHold {
     fn release(&mut self) -> Result<Released, Error> {
         let Some(mut release) = self.conversation.release(Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        let released = release.result(Boottime::now());
-        released.map_err(|failure| self.conversation.with_keys(failure).into())
+        release.result(Boottime::now()).map_err(Error::from)
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
