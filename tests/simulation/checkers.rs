@@ -199,6 +199,14 @@ impl Checkers {
         }
     }
 
+    /// A request arrives late, over a connection that its client has given up. If the server has
+    /// dropped the waiter by then, the waiter joins the end of the queue.
+    pub(super) fn rejoin(&mut self, session: SessionId, now: Duration) {
+        let Some(run) = self.by_session.get(&session) else { return };
+        let queued = &mut self.runs[*run].queued;
+        *queued = queued.map(|_| now);
+    }
+
     /// The server grants a request. `waits` tells which other sessions are in its queue.
     ///
     /// A waiter that knew its place before the other one asked is served first, unless it has left

@@ -154,6 +154,9 @@ impl World {
         } else {
             self.check(&also);
             self.check_change(call, &reply);
+            if also.joined.is_some() && self.is_given_up(id) {
+                also.session.into_iter().for_each(|session| self.checkers.rejoin(session, self.now));
+            }
         }
         self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
