@@ -49,6 +49,11 @@ mod start;
 mod supervise;
 mod words;
 
+/// Makes the simulation faster.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(test)]
 #[path = "../tests/support/needs.rs"]
 mod needs;

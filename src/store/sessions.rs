@@ -11,10 +11,6 @@ use super::{Error, Released, Standing};
 use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 
-mod separate;
-
-pub(super) use separate::Separate;
-
 /// The requests of one process in a store. Nothing here waits.
 pub trait Sessions {
     /// Begins to make a request. [`Event::Standing`] reports its state, and every change of it.

@@ -44,6 +44,7 @@ fn foreign_value_makes_only_its_resource_unusable() {
             let damaged = lab.hold_by(["exec", "k", "--ttl", "10m"]);
             // Beside a waiter, the resource has all its keys.
             let waiter = lab.wait_by(["exec", "k", "--ttl", "10m", "--", "true"]);
+            lab.until_waiting("k", 1);
             let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].clone();
             let keys = format!("{}:{{k}}:", lab.namespace());
             damage(&server, &keys, session.as_str().expect("the holder has a session id"));

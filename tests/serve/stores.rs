@@ -1,5 +1,6 @@
 //! Stores that are away, stopped, or replaced.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -7,6 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::Lab;
 use crate::support::serve::LockServer;
+use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server};
 use crate::{NONE, support::needs};
 
@@ -54,6 +56,44 @@ fn stopped_store_does_not_keep_clients_from_their_answers() {
     assert_eq!(server.tcp().ask("PING"), "pong");
     redis.cont();
     assert_eq!(one.line(), "ok");
+}
+
+/// The nodes hold different keys, and only one of them is stopped.
+#[test]
+fn stopped_node_of_a_cluster_does_not_keep_clients_from_their_answers() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let cluster = Cluster::start(Kind::Redis7, 3);
+    let lab = Lab::at(cluster.url());
+    let server = LockServer::start(&lab, ["--ttl", "60s"]);
+    let mut clients: Vec<_> = (0..4).map(|_| server.tcp()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.ask(&format!("LOCK {{k}}{number}")), "ok");
+    }
+    let node = cluster.node(cluster.owner(cluster.slot("k")));
+    node.stop();
+    // Each release waits for the node, and no other client waits for a release.
+    clients.iter_mut().for_each(|client| client.say("UNLOCK"));
+    assert_eq!(server.tcp().ask("PING"), "pong");
+    node.cont();
+    clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ok"));
+}
+
+/// Each request looks for a node that answers, and the first node of the URL never does.
+#[test]
+fn crowd_of_requests_passes_by_a_silent_node_of_a_cluster() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let cluster = Cluster::start(Kind::Redis7, 3);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = silent.local_addr().expect("the listener has an address").port();
+    let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
+    let lab = Lab::at(url);
+    let server = LockServer::start(&lab, ["--ttl", "60s"]);
+    let mut clients: Vec<_> = (0..150).map(|_| server.tcp()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.say(&format!("LOCK k{number}"));
+    }
+    assert_eq!(server.tcp().ask("PING"), "pong");
+    clients.iter_mut().for_each(|client| assert_eq!(client.line(), "ok"));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! An `rlock shrink` or `rlock downgrade`, which a command runs to give up a part of its lock.
+//! An `rlock shrink` or `rlock downgrade`, which a command runs to give up a part of its lock, or an
+//! `rlock cleanup --break`, which takes away the locks of others.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,8 +10,8 @@ use super::task::Site;
 use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
 
-/// Asks the store for a change, until it answers or a signal ends the process. The command does not
-/// look at the result.
+/// Asks the store for a change, until it answers or a signal ends the process. Nobody looks at the
+/// result.
 pub(super) async fn run(site: &Site, call: Call) {
     site.world().enter(site.task);
     site.world().note(|| format!("task {}: {call:?}", site.task));

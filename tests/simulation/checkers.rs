@@ -74,7 +74,7 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
-    /// Whether a failover lost the grant, or shortened its lease.
+    /// Whether a failover lost the grant or shortened its lease, or `cleanup --break` took it away.
     is_lost: bool,
     /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
     is_misled: bool,
@@ -197,6 +197,14 @@ impl Checkers {
         if self.lost_places.is_none() {
             self.violations.push(format!("run {run} lost its place to another one"));
         }
+    }
+
+    /// A request arrives late, over a connection that its client has given up. If the server has
+    /// dropped the waiter by then, the waiter joins the end of the queue.
+    pub(super) fn rejoin(&mut self, session: SessionId, now: Duration) {
+        let Some(run) = self.by_session.get(&session) else { return };
+        let queued = &mut self.runs[*run].queued;
+        *queued = queued.map(|_| now);
     }
 
     /// The server grants a request. `waits` tells which other sessions are in its queue.
@@ -378,6 +386,13 @@ impl Checkers {
         change(&mut self.runs[run].claims);
     }
 
+    /// A session reports the loss of its lock, in these words.
+    pub(super) fn check_loss(&mut self, run: usize, words: &str) {
+        if self.is_gentle && !self.runs[run].is_lost {
+            self.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing: {words}"));
+        }
+    }
+
     /// A release has failed that began at `since`.
     pub(super) fn fail_to_release(&mut self, run: usize, since: Duration) {
         if self.is_reachable && self.disturbed < since {
@@ -487,7 +502,15 @@ impl Checkers {
         self.runs[run].is_lost = true;
     }
 
-    /// A primary that was replaced has served a session.
+    /// `cleanup --break` takes away the grant of a session.
+    pub(super) fn break_grant(&mut self, session: SessionId) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.lose(*run);
+        }
+    }
+
+    /// A primary that was replaced has served a session, or taken away its grant. Neither this node
+    /// nor the new primary can tell the session of a loss.
     pub(super) fn mislead(&mut self, session: SessionId) {
         if let Some(run) = self.by_session.get(&session) {
             let run = &mut self.runs[*run];

@@ -50,11 +50,11 @@ pub(super) struct Supervision<'s> {
 
 impl<'s> Supervision<'s> {
     pub(super) fn new(site: &'s Site, plan: Plan) -> Self {
-        let terms = plan.request.terms.expect("a request to a server has terms");
         let now = site.now();
         let exchange = route::exchange(&site.world().location.target);
         let request = plan.request.clone();
-        let conversation = HoldConversation::new(exchange, request, terms, plan.replicas, CONNECT_TIMEOUT, now);
+        let conversation = HoldConversation::new(exchange, request, plan.replicas, CONNECT_TIMEOUT, now);
+        let conversation = conversation.expect("a request to a server has terms, and one slot");
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);

@@ -5,12 +5,15 @@
 //! `supervise/machine/tests` and in the tests of `store/redis/conversation`.
 
 use std::fmt::Write as _;
+use std::ops::DerefMut;
 
 use redis::Value;
 
 use super::task::Site;
 use crate::clock::Boottime;
-use crate::store::redis::conversation::{HoldConversation, Question, SharedConversation};
+use crate::store::redis::conversation::{
+    Exchange, HoldConversation, Question, SessionConversation, SharedConversation,
+};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::supervise::event::Event as Supervised;
 use crate::supervise::machine::Machine;
@@ -195,7 +198,19 @@ impl Observed for SharedConversation {
     }
 }
 
-impl Observed for Question<'_> {
+impl Observed for SessionConversation {
+    fn count(&self, event: &'static str, coverage: &mut Coverage) {
+        let (request, release) = self.parts();
+        if let Some(request) = request {
+            request.count(event, coverage);
+        }
+        if let Some(release) = release {
+            release.count(event, coverage);
+        }
+    }
+}
+
+impl<E: DerefMut<Target = Exchange>> Observed for Question<E> {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
         let [own, exchange] = self.state_names();
         coverage.question.count(own, event);

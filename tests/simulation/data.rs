@@ -67,7 +67,8 @@ impl Data {
         let outcome = sure(self.table.apply(now, op));
         let records = self.table.records();
         let has_left = |id: &&SessionId| records.get(**id).is_none();
-        for id in outcome.expired.iter().chain(subject.as_ref().filter(has_left)) {
+        let broken = if let Reply::Broken(broken) = &outcome.reply { broken.as_slice() } else { &[] };
+        for id in outcome.expired.iter().chain(broken).chain(subject.as_ref().filter(has_left)) {
             self.channels.remove(id);
             self.parts.remove(id);
         }

@@ -69,10 +69,11 @@ pub(super) enum Fault {
     StaleSentinels,
     SlotMigrates,
     ClusterDown,
+    LockBroken,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
@@ -101,6 +102,7 @@ impl Fault {
         Self::StaleSentinels,
         Self::SlotMigrates,
         Self::ClusterDown,
+        Self::LockBroken,
     ];
 
     /// Whether the fault can strike these servers.
@@ -117,7 +119,7 @@ impl Fault {
 
     /// Whether the promise covers the fault.
     fn is_covered(self) -> bool {
-        !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover)
+        !self.loses_data() && !matches!(self, Self::RlockStopped | Self::Failover | Self::LockBroken)
     }
 
     /// Whether all connections and processes live on, so that every session is released.
@@ -131,6 +133,7 @@ impl Fault {
                 | Self::ReplicasLag
                 | Self::ReplicaCutOff
                 | Self::StaleSentinels
+                | Self::LockBroken
         )
     }
 
@@ -380,6 +383,10 @@ impl Nemesis {
             Fault::ClusterDown => {
                 world.set_cluster_down(true);
                 MS(2000)
+            }
+            Fault::LockBroken => {
+                world.to_break += 1;
+                Duration::ZERO
             }
             Fault::StaleSentinels => {
                 world.location.notice_within = MS(5000);

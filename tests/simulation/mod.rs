@@ -21,8 +21,9 @@
 //! | `tree` | what else belongs to a command: inner rlocks, processes left behind, spare work |
 //! | `task` | one process after another: a command or a lock server |
 //! | `client` | supervises one command, with the real machine and the real conversation |
-//! | `change` | an `rlock shrink` or `rlock downgrade` in a command |
-//! | `serve` | a lock server, with the real conversation of its many sessions |
+//! | `change` | an `rlock shrink` or `rlock downgrade` in a command, or an `rlock cleanup --break` |
+//! | `serve` | a lock server, with the real machines of its clients |
+//! | `sessions` | the real conversations of a lock server about its sessions |
 //! | `customer` | a client of a lock server |
 //! | `desk` | the real machines of such clients; `src/serve` includes this module |
 //! | `route` | carries out the actions of a conversation |
@@ -61,6 +62,7 @@ mod route;
 mod rules;
 mod serve;
 mod server;
+mod sessions;
 mod setup;
 mod shrink;
 mod task;
@@ -69,6 +71,8 @@ mod wire;
 mod world;
 
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use random::Random;
 use report::Report;
@@ -107,12 +111,18 @@ fn violation_fails_the_run() {
     play(&episodes.parse().unwrap(), ORDINARY);
 }
 
+/// The time for which a processor has run this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.try_into().expect("the time is not negative")
+}
+
 /// Plays episodes until one has a violation or the time is over, the first with the seed itself. A
 /// replay is one episode.
 fn play(options: &Options, length: Duration) {
     let first = options.seed.unwrap_or_else(Random::seed);
     eprintln!("RLOCK_SEED={first}");
-    let began = Instant::now();
+    let (began, began_at) = (Instant::now(), processor_time());
     let mut sum = Report::default();
     for seed in (0..).map(|number| first.wrapping_add(number)) {
         let setup = options.setup(seed);
@@ -125,6 +135,6 @@ fn play(options: &Options, length: Duration) {
             break;
         }
     }
-    eprintln!("{}{}", sum.coverage.shown(), sum.summary(began.elapsed()));
+    eprintln!("{}{}", sum.coverage.shown(), sum.summary(processor_time() - began_at));
     assert!(sum.violations.is_empty(), "{:#?}", sum.violations);
 }

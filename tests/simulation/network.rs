@@ -214,6 +214,12 @@ impl World {
         }
     }
 
+    /// Whether the client has closed its end of a connection.
+    pub(super) fn is_given_up(&self, id: usize) -> bool {
+        let task = self.connections.get(&id).map(|connection| connection.task);
+        task.is_none_or(|task| !self.mailboxes[task].connections.contains(&id))
+    }
+
     /// Closes all connections of a task, as the kernel does when a process ends.
     pub(super) fn close_all(&mut self, task: usize) {
         let own = std::mem::take(&mut self.mailboxes[task].connections);

@@ -150,10 +150,13 @@ impl World {
         self.replicate(node, Some(id));
         self.check_call(id, call, &reply);
         if self.is_stale(node) {
-            self.mislead(&call.operation);
+            call.operation.session().into_iter().chain(also.broken).for_each(|session| self.checkers.mislead(session));
         } else {
             self.check(&also);
             self.check_change(call, &reply);
+            if also.joined.is_some() && self.is_given_up(id) {
+                also.session.into_iter().for_each(|session| self.checkers.rejoin(session, self.now));
+            }
         }
         self.publish(also.messages);
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
@@ -167,6 +170,7 @@ impl World {
     fn check(&mut self, also: &Consequences) {
         also.session.into_iter().for_each(|session| self.checkers.count_call(session));
         also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
+        also.broken.iter().for_each(|session| self.checkers.break_grant(*session));
         let server = &self.nodes[self.primary].server;
         for (number, granted) in also.granted.iter().enumerate() {
             let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);
@@ -198,14 +202,6 @@ impl World {
                 checkers.lower(*session, resource, *mode, now);
             }
             _ => {}
-        }
-    }
-
-    /// A primary that was replaced and does not know it has changed something for a session. Neither
-    /// this node nor the new primary can tell the session of a loss.
-    fn mislead(&mut self, operation: &Operation) {
-        if let Some(session) = operation.session() {
-            self.checkers.mislead(session);
         }
     }
 

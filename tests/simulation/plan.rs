@@ -231,6 +231,14 @@ fn interval(random: &mut Random) -> Span {
     Span::parse(&format!("{open}{lower},{upper}{close}")).expect("a valid interval")
 }
 
+impl World {
+    /// The resource whose lock a task breaks before its next session.
+    pub(super) fn next_to_break(&mut self) -> Option<Resource> {
+        self.to_break = self.to_break.checked_sub(1)?;
+        Some(resource(self.random.below(self.resources)))
+    }
+}
+
 /// The resource of this number.
 pub(super) fn resource(number: u64) -> Resource {
     Resource::new(&format!("{{t{}}}{number}", number % SLOTS as u64)).expect("a valid name")

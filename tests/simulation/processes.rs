@@ -170,8 +170,8 @@ impl World {
         if self.processes.contains_key(&run) {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
-        if self.checkers.is_gentle && code == exit::LOST {
-            self.checkers.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing"));
+        if code == exit::LOST {
+            self.checkers.check_loss(run, "exit 76");
         }
         let session = self.checkers.runs[run].session;
         if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {

@@ -11,6 +11,7 @@ use super::network::ToClient;
 use super::random::Random;
 use super::wire;
 use super::world::{Happening, Key, World};
+use crate::lock::records::Session;
 
 /// The replicas of the primary, and what they have to make up for.
 #[derive(Default)]
@@ -297,7 +298,8 @@ impl World {
     }
 
     /// Takes note of what the new primary does not have. A grant counts as lost too if its lease
-    /// ends there too early, because a renewal is missing or the clocks differ.
+    /// ends there too early, because a renewal is missing or the clocks differ, or if a shrink or a
+    /// downgrade is missing.
     fn lose_what_is_missing(&mut self, old: usize, new: usize) {
         // The margin of the shortest lease, less what clocks differ in that time.
         const SLACK: Duration = Duration::from_millis(40);
@@ -307,8 +309,9 @@ impl World {
             let id = self.checkers.runs[run].session;
             let Some(held) = old.server.session(id).filter(|session| session.is_holder()) else { continue };
             let ends = held.expiry.map(|expiry| old.when_store_time(expiry));
-            let kept =
-                new.server.session(id).filter(|session| session.is_holder() && session.tokens() == held.tokens());
+            let claims = |session: &Session| -> Vec<_> { session.claims.iter().map(|it| it.claim.clone()).collect() };
+            let is_same = |session: &Session| session.tokens() == held.tokens() && claims(session) == claims(held);
+            let kept = new.server.session(id).filter(|session| session.is_holder() && is_same(session));
             let kept_until = kept.map(|session| session.expiry.map(|expiry| new.when_store_time(expiry) + SLACK));
             if kept_until.is_none_or(|until| until < ends) {
                 self.checkers.lose(run);

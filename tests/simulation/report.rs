@@ -42,19 +42,17 @@ impl Report {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// What was played in this time. The last line ends in the number of violations.
+    /// What was played in this time of a processor. The last line ends in the number of violations.
     pub(super) fn summary(&self, took: Duration) -> String {
         let mut text = String::new();
         for (fault, times) in &self.faults {
             let _ = writeln!(text, "{times:>10} {fault:?}");
         }
         let Self { events, calls, sessions, time, longest_wait, violations, .. } = self;
-        let rate = |count: u64| count as f64 / took.as_secs_f64();
         text + &format!(
-            "{sessions} sessions, {calls} commands ({:.0} a second), {events} events ({:.0} a second), \
+            "{sessions} sessions, {calls} commands ({:.0} in a second of processor time), {events} events, \
              {} h of virtual time, longest wait {:.1} s, {} violations",
-            rate(*calls),
-            rate(*events),
+            *calls as f64 / took.as_secs_f64(),
             time.as_secs() / 3600,
             longest_wait.as_secs_f64(),
             violations.len(),

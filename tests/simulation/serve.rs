@@ -1,5 +1,4 @@
-//! A lock server: the real machines of its clients and the real conversation of their sessions,
-//! driven as by `serve::run` and `store::redis::sessions`.
+//! A lock server: the real machines of its clients, driven as by `serve::run`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,18 +6,17 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
-use super::coverage::Counted;
 use super::customer::{Customer, FromDesk, ToDesk};
 use super::random::Random;
-use super::route::{self, CONNECT_TIMEOUT, Route};
+use super::route;
+use super::sessions::Sessions;
 use super::task::Site;
 use super::world::Shared;
 use crate::clock::Boottime;
 use crate::lock::request::SessionId;
 use crate::serve::desk::{Deed, Desk, Timers};
 use crate::store::redis::codec::{Call, ScriptReply};
-use crate::store::redis::conversation::{Retry, SharedConversation};
-use crate::store::redis::interface::Conversation as _;
+use crate::store::redis::conversation::Retry;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
 
@@ -26,9 +24,6 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// The largest number of clients at once.
 const CLIENTS: [u64; 4] = [1, 3, 10, 50];
-
-/// How long a server that replied before may take for the reply to a request or a release.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Plan {
     ttl: Duration,
@@ -59,16 +54,15 @@ struct Session {
     client: u64,
     /// When the lease ends unless it is renewed.
     deadline: Boottime,
-    /// The connection on which the release began.
-    released_on: Option<Option<usize>>,
+    /// When the release began, and on which connection.
+    released: Option<(Duration, Option<usize>)>,
 }
 
 pub(super) struct Serve<'s> {
     site: &'s Site,
     plan: Plan,
     desk: Desk,
-    conversation: SharedConversation,
-    route: Route<'s>,
+    at_store: Sessions<'s>,
     worker: &'s Worker,
     sessions: BTreeMap<SessionId, Session>,
     customers: BTreeMap<u64, Customer>,
@@ -101,12 +95,10 @@ impl<'s> Serve<'s> {
         let plan = Plan::random(&mut site.world().random);
         site.world().enter(site.task);
         let world = Shared::clone(&site.shared);
-        let exchange = route::exchange(&site.world().location.target);
         let new_id = move || world.borrow_mut().next_session();
         Self {
             desk: Desk::new(plan.ttl, plan.grace, plan.waiting_max, new_id),
-            conversation: SharedConversation::new(exchange, CONNECT_TIMEOUT),
-            route: Route::patient(site, PATIENCE.min(plan.ttl / 6)),
+            at_store: Sessions::new(site, plan.ttl),
             worker,
             sessions: BTreeMap::new(),
             customers: BTreeMap::new(),
@@ -150,11 +142,11 @@ impl<'s> Serve<'s> {
 
     async fn wait(&self) {
         let has_signal = !self.site.world().mailboxes[self.site.task].signals.is_empty();
-        if has_signal || self.route.has_arrived() {
+        if has_signal || self.at_store.has_arrived() {
             return;
         }
         let connects = Some(self.connects_at).filter(|_| self.may_connect());
-        let timers = [self.desk.timeout(), self.conversation.timeout(), self.timers.first(), self.stops_at, connects];
+        let timers = [self.desk.timeout(), self.at_store.timeout(), self.timers.first(), self.stops_at, connects];
         self.site.wait(timers.into_iter().flatten().min()).await;
     }
 
@@ -214,8 +206,8 @@ impl<'s> Serve<'s> {
         let now = self.site.now();
         loop {
             self.perform();
-            self.route.drive(&mut Counted(&mut self.conversation, self.site));
-            if let Some((session, report)) = self.conversation.next_report() {
+            self.at_store.advance();
+            if let Some((session, report)) = self.at_store.next_report() {
                 self.see(session, &report);
                 self.desk.report(session, report, now);
             } else if let Some((client, answer)) = self.worker.answers.borrow_mut().pop_front() {
@@ -244,12 +236,19 @@ impl<'s> Serve<'s> {
                     customer.grant(run, tokens);
                 }
             }
-            Report::Standing(_) => {
+            Report::Standing(standing) => {
                 world.stop_asking(run);
+                if session.deadline > Boottime::default() {
+                    world.checkers.check_loss(run, &format!("{standing:?}"));
+                }
                 self.sessions.remove(&id);
             }
             Report::Released(result) => {
-                let is_same = session.released_on == Some(self.route.connection);
+                let connection = self.at_store.connection(id);
+                let is_same = session.released.is_some_and(|(_, began_on)| began_on == connection);
+                if let (Some((began, _)), Err(_)) = (session.released, result) {
+                    world.checkers.fail_to_release(run, began);
+                }
                 let is_certain = result.is_ok() && is_same && world.boottime(task) < session.deadline;
                 world.checkers.runs[run].release_failed = !is_certain;
                 self.sessions.remove(&id);
@@ -278,20 +277,20 @@ impl<'s> Serve<'s> {
                 }
                 Deed::Acquire(client, request) => {
                     let run = world.begin(task, &request);
-                    let session = Session { run, client, deadline: Boottime::default(), released_on: None };
+                    let session = Session { run, client, deadline: Boottime::default(), released: None };
                     self.sessions.insert(request.session, session);
                     match self.customers.get_mut(&client) {
                         Some(customer) => customer.request(run, world),
                         None => world.leave(task, run, None),
                     }
-                    self.conversation.acquire(*request, now);
+                    self.at_store.acquire(*request, now);
                 }
                 Deed::Release(id) => {
                     if let Some(session) = self.sessions.get_mut(&id) {
                         world.stop_asking(session.run);
-                        session.released_on = Some(self.route.connection);
+                        session.released = Some((world.now, self.at_store.connection(id)));
                     }
-                    self.conversation.release(id, now);
+                    self.at_store.release(id, now);
                 }
                 Deed::Ask(client, call) => {
                     self.worker.questions.borrow_mut().push_back((client, call));

@@ -60,6 +60,8 @@ pub(super) struct Consequences {
     pub(super) joined: Option<(SessionId, usize)>,
     /// The waiter that cannot get its place back, because another one has its number.
     pub(super) displaced: Option<SessionId>,
+    /// The sessions whose grants the call takes away.
+    pub(super) broken: Vec<SessionId>,
     /// The session that calls, if the server carries out its call.
     pub(super) session: Option<SessionId>,
 }
@@ -91,8 +93,8 @@ impl Server {
         (reply, also)
     }
 
-    /// The resources that the call has to name too: those of the expired sessions that it removes,
-    /// and those of the waiters that it may grant because it frees something.
+    /// The resources that the call has to name too: those of the sessions that it removes, and those
+    /// of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
         if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
             return None;
@@ -103,10 +105,12 @@ impl Server {
         }
         let table = &self.data.table;
         let is_due = sure(table.records().due(now)).is_some();
+        let breaks = |resource: &Resource| call.script == Script::Break && *resource == call.resources[0];
         let is_release = match &call.operation {
             Operation::Release(session) | Operation::Shrink { session, .. } | Operation::Downgrade { session, .. } => {
                 self.session(*session).is_some()
             }
+            Operation::Break => !self.holders(&call.resources[0]).is_empty(),
             _ => false,
         };
         if !is_due && !is_release {
@@ -114,9 +118,10 @@ impl Server {
         }
         let mut missing = BTreeSet::new();
         for resource in &call.resources {
-            for id in sure(table.sessions_of(resource, |rank| is_due || !rank.is_held())) {
+            let is_broken = breaks(resource);
+            for id in sure(table.sessions_of(resource, |rank| is_due || is_broken || !rank.is_held())) {
                 let Some(session) = self.session(id) else { continue };
-                if !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
+                if is_broken || !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
                     let names = session.claims.iter().map(|record| &record.claim.resource);
                     missing.extend(names.filter(|name| !call.resources.contains(name)));
                 }
@@ -160,6 +165,7 @@ impl Server {
             }
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
+            (Reply::Broken(_), _) => ScriptReply::Broken(Vec::new()),
             (Reply::Done, _) => ScriptReply::Done,
             (Reply::Unknown, _) => ScriptReply::Unknown,
             (reply, _) => panic!("no client asks for {reply:?}"),
@@ -204,6 +210,7 @@ impl Server {
                 let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
                 self.apply(op, caller, now, also)
             }
+            Operation::Break => self.break_grants(&call.resources[0], now, also),
             Operation::Inspect | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
         }
     }
@@ -243,6 +250,21 @@ impl Server {
             _ => {}
         }
         reply
+    }
+
+    /// Takes away all grants on a resource, and tells the holders.
+    fn break_grants(&mut self, name: &Resource, now: StoreTime, also: &mut Consequences) -> Reply {
+        also.broken = self.holders(name);
+        let channels: Vec<_> = also.broken.iter().filter_map(|id| self.data.channels.get(id).cloned()).collect();
+        let reply = self.apply(Op::Break(name.clone()), None, now, also);
+        for channel in channels {
+            self.publish(&channel.name, &mut also.messages);
+        }
+        reply
+    }
+
+    fn holders(&self, name: &Resource) -> Vec<SessionId> {
+        sure(self.data.table.sessions_of(name, Rank::is_held))
     }
 
     /// Whether another waiter has this number.

@@ -12,6 +12,7 @@ use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
 use crate::clock::Boottime;
+use crate::store::redis::codec::Call;
 
 /// Only these first tasks run lock servers, because a lock server has many sessions.
 const SERVING: usize = 3;
@@ -25,9 +26,10 @@ pub(super) async fn run(world: Shared, task: usize) {
         if site.world().is_closed() {
             return site.world().lane_over(task);
         }
-        // In a Cluster, a lock server has a connection for each session, as a command has.
-        let may_serve = task < SERVING && site.world().cluster.is_none();
-        if may_serve && site.world().random.once_in(4) {
+        let broken = site.world().next_to_break();
+        if let Some(resource) = broken {
+            change::run(&site, Call::break_grants(resource)).await;
+        } else if task < SERVING && site.world().random.once_in(4) {
             serve::run(&site).await;
         } else {
             let plan = Plan::random(&mut site.world());

@@ -26,6 +26,7 @@ pub(super) enum Script {
     Shrink,
     Downgrade,
     Inspect,
+    Break,
     RenewAlone,
 }
 
@@ -58,6 +59,7 @@ pub(super) enum Operation {
     Shrink { session: SessionId, span: Span },
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
+    Break,
     RenewAlone { session: SessionId, ttl: Duration, lease: Lease },
 }
 
@@ -71,7 +73,7 @@ impl Operation {
             | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
-            Self::Inspect => None,
+            Self::Inspect | Self::Break => None,
         }
     }
 }
@@ -85,6 +87,7 @@ static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
         (&scripts::SHRINK, Script::Shrink),
         (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
+        (&scripts::BREAK, Script::Break),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
     ];
     let both = known.into_iter().flat_map(|(text, script)| {
@@ -140,6 +143,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
+        Script::Break => Operation::Break,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
     Call { script, is_source, resources, operation }
@@ -248,6 +252,8 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         }
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),
+        // No client looks at the holders.
+        ScriptReply::Broken(_) => words.push(word("broken")),
         ScriptReply::Unknown => words.push(word("unknown")),
         ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
         reply => panic!("the server never replies {reply:?}"),

@@ -34,7 +34,7 @@ impl RedisHold {
     /// Begins to make a request; the first [`check`](Handle::check) sends it.
     ///
     /// # Errors
-    /// The request has no terms, and a lease needs them.
+    /// The request cannot be made in this store.
     pub(super) fn new(
         target: Arc<Target>,
         setting: Setting,
@@ -42,12 +42,9 @@ impl RedisHold {
         options: AcquireOptions,
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
-        let Some(terms) = request.terms else {
-            return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
-        };
         let exchange = Exchange::new(Arc::clone(&target), setting);
         let conversation =
-            HoldConversation::new(exchange, request, terms, options.replicas, connect_timeout, Boottime::now());
+            HoldConversation::new(exchange, request, options.replicas, connect_timeout, Boottime::now())?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
@@ -70,14 +67,13 @@ impl Handle for RedisHold {
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         let Some(mut release) = self.conversation.release(end, Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        let released = release.result(Boottime::now());
-        released.map_err(|failure| self.conversation.with_keys(failure).into())
+        release.result(Boottime::now()).map_err(Error::from)
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {
         let mut giving_up = self.conversation.give_up(Boottime::now());
         blocking::run(&mut self.route, &mut giving_up.question);
-        let reply = giving_up.reply().map_err(|failure| self.conversation.with_keys(failure))?;
+        let reply = giving_up.reply()?;
         let streak = match reply {
             Some(ScriptReply::Busy { streak, .. }) => streak,
             // The request was granted in the meantime, after the wait that its user allows.

@@ -10,9 +10,10 @@
 //! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be
 //! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
 //!
-//! The two parts are put together three times. `hold` runs a conversation in the poll loop of
-//! `exec`, and `sessions` runs one of many requests in the poll loop of a server. `client` blocks
-//! until a question is answered, and `survey` uses `client` to ask about a whole server.
+//! The two parts are put together four times. `hold` runs a conversation in the poll loop of
+//! `exec`. `sessions` runs one of many requests in the poll loop of a server, and `separate` runs
+//! many in a Cluster. `client` blocks until a question is answered, and `survey` uses `client` to
+//! ask about a whole server.
 
 mod client;
 pub mod codec;
@@ -23,6 +24,7 @@ mod interface;
 pub mod keys;
 mod scripts;
 mod secrets;
+mod separate;
 mod sessions;
 mod survey;
 mod target;
@@ -43,11 +45,12 @@ use failure::Failure;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
+use separate::SeparateSessions;
 use sessions::RedisSessions;
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
-use super::sessions::{Separate, Sessions};
+use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, HISTORY_MAX, Remembered};
@@ -86,21 +89,12 @@ impl Redis {
         Client::new(Arc::clone(&self.target), self.setting(), self.connect_timeout)
     }
 
-    /// Begins to make a request.
-    fn hold(&self, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if self.is_cluster() {
-            one_slot(request.claims.iter().map(|claim| &claim.resource))?;
-        }
-        let hold = RedisHold::new(Arc::clone(&self.target), self.setting(), request, options, self.connect_timeout)?;
-        Ok(Box::new(hold))
-    }
-
     /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
     fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Error> {
         match self.client().call(call) {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.concerns_one_resource() => {
-                self.note_unusable(resource, failure);
+                self.note_unusable(resource, &failure);
                 Ok(None)
             }
             Err(failure) => Err(failure.into()),
@@ -117,8 +111,7 @@ impl Redis {
     }
 
     /// Notes that the keys of a resource have foreign values.
-    fn note_unusable(&mut self, resource: &Resource, failure: Failure) {
-        let failure = failure.with_keys(|| self.setting().keyspace.shown(std::slice::from_ref(resource)));
+    fn note_unusable(&mut self, resource: &Resource, failure: &Failure) {
         self.unusable.push(format!("'{resource}' cannot be used: {failure}"));
     }
 }
@@ -137,15 +130,15 @@ impl Store for Redis {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        self.hold(request, options)
+        let setting = self.setting();
+        Ok(Box::new(RedisHold::new(self.target, setting, request, options, self.connect_timeout)?))
     }
 
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
-        if self.is_cluster() {
-            // The slots of the sessions are on several nodes, and each slot may move on its own.
-            return Ok(Box::new(Separate::new(Box::new(move |request| self.hold(request, AcquireOptions::default())))));
-        }
         let setting = self.setting();
+        if self.is_cluster() {
+            return Ok(Box::new(SeparateSessions::new(self.target, setting, self.connect_timeout)));
+        }
         Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
     }
 
@@ -225,26 +218,5 @@ impl Store for Redis {
     fn take_unusable(&mut self) -> Vec<String> {
         let mut told = BTreeSet::new();
         std::mem::take(&mut self.unusable).into_iter().filter(|line| told.insert(line.clone())).collect()
-    }
-}
-
-/// Checks that all resources have the same slot: a Cluster runs a script only on the keys of one
-/// slot.
-fn one_slot<'a>(mut resources: impl Iterator<Item = &'a Resource>) -> Result<(), Error> {
-    let Some(first) = resources.next() else { return Ok(()) };
-    match resources.find(|name| keys::slot(name) != keys::slot(first)) {
-        None => Ok(()),
-        Some(other) => {
-            // If one name has a tag, the other can take it, and users of the first name keep it.
-            let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
-                (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
-                (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),
-                (None, None) => format!("as in '{{tag}}{first}' and '{{tag}}{other}'"),
-            };
-            Err(Error::Refused(format!(
-                "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
-                 give both names the same {{tag}}, {advice}"
-            )))
-        }
     }
 }

@@ -75,7 +75,7 @@ impl Redis {
             match client.call(Call::history(vec![resource.clone()], limit)) {
                 Ok(ScriptReply::History(remembered)) => found.extend(remembered),
                 Ok(_) => {}
-                Err(failure) if failure.concerns_one_resource() => self.note_unusable(resource, failure),
+                Err(failure) if failure.concerns_one_resource() => self.note_unusable(resource, &failure),
                 Err(failure) => return Err(failure),
             }
         }
@@ -104,7 +104,7 @@ impl Redis {
                 }
                 Ok(_) => {}
                 Err(failure) if !failure.concerns_one_resource() => return Err(failure),
-                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], failure),
+                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
                 // One of the resources is unusable, and the reply does not name it.
                 Err(_) => {
                     let (some, others) = resources.split_at(resources.len() / 2);

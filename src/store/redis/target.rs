@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rustls::ClientConfig;
 
@@ -91,6 +92,8 @@ pub(in crate::store) struct Target {
     pub(super) kind: Kind,
     /// The server, or the nodes where to look for it: at least one.
     pub(super) nodes: Vec<Node>,
+    /// The nodes that did not lead to the server when they were last asked, one bit each.
+    pub(super) failed: Arc<AtomicU64>,
     /// The options of TLS, if the store speaks it.
     pub(super) tls: Option<TlsFiles>,
     /// The contents of these files, once they are read.

@@ -20,6 +20,8 @@ use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, Lease, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::redis::keys;
+use crate::store::redis::target::Kind;
 use crate::store::{Error, Grant, Standing};
 
 /// The conversation about one request.
@@ -36,25 +38,28 @@ pub(in crate::store::redis) struct HoldConversation {
 }
 
 impl HoldConversation {
-    /// Begins to make a request on these terms at `now`.
+    /// Begins to make a request at `now`.
+    ///
+    /// # Errors
+    /// The request has no terms, and a lease needs them, or its resources have several slots of a
+    /// Cluster.
     pub(in crate::store::redis) fn new(
         exchange: Exchange,
         request: Request,
-        terms: Terms,
         replicas: u32,
         connect_timeout: Duration,
         now: Boottime,
-    ) -> Self {
-        let until = now + connect_timeout;
-        Self {
-            exchange,
-            negotiation: Negotiation::new(terms, request.claims.len(), replicas, until),
-            resources: request::resources(&request.claims).into_iter().cloned().collect(),
-            request,
-            terms,
-            connect_timeout,
-            piecemeal: None,
+    ) -> Result<Self, Error> {
+        let Some(terms) = request.terms else {
+            return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
+        };
+        let resources: Vec<_> = request::resources(&request.claims).into_iter().cloned().collect();
+        if exchange.target.kind == Kind::Cluster {
+            check_slots(&resources)?;
         }
+        let until = now + connect_timeout;
+        let negotiation = Negotiation::new(terms, request.claims.len(), replicas, until);
+        Ok(Self { exchange, negotiation, resources, request, terms, connect_timeout, piecemeal: None })
     }
 
     /// How the request stands.
@@ -67,25 +72,33 @@ impl HoldConversation {
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
     /// where it can't keep anything. `end` tells how the command ended, if it ran.
-    pub(in crate::store::redis) fn release(&mut self, end: Option<End>, now: Boottime) -> Option<Release<'_>> {
-        if !self.negotiation.may_be_kept(self.exchange.is_open()) {
-            return None;
-        }
-        let Request { session, job, .. } = &self.request;
-        let call = Call::release_after(*session, self.resources.clone(), end, job);
-        let held = self.negotiation.held().cloned();
+    pub(in crate::store::redis) fn release(
+        &mut self,
+        end: Option<End>,
+        now: Boottime,
+    ) -> Option<Release<&mut Exchange>> {
+        let (call, held) = self.farewell(end)?;
         Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
     }
 
+    /// Does the same without a word about a command, and takes the connection with it.
+    pub(super) fn into_release(self, now: Boottime) -> Option<Release<Box<Exchange>>> {
+        let (call, held) = self.farewell(None)?;
+        Some(Release::new(Box::new(self.exchange), call, held, self.connect_timeout, now))
+    }
+
     /// Begins to give up the place in the queue, which counts the request as busy.
-    pub(in crate::store::redis) fn give_up(&mut self, now: Boottime) -> Release<'_> {
+    pub(in crate::store::redis) fn give_up(&mut self, now: Boottime) -> Release<&mut Exchange> {
         let call = Call::give_up(self.request.session, self.resources.clone());
         Release::new(&mut self.exchange, call, None, self.connect_timeout, now)
     }
 
-    /// A failure with the keys that it may be about.
-    pub(in crate::store::redis) fn with_keys(&self, failure: Failure) -> Failure {
-        failure.with_keys(|| self.exchange.setting.keyspace.shown(&self.resources))
+    /// The call that gives back what the server may keep, and the grant among it.
+    fn farewell(&self, end: Option<End>) -> Option<(Call, Option<Grant>)> {
+        let Request { session, job, .. } = &self.request;
+        let may_be_kept = self.negotiation.may_be_kept(self.exchange.is_open());
+        let call = || Call::release_after(*session, self.resources.clone(), end, job);
+        may_be_kept.then(|| (call(), self.negotiation.held().cloned()))
     }
 
     /// The name of the negotiation's state, for tests that count what they reach.
@@ -214,7 +227,7 @@ impl HoldConversation {
     }
 
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
-        let failure = self.with_keys(failure);
+        let failure = failure.with_keys(|| self.exchange.setting.keyspace.shown(&self.resources));
         let (retry, until) = self.negotiation.persistence();
         let is_sent = self.exchange.is_open();
         let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
@@ -294,6 +307,27 @@ impl Conversation for HoldConversation {
 
     fn is_over(&self) -> bool {
         self.negotiation.is_over()
+    }
+}
+
+/// Checks that all resources have the same slot: a Cluster runs a script only on the keys of one
+/// slot.
+fn check_slots(resources: &[Resource]) -> Result<(), Error> {
+    let [first, others @ ..] = resources else { return Ok(()) };
+    match others.iter().find(|name| keys::slot(name) != keys::slot(first)) {
+        None => Ok(()),
+        Some(other) => {
+            // If one name has a tag, the other can take it, and users of the first name keep it.
+            let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
+                (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
+                (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),
+                (None, None) => format!("as in '{{tag}}{first}' and '{{tag}}{other}'"),
+            };
+            Err(Error::Refused(format!(
+                "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
+                 give both names the same {{tag}}, {advice}"
+            )))
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! - `question`: one command or script call with its reply.
 //! - `hold`: keeps a request alive. `negotiation`: knows what the server says about the lock.
 //!   `piecemeal`: renews a lease whose slot migrates. `release`: ends the request.
-//! - `shared`: keeps the requests of many sessions alive over one connection.
+//! - `shared`: keeps the requests of many sessions alive over one connection. `separate`: does so
+//!   over a connection for each session.
 
 mod exchange;
 mod hold;
@@ -17,6 +18,7 @@ mod piecemeal;
 mod question;
 mod release;
 mod retry;
+mod separate;
 mod shared;
 #[cfg(test)]
 mod testing;
@@ -26,4 +28,7 @@ pub(super) use exchange::Exchange;
 pub(super) use hold::HoldConversation;
 pub(super) use question::{Answer, Question};
 pub(super) use retry::Retry;
+pub(super) use separate::SeparateConversations;
+#[cfg(test)]
+pub(super) use separate::SessionConversation;
 pub(super) use shared::SharedConversation;

@@ -1,5 +1,6 @@
 //! Gets the reply to one command or script call, over as many connections as it takes.
 
+use std::ops::DerefMut;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -14,9 +15,9 @@ use crate::store::redis::interface::{Action, Conversation, Event};
 /// The pause before a server is asked again after a failure.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// A question, idempotent if it is a call.
-pub(in crate::store::redis) struct Question<'e> {
-    exchange: &'e mut Exchange,
+/// A question, idempotent if it is a call. It borrows or owns its exchange.
+pub(in crate::store::redis) struct Question<E> {
+    exchange: E,
     text: Text,
     retry: Retry,
     /// When to give up.
@@ -56,23 +57,18 @@ enum OldConnection {
     Aside { earlier: usize },
 }
 
-impl<'e> Question<'e> {
+impl<E: DerefMut<Target = Exchange>> Question<E> {
     /// Calls a script.
-    pub(in crate::store::redis) fn call(exchange: &'e mut Exchange, call: Call, retry: Retry, until: Boottime) -> Self {
+    pub(in crate::store::redis) fn call(exchange: E, call: Call, retry: Retry, until: Boottime) -> Self {
         Self::new(exchange, Text::Call(Box::new(call)), retry, until)
     }
 
     /// Sends a command, and in the same write a probe before it, which the server may fail.
-    pub(in crate::store::redis) fn command(
-        exchange: &'e mut Exchange,
-        probe: Option<Cmd>,
-        command: Cmd,
-        until: Boottime,
-    ) -> Self {
+    pub(in crate::store::redis) fn command(exchange: E, probe: Option<Cmd>, command: Cmd, until: Boottime) -> Self {
         Self::new(exchange, Text::Commands { probe, command }, Retry::Never, until)
     }
 
-    fn new(exchange: &'e mut Exchange, text: Text, retry: Retry, until: Boottime) -> Self {
+    fn new(mut exchange: E, text: Text, retry: Retry, until: Boottime) -> Self {
         exchange.ignore_earlier();
         exchange.served();
         let (old, probed, result, late) = (OldConnection::None, None, None, None);
@@ -98,11 +94,17 @@ impl<'e> Question<'e> {
         self.in_doubt || matches!(self.old, OldConnection::Aside { .. })
     }
 
-    /// The answer of the probe and that of the question.
+    /// The answer of the probe and that of the question. A failure names the keys of the call that it
+    /// may be about.
     pub(in crate::store::redis) fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
-        match self.result {
-            Some(result) => result.map(|answer| (self.probed, answer)),
-            None => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+        let Self { exchange, text, probed, result, .. } = self;
+        match (result, text) {
+            (Some(Ok(answer)), _) => Ok((probed, answer)),
+            (Some(Err(failure)), Text::Call(call)) => {
+                Err(failure.with_keys(|| exchange.setting.keyspace.shown(call.resources())))
+            }
+            (Some(Err(failure)), Text::Commands { .. }) => Err(failure),
+            (None, _) => Err(exchange.failure(ErrorKind::UnexpectedReply)),
         }
     }
 
@@ -183,7 +185,7 @@ impl<'e> Question<'e> {
     }
 }
 
-impl Conversation for Question<'_> {
+impl<E: DerefMut<Target = Exchange>> Conversation for Question<E> {
     fn on(&mut self, event: Event, now: Boottime) {
         match (event, self.old) {
             (Event::Aside(reply), OldConnection::Aside { earlier: 0 }) => {
@@ -229,7 +231,9 @@ impl Conversation for Question<'_> {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        self.exchange.timeout().into_iter().chain([self.deadline()]).min()
+        // Nothing is in flight only before the question is asked.
+        let asks = self.exchange.is_quiet().then(Boottime::default);
+        [self.exchange.timeout(), asks, Some(self.deadline())].into_iter().flatten().min()
     }
 
     fn is_over(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Releases a request: decides how long the release waits, over which connections, and whether the
 //! grant was lost before.
 
+use std::ops::DerefMut;
 use std::time::Duration;
 
 use super::exchange::Exchange;
@@ -15,22 +16,16 @@ use crate::store::{Grant, Released};
 /// a connection that was open before.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A release under way.
-pub(in crate::store::redis) struct Release<'e> {
+/// A release under way. It borrows or owns its exchange.
+pub(in crate::store::redis) struct Release<E> {
     /// The call of the script, for the transport to carry out.
-    pub(in crate::store::redis) question: Question<'e>,
+    pub(in crate::store::redis) question: Question<E>,
     parting: Parting,
 }
 
-impl<'e> Release<'e> {
+impl<E: DerefMut<Target = Exchange>> Release<E> {
     /// Begins to release at `now`.
-    pub(super) fn new(
-        exchange: &'e mut Exchange,
-        call: Call,
-        held: Option<Grant>,
-        connect_timeout: Duration,
-        now: Boottime,
-    ) -> Self {
+    pub(super) fn new(exchange: E, call: Call, held: Option<Grant>, connect_timeout: Duration, now: Boottime) -> Self {
         let parting = Parting::new(held, now);
         let until = parting.until(exchange.is_closed(), connect_timeout);
         let mut question = Question::call(exchange, call, Retry::WhileDown, until);

@@ -130,7 +130,7 @@ pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
     std::iter::from_fn(next).map(|action| described(&action)).collect()
 }
 
-fn described(action: &Action) -> String {
+pub(super) fn described(action: &Action) -> String {
     match action {
         Action::Open(Seek::Start(attempt)) => format!("open {attempt}"),
         Action::Open(Seek::Redirect(redirect)) if redirect.asking => format!("open {} asking", redirect.node),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::Ipv6Addr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::{Error, Kind, Login, Node, Password, Target, TlsFiles, number, usage};
 use crate::store::percent::decode;
@@ -91,6 +92,7 @@ impl Target {
             sentinel_login: Login::default(),
             db: 0,
             client_name: None,
+            failed: Arc::default(),
             password_in_url: false,
             scheme,
         };

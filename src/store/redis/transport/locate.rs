@@ -9,9 +9,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread;
 
 use redis::{ServerError, Value};
 use rustix::event::PollFlags;
@@ -20,18 +19,16 @@ use rustix::io::Errno;
 
 use super::blocking;
 use super::link::{Address, Link};
+use super::pool::Pool;
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
 use crate::words::reason;
 
-/// The number of running lookups, including abandoned ones: nothing ends a thread that is blocked
-/// in the resolver.
-static SEARCHES: AtomicUsize = AtomicUsize::new(0);
-
-/// The limit for these, in case the resolver never answers.
-const SEARCHES_MAX: usize = 16;
+/// The threads of all lookups. Nothing ends a thread that is blocked in the resolver, so their
+/// number has a limit.
+static THREADS: Pool = Pool::new(16);
 
 /// The state of a search.
 pub(super) enum Located {
@@ -43,8 +40,10 @@ pub(super) enum Located {
 
 /// A lookup in a thread.
 pub(super) struct Lookup {
-    /// Ends with the thread.
+    /// Ends with the lookup.
     end: PipeReader,
+    /// Whoever waits for the result.
+    _waits: Arc<()>,
     found: Receiver<Result<Address, Failure>>,
     server: String,
 }
@@ -102,26 +101,19 @@ fn search(
     server: String,
     find: impl FnOnce() -> Result<Address, Failure> + Send + 'static,
 ) -> Result<Located, Failure> {
-    if SEARCHES.fetch_add(1, Ordering::Relaxed) >= SEARCHES_MAX {
-        SEARCHES.fetch_sub(1, Ordering::Relaxed);
-        return Err(ErrorKind::ConnectionFailed("earlier attempts to find it have not ended".to_owned()).of(&server));
-    }
     let (sender, found) = channel();
+    let waits = Arc::new(());
     let begin = |(end, running): (PipeReader, PipeWriter)| {
         let run = move || {
             // Nobody may wait for the result any more.
             let _ = sender.send(find());
-            SEARCHES.fetch_sub(1, Ordering::Relaxed);
             drop(running);
         };
-        thread::Builder::new().name("locate".to_owned()).spawn(run).map(|_| end)
+        THREADS.run(&waits, run).map(|()| end)
     };
     match pipe().and_then(begin) {
-        Ok(end) => Ok(Located::Pending(Lookup { end, found, server })),
-        Err(error) => {
-            SEARCHES.fetch_sub(1, Ordering::Relaxed);
-            Err(ErrorKind::ConnectionFailed(format!("cannot look for it: {}", reason(&error))).of(&server))
-        }
+        Ok(end) => Ok(Located::Pending(Lookup { end, _waits: waits, found, server })),
+        Err(error) => Err(ErrorKind::ConnectionFailed(format!("cannot look for it: {}", reason(&error))).of(&server)),
     }
 }
 
@@ -150,6 +142,9 @@ impl Lookup {
 
 /// Tries the nodes of the URL, beginning with `first`, until one leads to the server. If none does,
 /// a lasting failure is reported rather than a passing one.
+///
+/// The nodes that did not lead there last time come last, so that a silent node costs the lookups of
+/// many sessions its share of the time only once.
 fn in_turn(
     target: &Target,
     first: &Node,
@@ -157,18 +152,33 @@ fn in_turn(
     find: fn(&Target, &Node, Boottime) -> Result<Address, Failure>,
 ) -> Result<Address, Failure> {
     let start = target.nodes.iter().position(|node| node == first).unwrap_or(0);
+    let count = target.nodes.len();
     let mut worst: Option<Failure> = None;
-    for step in 0..target.nodes.len() {
-        let left = u32::try_from(target.nodes.len() - step).unwrap_or(u32::MAX);
+    let mut order: Vec<_> = (0..count).map(|step| (start + step) % count).collect();
+    order.sort_by_key(|node| target.failed.load(Ordering::Relaxed) & bit(*node) != 0);
+    for (step, node) in order.into_iter().enumerate() {
+        let left = u32::try_from(count - step).unwrap_or(u32::MAX);
         let began = Boottime::now();
         let share = began + (deadline - began) / left;
-        match find(target, &target.nodes[(start + step) % target.nodes.len()], share) {
-            Ok(address) => return Ok(address),
-            Err(failure) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
-            Err(_) => {}
+        match find(target, &target.nodes[node], share) {
+            Ok(address) => {
+                target.failed.fetch_and(!bit(node), Ordering::Relaxed);
+                return Ok(address);
+            }
+            Err(failure) => {
+                target.failed.fetch_or(bit(node), Ordering::Relaxed);
+                if worst.as_ref().is_none_or(Failure::is_transient) {
+                    worst = Some(failure);
+                }
+            }
         }
     }
     Err(worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
+}
+
+/// The bit of a node. The nodes behind the first 64 have none.
+fn bit(node: usize) -> u64 {
+    u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)).unwrap_or_default()
 }
 
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {

@@ -5,7 +5,7 @@
 //!
 //! - `stream`: a socket with or without TLS (`tls`).
 //! - `link`: adds the wire protocol and the login.
-//! - `locate`: finds the address of a server.
+//! - `locate`: finds the address of a server, in the threads of a `pool` where that may block.
 //! - `route`: joins these steps into one connection that a conversation directs.
 //!
 //! None of these blocks; `blocking` waits.
@@ -13,6 +13,7 @@
 pub(super) mod blocking;
 mod link;
 mod locate;
+mod pool;
 pub(super) mod route;
 mod stream;
 mod tls;

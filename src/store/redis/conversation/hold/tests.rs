@@ -4,7 +4,7 @@ use super::super::testing::*;
 use super::*;
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
-    HoldConversation::new(exchange(url), request(), terms(), replicas, CONNECT_TIMEOUT, START)
+    HoldConversation::new(exchange(url), request(), replicas, CONNECT_TIMEOUT, START).unwrap()
 }
 
 fn locating(url: &str) -> HoldConversation {

@@ -20,7 +20,7 @@ fn open(url: &str) -> Exchange {
 }
 
 /// The result so far, as a short text.
-fn result(question: &Question<'_>) -> String {
+fn result(question: &Question<&mut Exchange>) -> String {
     match &question.result {
         None => "open".to_owned(),
         Some(Ok(Answer::Reply(reply))) => format!("{reply:?}"),
@@ -109,7 +109,7 @@ fn plain_command_fails_at_the_first_failure_and_its_probe_never() {
 
 /// A question on a connection that was open before. One reply to an earlier command is still to
 /// come on the connection.
-fn distrusting(exchange: &mut Exchange) -> Question<'_> {
+fn distrusting(exchange: &mut Exchange) -> Question<&mut Exchange> {
     exchange.call(Asked::Part(0), call(), START);
     let mut question = Question::call(exchange, call(), Retry::WhileDown, UNTIL);
     question.distrust_old_connection(OLD_UNTIL);

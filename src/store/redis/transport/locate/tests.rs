@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, poll};
@@ -172,4 +173,20 @@ fn cluster_begins_at_a_node_that_answers() {
     };
     assert_eq!(wait(&locating).unwrap().node, Node::Tcp { host: "127.0.0.1".to_owned(), port: other });
     drop(silent);
+}
+
+/// With many sessions, each lookup would wait for the silent node.
+#[test]
+fn silent_node_is_asked_by_the_first_lookup_only() {
+    const NODE: &[(&str, &str)] = &[("MYID", "$3\r\nabc\r\n")];
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let target = target(&format!("redis+cluster://127.0.0.1:{silent_port},127.0.0.1:{}", server(NODE)));
+    for patience in [Duration::from_secs(4), PATIENCE, PATIENCE] {
+        let located = locate(&target, Seek::Start(0), Boottime::now() + patience);
+        let Ok(Located::Pending(lookup)) = located else { panic!() };
+        assert_eq!(wait(&lookup).unwrap().node, target.nodes[1]);
+    }
+    silent.set_nonblocking(true).unwrap();
+    assert_eq!((0..3).filter(|_| silent.accept().is_ok()).count(), 1);
 }

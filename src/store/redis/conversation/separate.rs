@@ -1,0 +1,214 @@
+//! Decides what happens with the requests of many sessions, each over a connection of its own.
+//!
+//! A session ends with its release, which goes on while the other sessions do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use super::exchange::Exchange;
+use super::hold::HoldConversation;
+#[cfg(test)]
+use super::question::Question;
+use super::release::Release;
+use crate::clock::Boottime;
+use crate::lock::request::{Request, SessionId};
+use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::{Error, Released, Standing, sessions};
+
+/// The conversations about many sessions. A route of type `R` carries each of them.
+pub(in crate::store::redis) struct SeparateConversations<R> {
+    connect_timeout: Duration,
+    sessions: BTreeMap<SessionId, (SessionConversation, R)>,
+    reports: VecDeque<(SessionId, sessions::Event)>,
+}
+
+impl<R> SeparateConversations<R> {
+    pub(in crate::store::redis) fn new(connect_timeout: Duration) -> Self {
+        Self { connect_timeout, sessions: BTreeMap::new(), reports: VecDeque::new() }
+    }
+
+    /// Begins to make a request at `now`, over an exchange and a route of its own.
+    pub(in crate::store::redis) fn acquire(&mut self, request: Request, exchange: Exchange, route: R, now: Boottime) {
+        let id = request.session;
+        match HoldConversation::new(exchange, request, 0, self.connect_timeout, now) {
+            Ok(hold) => drop(self.sessions.insert(id, (SessionConversation::new(hold), route))),
+            Err(error) => self.reports.push_back((id, sessions::Event::Standing(Err(error)))),
+        }
+    }
+
+    /// Begins to give back whatever the server may keep for a session.
+    pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
+        let is_loss = |(session, report): &(SessionId, sessions::Event)| {
+            *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
+        };
+        let released = if self.reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
+        self.reports.retain(|(session, _)| *session != id);
+        let session = self.sessions.get_mut(&id);
+        if !session.is_some_and(|(conversation, _)| conversation.release(now)) {
+            self.reports.push_back((id, sessions::Event::Released(Ok(released))));
+        }
+    }
+
+    /// Lets all sessions go on at `now`. `drive` carries out the conversation of a session by its
+    /// route.
+    pub(in crate::store::redis) fn advance(
+        &mut self,
+        now: Boottime,
+        mut drive: impl FnMut(SessionId, &mut SessionConversation, &mut R),
+    ) {
+        self.sessions.retain(|id, (conversation, route)| {
+            loop {
+                drive(*id, conversation, route);
+                let Some(report) = conversation.next_report(now) else { break };
+                self.reports.push_back((*id, report));
+            }
+            !conversation.has_ended()
+        });
+    }
+
+    /// Hands out the next report.
+    pub(in crate::store::redis) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+        self.reports.pop_front()
+    }
+
+    pub(in crate::store::redis) fn routes(&self) -> impl Iterator<Item = &R> {
+        self.sessions.values().map(|(_, route)| route)
+    }
+
+    /// The instant at which [`advance`](Self::advance) is due even if nothing arrives.
+    pub(in crate::store::redis) fn timeout(&self) -> Option<Boottime> {
+        self.sessions.values().filter_map(|(conversation, _)| conversation.timeout()).min()
+    }
+}
+
+/// The conversation about one session, from its request to the end of its release.
+pub(in crate::store::redis) struct SessionConversation {
+    stage: Stage,
+}
+
+enum Stage {
+    /// The request is made, and kept alive.
+    Request {
+        hold: Box<HoldConversation>,
+        /// The state that was reported last.
+        reported: Standing,
+    },
+    /// Nothing follows but the release.
+    Release {
+        release: Box<Release<Box<Exchange>>>,
+        /// Whether its result is awaited.
+        is_awaited: bool,
+    },
+    Ended,
+}
+
+impl SessionConversation {
+    fn new(hold: HoldConversation) -> Self {
+        Self { stage: Stage::Request { hold: Box::new(hold), reported: Standing::Asking } }
+    }
+
+    /// Whether nothing is left to say.
+    pub(in crate::store::redis) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Ended)
+    }
+
+    /// The request or the release, for tests that count what they reach.
+    #[cfg(test)]
+    pub(in crate::store::redis) fn parts(&self) -> (Option<&HoldConversation>, Option<&Question<Box<Exchange>>>) {
+        match &self.stage {
+            Stage::Request { hold, .. } => (Some(hold), None),
+            Stage::Release { release, .. } => (None, Some(&release.question)),
+            Stage::Ended => (None, None),
+        }
+    }
+
+    /// Begins a release; tells whether its result is going to be reported.
+    fn release(&mut self, now: Boottime) -> bool {
+        if let Stage::Request { .. } = self.stage {
+            self.part(true, now);
+            matches!(self.stage, Stage::Release { .. })
+        } else {
+            false
+        }
+    }
+
+    /// Ends the request, and gives back whatever the server may keep.
+    fn part(&mut self, is_awaited: bool, now: Boottime) {
+        let Stage::Request { hold, .. } = mem::replace(&mut self.stage, Stage::Ended) else { return };
+        if let Some(release) = hold.into_release(now) {
+            self.stage = Stage::Release { release: Box::new(release), is_awaited };
+        }
+    }
+
+    /// Reports what has changed by `now`.
+    fn next_report(&mut self, now: Boottime) -> Option<sessions::Event> {
+        let Stage::Request { hold, reported } = &mut self.stage else { return self.result(now) };
+        let standing = hold.standing();
+        match &standing {
+            Ok(standing) if standing == reported => return None,
+            Ok(standing @ (Standing::Asking | Standing::Waiting | Standing::Granted(_))) => {
+                reported.clone_from(standing);
+            }
+            Ok(Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost) | Err(_) => {
+                self.part(false, now)
+            }
+        }
+        Some(sessions::Event::Standing(standing))
+    }
+
+    /// The result of a release that is over by `now`, if somebody awaits it.
+    fn result(&mut self, now: Boottime) -> Option<sessions::Event> {
+        if !self.is_over() {
+            return None;
+        }
+        let Stage::Release { release, is_awaited } = mem::replace(&mut self.stage, Stage::Ended) else { return None };
+        let released = release.result(now).map_err(Error::from);
+        is_awaited.then_some(sessions::Event::Released(released))
+    }
+}
+
+impl Conversation for SessionConversation {
+    fn on(&mut self, event: Event, now: Boottime) {
+        match &mut self.stage {
+            Stage::Request { hold, .. } => hold.on(event, now),
+            Stage::Release { release, .. } => release.question.on(event, now),
+            Stage::Ended => {}
+        }
+    }
+
+    fn tick(&mut self, now: Boottime) {
+        match &mut self.stage {
+            Stage::Request { hold, .. } => hold.tick(now),
+            Stage::Release { release, .. } => release.question.tick(now),
+            Stage::Ended => {}
+        }
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        match &mut self.stage {
+            Stage::Request { hold, .. } => hold.next_action(),
+            Stage::Release { release, .. } => release.question.next_action(),
+            Stage::Ended => None,
+        }
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        match &self.stage {
+            Stage::Request { hold, .. } => hold.timeout(),
+            Stage::Release { release, .. } => release.question.timeout(),
+            Stage::Ended => None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.stage {
+            Stage::Request { hold, .. } => hold.is_over(),
+            Stage::Release { release, .. } => release.question.is_over(),
+            Stage::Ended => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
