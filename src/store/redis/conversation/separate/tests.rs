@@ -191,7 +191,7 @@ fn lost_or_failed_request_is_given_back_without_a_report() {
 #[test]
 fn release_of_a_session_that_is_over_or_unknown_is_done_at_once() {
     let mut world = World::asking(1);
-    world.arrives(1, reply(&["busy"]));
+    world.arrives(1, busy());
     assert_eq!(world.advance(), "");
     assert_eq!(world.reports(), "1 busy([])");
     world.release(1);
