@@ -20,7 +20,7 @@ use super::pages::Page;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     /// Run a command while claims are held.
-    Exec(Exec),
+    Exec(Box<Exec>),
     /// Show holders and waiters.
     Inspect(Inspect),
     /// Remove expired and dead sessions, or break grants.

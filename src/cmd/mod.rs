@@ -77,7 +77,7 @@ fn after_all_but(unusable: &[String]) -> u8 {
 
 fn run(invocation: Invocation) -> anyhow::Result<u8> {
     match invocation {
-        Invocation::Exec(exec) => exec::run(exec),
+        Invocation::Exec(exec) => exec::run(*exec),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),

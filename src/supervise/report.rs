@@ -183,12 +183,15 @@ mod tests {
         report
     }
 
+    /// Events and actions, and what the report then says.
+    type Row<'r> = (&'r [Event], &'r [Action], Outcome, Option<Ended>);
+
     #[test]
     fn each_way_to_end_has_its_outcome() {
         use Event::{AlreadyDone, Denied, Lost, Queued, StartFailed, Started};
         let busy = Event::Busy { skipped_for: None };
         let lost = Action::ReportLost(Consequence::Stopped);
-        let rows: &[(&[Event], &[Action], Outcome, Option<Ended>)] = &[
+        let rows: &[Row<'_>] = &[
             (&[GRANTED, Started, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
             (&[GRANTED, Started, TERM, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
             (&[Queued, busy], &[Action::ReportBusy, Action::Exit(75)], Outcome::Busy, None),
