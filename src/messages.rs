@@ -50,8 +50,9 @@ impl Messages {
         format!("holds {}{waited}", self.held())
     }
 
-    pub(crate) fn releases(&self) -> String {
-        format!("releases {}", self.held())
+    /// `stays` says that the hold stays without a process.
+    pub(crate) fn releases(&self, stays: bool) -> String {
+        format!("{} {}", if stays { "keeps" } else { "releases" }, self.held())
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {

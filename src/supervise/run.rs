@@ -489,9 +489,9 @@ where
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(Released::Done) => {
+            Ok(released @ (Released::Done | Released::Kept)) => {
                 if self.settings.verbose && self.grant.is_some() {
-                    self.say(&self.messages.releases());
+                    self.say(&self.messages.releases(released == Released::Kept));
                 }
                 self.on(Event::Released)
             }
