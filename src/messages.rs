@@ -50,8 +50,9 @@ impl Messages {
         format!("holds {}{waited}", self.held())
     }
 
-    pub(crate) fn releases(&self) -> String {
-        format!("releases {}", self.held())
+    /// `stays` says that the hold stays without a process.
+    pub(crate) fn releases(&self, stays: bool) -> String {
+        format!("{} {}", if stays { "keeps" } else { "releases" }, self.held())
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
@@ -152,6 +153,8 @@ pub(crate) fn spare_killed(signal: i32) -> String {
 /// The outcomes for a command whose grant is lost. The message about the loss ends with one of
 /// them.
 pub(crate) const NOT_STARTED: &str = "; the command was not started";
+/// The outcome for `acquire`, which runs no command.
+pub(crate) const NOT_PRINTED: &str = "; nothing was printed";
 pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.

@@ -21,7 +21,7 @@ use super::pages::Page;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     /// Run a command while claims are held.
-    Exec(Exec),
+    Exec(Box<Exec>),
     /// Acquire a lock that outlives the subcommand.
     Acquire(Acquire),
     /// Let a kept hold last longer.

@@ -40,7 +40,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
             "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
         ));
     }
-    Ok(Invocation::Exec(Exec {
+    Ok(Invocation::Exec(Box::new(Exec {
         claims,
         command,
         grace_yields,
@@ -66,7 +66,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
-    }))
+    })))
 }
 
 pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -284,7 +284,7 @@ mod tests {
 
     fn exec(line: &str) -> Exec {
         match parsed(line) {
-            Ok(Invocation::Exec(exec)) => exec,
+            Ok(Invocation::Exec(exec)) => *exec,
             other => panic!("'{line}' should run a command, not {other:?}"),
         }
     }

@@ -12,6 +12,9 @@ pub(super) struct Run {
     pub(super) url: Option<String>,
 }
 
+/// The values of the variables that are set and not empty.
+type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+
 /// How a CI system is recognised, and what it says.
 struct System {
     /// The variable that every run has, and its value if the name alone is ambiguous.
@@ -21,7 +24,7 @@ struct System {
     /// The variables with the address; the first that is set counts.
     urls: &'static [&'static str],
     /// Builds the address where no variable has it.
-    build: Option<fn(&dyn Fn(&str) -> Option<String>) -> Option<String>>,
+    build: Option<fn(Variables<'_>) -> Option<String>>,
 }
 
 /// The systems, the more specific first: Woodpecker, for example, sets some variables of others.
@@ -119,7 +122,7 @@ pub(super) fn run() -> Option<Run> {
 }
 
 /// The CI run that these variables tell of.
-fn recognised(variable: &dyn Fn(&str) -> Option<String>) -> Option<Run> {
+fn recognised(variable: Variables<'_>) -> Option<Run> {
     let is_marked = |system: &&System| {
         let (name, value) = system.mark;
         variable(name).is_some_and(|found| value.is_none_or(|value| found.eq_ignore_ascii_case(value)))
@@ -134,13 +137,16 @@ fn recognised(variable: &dyn Fn(&str) -> Option<String>) -> Option<Run> {
 mod tests {
     use super::*;
 
+    /// The variables of a run, its person, and its address.
+    type Case = (&'static [(&'static str, &'static str)], Option<&'static str>, &'static str);
+
     fn of(variables: &[(&str, &str)]) -> Option<Run> {
         recognised(&|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]
     fn each_system_is_recognised_with_its_person_and_its_run() {
-        let cases: [(&[(&str, &str)], Option<&str>, &str); 10] = [
+        let cases: [Case; 10] = [
             (
                 &[
                     ("GITHUB_ACTIONS", "true"),

@@ -40,7 +40,7 @@ fn path() -> Option<(PathBuf, bool)> {
 /// The file cannot be read, others than root may change it, or a line has a mistake.
 pub(super) fn read() -> Result<Config, Failure> {
     let Some((path, may_be_missing)) = path() else { return Ok(Config::default()) };
-    let text = match files::read_checked(&path, BYTES_MAX, |stat| is_trusted(stat)) {
+    let text = match files::read_checked(&path, BYTES_MAX, is_trusted) {
         Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => return Err(unusable(&path, &reason(&error))),
         Ok(content) => String::from_utf8(content).map_err(|_| unusable(&path, "it is not UTF-8 text"))?,

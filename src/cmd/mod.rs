@@ -85,7 +85,7 @@ fn after_all_but(unusable: &[String]) -> u8 {
 
 fn run(invocation: Invocation) -> anyhow::Result<u8> {
     match invocation {
-        Invocation::Exec(exec) => exec::run(exec),
+        Invocation::Exec(exec) => exec::run(*exec),
         Invocation::Acquire(acquire) => acquire::run(&acquire),
         Invocation::Renew(renew) => renew::run(&renew),
         Invocation::Release(release) => release::run(&release),

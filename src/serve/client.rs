@@ -440,7 +440,7 @@ impl Turn<'_> {
         let Some(hold) = self.client.holds.pop() else { return };
         let messages = self.messages(&hold.claims, hold.session);
         match released {
-            Ok(Released::Done) => {
+            Ok(Released::Done | Released::Kept) => {
                 self.log(format!("unlocked {}", messages.names()));
                 self.say("ok");
             }

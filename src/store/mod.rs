@@ -140,6 +140,8 @@ pub enum Changed {
 pub enum Released {
     /// The store has removed the grant, or the session had none.
     Done,
+    /// The command has ended, and its hold stays without a process.
+    Kept,
     /// The session had a grant, and the store had taken the grant away early.
     Lost,
 }

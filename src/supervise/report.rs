@@ -87,7 +87,8 @@ impl Report {
                 self.outcome = Outcome::Ran;
             }
             Event::Ended(ended) => self.ended = Some((ended, now)),
-            Event::Signal { signal, .. } if self.started.is_none() && signal.ends_by_default() => {
+            // A later signal ends the spare work only.
+            Event::Signal { signal, .. } if self.is_open() && signal.ends_by_default() => {
                 self.ended = Some((Ended::Signal(signal.kernel().as_raw()), now));
             }
             Event::StartFailed(exit::LOST) => self.outcome = Outcome::Lost,
@@ -104,6 +105,11 @@ impl Report {
         }
     }
 
+    /// Whether nothing but a signal can have ended the request so far.
+    fn is_open(&self) -> bool {
+        self.outcome == Outcome::Cancelled
+    }
+
     fn answer(&mut self, outcome: Outcome, now: Boottime) {
         self.outcome = outcome;
         self.answered.get_or_insert(now);
@@ -115,7 +121,7 @@ impl Report {
             Action::ReportBusy | Action::RunElse => self.outcome = Outcome::Busy,
             Action::ReportTimeout => self.outcome = Outcome::Timeout,
             Action::ReportLost(_) | Action::ReportOverdue(_) if self.is_granted => self.outcome = Outcome::Lost,
-            Action::Exit(exit::UNAVAILABLE) if !self.is_granted => self.answer(Outcome::Unavailable, now),
+            Action::Exit(exit::UNAVAILABLE) if self.is_open() => self.answer(Outcome::Unavailable, now),
             _ => {}
         }
         if action.is_exit() {
@@ -183,16 +189,22 @@ mod tests {
         report
     }
 
+    /// Events and actions, and what the report then says.
+    type Row<'r> = (&'r [Event], &'r [Action], Outcome, Option<Ended>);
+
     #[test]
     fn each_way_to_end_has_its_outcome() {
         use Event::{AlreadyDone, Denied, Lost, Queued, StartFailed, Started};
         let busy = Event::Busy { skipped_for: None };
         let lost = Action::ReportLost(Consequence::Stopped);
-        let rows: &[(&[Event], &[Action], Outcome, Option<Ended>)] = &[
+        let rows: &[Row<'_>] = &[
             (&[GRANTED, Started, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
             (&[GRANTED, Started, TERM, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
             (&[Queued, busy], &[Action::ReportBusy, Action::Exit(75)], Outcome::Busy, None),
             (&[busy], &[Action::RunElse], Outcome::Busy, None),
+            // -E may choose any code, and a signal may end the spare work.
+            (&[busy], &[Action::ReportBusy, Action::Exit(69)], Outcome::Busy, None),
+            (&[busy, TERM], &[Action::Exit(75)], Outcome::Skipped, None),
             (&[busy], &[Action::Exit(0)], Outcome::Skipped, None),
             (&[AlreadyDone], &[Action::Exit(0)], Outcome::Done, None),
             (&[Denied(65)], &[Action::Exit(65)], Outcome::Refused, None),

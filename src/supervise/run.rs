@@ -395,11 +395,11 @@ where
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
-            Action::ReportLost(consequence) => self.say(&self.messages.lost(outcome(consequence))),
+            Action::ReportLost(consequence) => self.say(&self.messages.lost(self.outcome(consequence))),
             Action::ReportTimeout => self.say(&messages::timeout(self.settings.max_runtime)),
             Action::ReportOverdue(consequence) => {
                 let trouble = self.handle.trouble();
-                self.say(&self.messages.overdue(trouble.as_deref(), outcome(consequence)));
+                self.say(&self.messages.overdue(trouble.as_deref(), self.outcome(consequence)));
             }
             Action::Exit(code) => {
                 self.say_the_rest();
@@ -489,9 +489,9 @@ where
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
-            Ok(Released::Done) => {
+            Ok(released @ (Released::Done | Released::Kept)) => {
                 if self.settings.verbose && self.grant.is_some() {
-                    self.say(&self.messages.releases());
+                    self.say(&self.messages.releases(released == Released::Kept));
                 }
                 self.on(Event::Released)
             }
@@ -541,6 +541,15 @@ where
         }
     }
 
+    fn outcome(&self, consequence: Consequence) -> &'static str {
+        match consequence {
+            Consequence::NotStarted if self.command.argv.is_empty() => messages::NOT_PRINTED,
+            Consequence::NotStarted => messages::NOT_STARTED,
+            Consequence::Stopped => messages::STOPPED,
+            Consequence::EndedLate => messages::ENDED_LATE,
+        }
+    }
+
     fn say_failure(&mut self, kind: &str, addition: &str) {
         if let Some(failure) = &self.failure {
             self.say(&format!("{kind}{}{addition}", reason(failure)));
@@ -560,14 +569,6 @@ where
         for line in self.unsaid.drain(..) {
             let _ = writeln!(self.output, "{line}");
         }
-    }
-}
-
-fn outcome(consequence: Consequence) -> &'static str {
-    match consequence {
-        Consequence::NotStarted => messages::NOT_STARTED,
-        Consequence::Stopped => messages::STOPPED,
-        Consequence::EndedLate => messages::ENDED_LATE,
     }
 }
 

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::support::servers::Kind;
-use crate::support::{Lab, RLOCK, Ran, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// Runs the test on the embedded store and on a server.
 pub(super) fn on_both(test: impl Fn(&Lab)) {
@@ -202,6 +204,46 @@ fn release_inside_a_command_finds_the_acquire_around_it() {
     });
 }
 
+/// A release that comes too late must not end the lock around it, which is still in use.
+#[test]
+fn release_of_an_ended_lock_leaves_the_lock_around_it_alone() {
+    on_both(|lab| {
+        let outer = acquire(lab, &["--prewrite", "k", "--for", "1h"]);
+        let inner = printed(&run_below(lab, &outer, &["acquire", "j", "--for", "1h"]));
+        lab.run(["release", &inner["RLOCK_SESSION"]]).silently(0);
+        let ran = run_below(lab, &inner, &["release", "--export"]);
+        assert_eq!(ran.code(), Some(76), "{ran:?}");
+        assert!(ran.stdout.contains(&format!("export RLOCK_SESSION='{}'\n", outer["RLOCK_SESSION"])), "{ran:?}");
+        assert!(ran.stdout.contains("export RLOCK_RESOURCE='k'\nexport RLOCK_MODE='prewrite'\n"), "{ran:?}");
+        assert!(!is_free(lab, "k"));
+    });
+}
+
+/// "acquire in step 1, five steps by exec": each step is its own process with the file of the
+/// variables, and the job is cancelled as a runner does it.
+#[test]
+fn job_of_steps_holds_its_lock_however_it_is_cancelled() {
+    let lab = Lab::new();
+    for (round, signal) in [Signal::INT, Signal::TERM, Signal::KILL].into_iter().enumerate() {
+        let mut job = Command::new("sh");
+        lab.settle(&mut job);
+        let text = format!(
+            "set -a; out=$('{RLOCK}' acquire k --pid $$) || exit; eval \"$out\"\n\
+             for step in 1 2 3 4 5; do '{RLOCK}' exec k -- sh -c 'echo step; sleep 0.2' || exit; done"
+        );
+        let mut job = Running::start(job.args(["-c", &text]));
+        for _ in 0..=round {
+            assert_eq!(job.line(), "step");
+        }
+        assert_eq!(lab.run(["exec", "-n", "-q", "k", "--", "true"]).code(), Some(75));
+        job.signal(signal);
+        drop(job);
+        // The lock is free when the shell and the step that was running have ended.
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        assert!(is_free(&lab, "k"));
+    }
+}
+
 /// "later, never sooner; without --for by acquire's DUR".
 #[test]
 fn renew_moves_the_end_later_and_never_sooner() {
@@ -224,8 +266,8 @@ fn renew_moves_the_end_later_and_never_sooner() {
 #[test]
 fn waiter_gets_the_lock_when_the_time_is_over() {
     on_both(|lab| {
-        let kept = acquire(lab, &["k", "--for", "300ms"]);
-        lab.run(["exec", "-w", "50", "k", "--", "true"]).silently(0);
+        let kept = acquire(lab, &["k", "--for", "3s"]);
+        lab.run(["exec", "k", "--", "true"]).silently(0);
         run_below(lab, &kept, &["release"]).failed(76);
     });
 }
@@ -238,15 +280,15 @@ fn acquire_waits_its_turn_and_has_the_exit_codes_of_exec() {
             lab.run(["acquire", "k", "--for", "1h", "-n"]).failed(75).starts_with("busy: 'k' is held for write by")
         );
         lab.run(["acquire", "k", "--for", "1h", "-n", "-q", "-E", "0"]).silently(0);
-        let waiter = crate::support::Running::start(&mut lab.rlock(["acquire", "k", "--for", "1h"]));
+        let waiter = Running::start(&mut lab.rlock(["acquire", "k", "--for", "1h"]));
         lab.until_waiting("k", 1);
         holder.end().silently(0);
         let variables = printed(&waiter.end());
         lab.run(["release", &variables["RLOCK_SESSION"]]).silently(0);
         let holder = lab.hold("k");
-        let waiter = crate::support::Running::start(&mut lab.rlock(["acquire", "k", "--for", "1h"]));
+        let waiter = Running::start(&mut lab.rlock(["acquire", "k", "--for", "1h"]));
         lab.until_waiting("k", 1);
-        waiter.signal(rustix::process::Signal::TERM);
+        waiter.signal(Signal::TERM);
         waiter.end().silently(143);
         lab.until_waiting("k", 0);
         holder.end().silently(0);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::spare::on_both;
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// Runs `exec` with these words on `k`, and a command that does nothing.
@@ -127,16 +128,33 @@ fn minimum_hold_outlasts_its_command() {
     lab.assert_idle();
 }
 
+/// One tick of cron on 20 hosts: one of them runs the job, and nobody writes a mail.
+#[test]
+fn fleet_runs_its_job_once_and_in_silence() {
+    let lab = Lab::new();
+    for options in [&["-n", "--skip-ok"][..], &["--splay", "50ms"], &["-w", "1ms", "--skip-ok=1h"]] {
+        let _ = fs::remove_file(lab.folder().join("runs"));
+        let key = format!("k{}", options.join(""));
+        let words = [&["exec", "--once-per", "1h", "--write", &key], options, &["-c", "echo >> runs"]].concat();
+        let hosts: Vec<_> = (0..20).map(|_| Running::start(lab.rlock(&words).current_dir(lab.folder()))).collect();
+        hosts.into_iter().for_each(|host| host.end().silently(0));
+        assert_eq!(fs::read_to_string(lab.folder().join("runs")).expect("the job ran"), "\n", "{options:?}");
+    }
+}
+
 #[test]
 fn command_that_runs_too_long_is_stopped_with_its_tree() {
-    let lab = Lab::new();
+    on_both(timeout_of_a_tree);
+}
+
+fn timeout_of_a_tree(lab: &Lab) {
     let stubborn = "trap 'echo term' TERM; (trap '' TERM; sleep 1000) & while :; do wait; done";
     let mut rlock = lab.rlock(["exec", "--max-runtime", "100ms", "--grace", "200ms", "k", "-c", stubborn]);
     let ran = Ran::of(&mut rlock);
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(124), "term\n"), "{ran:?}");
     let text = "rlock: timeout: the command has run for longer than --max-runtime 100ms; the command is stopped\n";
     assert_eq!(ran.stderr, text);
-    exec(&lab, &["--max-runtime", "1h"]).silently(0);
+    exec(lab, &["--max-runtime", "1h"]).silently(0);
     let ran = lab.run(["exec", "--max-runtime", "1ms", "k", "-c", "trap 'exit 0' TERM; while :; do sleep 0.01; done"]);
     assert_eq!(ran.code(), Some(124), "whatever the exit code of the command");
     lab.assert_idle();

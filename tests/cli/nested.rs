@@ -1,5 +1,6 @@
 //! `exec --nested`, which runs nothing unless a hold around it covers its claims.
 
+use crate::spare::on_both;
 use crate::support::{Lab, RLOCK, Ran};
 
 /// Runs `exec --nested` with these claims inside the command of an rlock with these.
@@ -11,7 +12,10 @@ fn inside(lab: &Lab, outer: &[&str], inner: &[&str]) -> Ran {
 /// "`exec --nested` runs nothing and exits 76 unless its claims are covered by a live hold above."
 #[test]
 fn nested_request_runs_only_below_holds_that_cover_it() {
-    let lab = Lab::new();
+    on_both(nested_requests);
+}
+
+fn nested_requests(lab: &Lab) {
     for (outer, claims) in [
         (&["k"][..], &["k"][..]),
         (&["k"], &["--read", "k", "--range-write", "k", "[1,2]"]),
@@ -20,7 +24,7 @@ fn nested_request_runs_only_below_holds_that_cover_it() {
         (&["--slot", "k=2"], &["--slot", "k=2"]),
         (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[1,2]"]),
     ] {
-        inside(&lab, outer, claims).printed("ran\n");
+        inside(lab, outer, claims).printed("ran\n");
     }
     for (outer, claims, what) in [
         (&["k"][..], &["j"][..], "'j' for write"),
@@ -30,7 +34,7 @@ fn nested_request_runs_only_below_holds_that_cover_it() {
         (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[8,10]"], "[8,10] of 'k' for read"),
     ] {
         let text = format!("lost: no rlock around this command holds {what}; the command was not started");
-        inside(&lab, outer, claims).said(76, &text);
+        inside(lab, outer, claims).said(76, &text);
     }
     let alone = lab.run(["exec", "--nested", "k", "--", "echo", "ran"]);
     assert!(alone.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "));

@@ -8,7 +8,7 @@ use crate::support::servers::Kind;
 use crate::support::{Lab, Ran, Running, needs, wait_until};
 
 /// Runs the test on the embedded store and on a server, each with an empty log.
-fn on_both(test: impl Fn(&Lab)) {
+pub(crate) fn on_both(test: impl Fn(&Lab)) {
     test(&Lab::new());
     if Kind::Redis7.is_present() {
         test(&Lab::on(Kind::Redis7));

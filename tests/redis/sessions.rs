@@ -72,7 +72,7 @@ impl Crowd {
             let state = match event {
                 Event::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
                 Event::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
-                Event::Released(Ok(Released::Done)) => "released".to_owned(),
+                Event::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
                 Event::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
                 Event::Standing(Err(error)) | Event::Released(Err(error)) => error.to_string(),
             };

@@ -244,7 +244,7 @@ impl<'s> Supervision<'s> {
                 self.site.world().checkers.runs[self.run].release_failed = !is_certain;
                 match result {
                     Ok(Released::Lost) => Event::Lost,
-                    Ok(Released::Done) | Err(_) => Event::Released,
+                    Ok(Released::Done | Released::Kept) | Err(_) => Event::Released,
                 }
             }
         }

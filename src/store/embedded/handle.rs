@@ -219,7 +219,11 @@ impl Handle for EmbeddedHandle {
                 beacon::remove(&self.store.directory, id);
                 // This process may go on. The sessions that watch it look for what blocks them now.
                 self.stage = Stage::Over;
-                Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
+                Ok(match reply {
+                    Reply::Unknown => Released::Lost,
+                    Reply::KeptUntil(_) => Released::Kept,
+                    _ => Released::Done,
+                })
             }
             // The end of this process gives up its place in the queue.
             Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
@@ -231,12 +235,16 @@ impl Handle for EmbeddedHandle {
 
     fn give_up(&mut self) -> Result<Standing, Error> {
         let id = self.request.session;
-        let work = |work: &mut Work<'_>| match work.apply(Op::GiveUp(id))? {
-            Reply::Busy { streak, .. } => Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak })),
-            _ => work.stand(id),
-        };
-        match (&self.stage, self.standing == Standing::Waiting) {
-            (Stage::Asked(_), true) => {
+        match (&mut self.stage, self.standing == Standing::Waiting) {
+            (Stage::Asked(beacon), true) => {
+                // A waiter whose job is done has left the queue already, and asks again to hear so.
+                let (again, place) = (Request { wait: false, ..self.request.clone() }, self.place);
+                let work = |work: &mut Work<'_>| match work.apply(Op::GiveUp(id))? {
+                    Reply::Busy { streak, .. } => {
+                        Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak }))
+                    }
+                    _ => work.stand_or_return(&again, place, beacon, true),
+                };
                 let done = self.store.transact_within(Some(LEAVE_LIMIT), Some(id), work);
                 // The end of this process gives up its place in the queue.
                 let busy = || View::settled(Standing::Busy { obstructions: Vec::new(), streak: None });

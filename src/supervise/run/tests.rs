@@ -9,6 +9,7 @@ use rustix::process::{getpid, kill_process};
 
 use super::super::event::{Group, Signal};
 use super::super::machine::{Notice, Skip};
+use super::super::report::Outcome;
 use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::lock::mode::Mode;
@@ -29,6 +30,8 @@ struct Fake {
     is_gone: bool,
     lease: Option<Lease>,
     trouble: Option<String>,
+    /// The state of the request when its wait is over, if it has not left the queue.
+    at_end: Option<Standing>,
 }
 
 struct Lease {
@@ -49,6 +52,7 @@ impl Fake {
             is_gone: false,
             lease: None,
             trouble: None,
+            at_end: None,
         };
         (fake, writer)
     }
@@ -114,6 +118,9 @@ impl Handle for Fake {
     }
 
     fn give_up(&mut self) -> Result<Standing, store::Error> {
+        if let Some(standing) = self.at_end.take() {
+            return Ok(standing);
+        }
         self.release(None)?;
         Ok(Standing::Busy { obstructions: Vec::new(), streak: None })
     }
@@ -217,6 +224,33 @@ fn wait_that_ends_busy_names_the_holder_unless_quiet() {
         let (code, messages) = supervised(&mut hold, "exit 5", settings, signals);
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
     }
+}
+
+#[test]
+fn request_that_is_granted_at_the_end_of_its_wait_runs_its_command() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(Standing::Waiting);
+    hold.at_end = Some(granted());
+    let settings = Settings { wait: Some(Duration::from_millis(1)), ..SETTINGS };
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+}
+
+#[test]
+fn command_is_not_started_if_its_environment_fails() {
+    let _one = one_test_at_a_time();
+    let (mut hold, _news) = Fake::new(granted());
+    let (mut messages, signals) = (Vec::new(), Signals::install().unwrap());
+    let fails = |_: &Grant| Err(Failure { code: 76, text: "lost: the cover".to_owned() });
+    let mut outcome = None;
+    let conclude = |report: &Report, _: Option<&Grant>| {
+        outcome = Some((report.outcome(), report.end()));
+        Some("the file is full".to_owned())
+    };
+    let code = run(&mut hold, task(&["true"], SETTINGS), fails, conclude, signals, &mut messages).unwrap();
+    let said = String::from_utf8(messages).unwrap();
+    assert_eq!((code, said.as_str()), (76, "rlock: lost: the cover\nrlock: warning: the file is full\n"));
+    assert_eq!((hold.releases, outcome), (1, Some((Outcome::Lost, None))));
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn text(standing: &Standing) -> String {
 
 fn released(result: Result<Released, rlock::store::Error>) -> String {
     match result.expect("the store can be used") {
-        Released::Done => "done".to_owned(),
+        Released::Done | Released::Kept => "done".to_owned(),
         Released::Lost => "lost".to_owned(),
     }
 }

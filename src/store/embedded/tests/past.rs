@@ -126,7 +126,7 @@ fn waiter_behind_a_minimum_hold_is_granted_at_its_end() {
     assert!(is_granted(&holder.check().unwrap()));
     let mut waiter = lab.handle(request(2, Mode::Write, None));
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
-    assert_eq!(holder.release(SUCCESS).unwrap(), Released::Done);
+    assert_eq!(holder.release(SUCCESS).unwrap(), Released::Kept);
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     assert_eq!(lab.open().kept(), [true]);
     wait(waiter.as_mut());
@@ -196,6 +196,8 @@ fn waiters_whose_job_is_done_are_woken_and_find_out() {
         assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     }
     first.release(SUCCESS).unwrap();
+    let mut tired = waiters.pop().unwrap();
+    assert_eq!(tired.give_up().unwrap(), Standing::AlreadyDone, "the end of a wait finds out as well");
     for waiter in &mut waiters {
         assert_eq!(waiter.check().unwrap(), Standing::AlreadyDone);
     }

@@ -73,6 +73,27 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
     }
 }
 
+/// "Done also where the wait ends busy … and after 76, 124, 126, 127 and `done`".
+#[test]
+fn spare_work_runs_after_a_skip_and_after_a_timeout() {
+    use Event::{Queued, Released, RestEnded, Started, Tick};
+    let skips = Settings { skip: Skip::Always, ..with_spare() };
+    assert_eq!(actions(skips, &[BUSY, OK]), "StartSpare, Exit(0)");
+    assert_eq!(actions(skips, &[Queued, OK, Tick, BUSY]), "StartSpare, GiveUp, Exit(0)");
+    let limited = Settings { max_runtime: Some(WAIT), ..with_spare() };
+    let timeout = "ReportTimeout, Terminate, Reap, AwaitRest, Release";
+    assert_eq!(
+        actions(limited, &[granted(None), Started, Tick, END, RestEnded, Released, OK]),
+        format!("Start, {timeout}, StartSpare, Exit(124)")
+    );
+    assert_eq!(
+        actions(limited, &[Queued, granted(None), Started, Tick, END, RestEnded, Released, OK]),
+        format!("StartSpare, Start, {timeout}, Exit(124)")
+    );
+    let granted_late = [Queued, Tick, granted(None), Started, END, Released, OK];
+    assert_eq!(actions(with_spare(), &granted_late), "StartSpare, GiveUp, Start, Reap, Release, Exit(4)");
+}
+
 #[test]
 fn work_of_else_takes_the_place_of_the_busy_line_after_the_spare_work() {
     use Event::{Queued, Tick};

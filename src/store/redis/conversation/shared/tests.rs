@@ -69,7 +69,7 @@ fn reports(conversation: &mut SharedConversation) -> String {
             sessions::Event::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
             sessions::Event::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
             sessions::Event::Standing(Err(_)) => "failed".to_owned(),
-            sessions::Event::Released(Ok(Released::Done)) => "released".to_owned(),
+            sessions::Event::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
             sessions::Event::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
             sessions::Event::Released(Err(_)) => "not released".to_owned(),
         };
