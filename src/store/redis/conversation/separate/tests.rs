@@ -193,7 +193,7 @@ fn release_of_a_session_that_is_over_or_unknown_is_done_at_once() {
     let mut world = World::asking(1);
     world.arrives(1, busy());
     assert_eq!(world.advance(), "");
-    assert_eq!(world.reports(), "1 busy([])");
+    assert_eq!(world.reports(), "1 busy { obstructions: [], streak: none }");
     world.release(1);
     assert_eq!(world.reports(), "1 released: done");
 

@@ -15,7 +15,8 @@
 --   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
 --   PEXPIRE LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. One more command serves to count the
+-- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. Only `history` needs
+-- LRANGE. One more command serves to count the
 -- subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
