@@ -9,6 +9,7 @@
 //! one crate only. So rustc links as usual, but finds archives first where it looks for shared
 //! libraries.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +34,8 @@ const LUA: &str = "src/store/redis/lua";
 /// and the fast path. The general path is one function, because a server would spend a third of its
 /// time on the definition of functions that the call does not use.
 const CORE: &str = "core";
-const PRELUDE: [&str; 10] = ["set", "past", "head", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
+const PRELUDE: [&str; 11] =
+    ["set", "past", "head", "jobs", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const FAST: &str = "--- the fast path ---\n";
 const GENERAL: &str = "--- the general path ---\n";
 const BEGIN: &str = "return (function()\n";
@@ -44,16 +46,19 @@ const WRITTEN: &str = "a text takes what is written";
 
 /// The operations. Each has the parts that its fast path needs, and those that its general path
 /// needs beside the prelude. An operation without parts needs neither core nor prelude.
-const OPERATIONS: [(&str, Option<Parts>); 9] = [
+const OPERATIONS: [(&str, Option<Parts>); 12] = [
     ("acquire", Some(Parts { fast: &["sole"], general: &["tell"] })),
     ("renew", Some(Parts { fast: &["sole", "set"], general: &[] })),
     ("renew_alone", None),
     ("release", Some(Parts { fast: &["set", "past"], general: &[] })),
+    ("give_up", Some(Parts { fast: &[], general: &[] })),
+    ("extend", Some(Parts { fast: &[], general: &["held"] })),
     ("shrink", Some(Parts { fast: &[], general: &["held"] })),
     ("downgrade", Some(Parts { fast: &[], general: &["held"] })),
     ("expire", Some(Parts { fast: &[], general: &["tell"] })),
     ("break", Some(Parts { fast: &[], general: &["tell"] })),
     ("inspect", Some(Parts { fast: &[], general: &["tell"] })),
+    ("history", Some(Parts { fast: &[], general: &[] })),
 ];
 
 struct Parts {
@@ -72,7 +77,10 @@ fn main() {
 /// Generates the module of the scripts: one static for each script, and the core that they share.
 fn scripts() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let part = |name: &&str| stripped(&read(format!("{LUA}/prelude/{name}.lua")));
+    let definitions = read(format!("{LUA}/prelude/constants.lua"));
+    let constants = constants(&definitions);
+    let lean = |lua: &str| with_values(&stripped(lua), &constants);
+    let part = |name: &&str| lean(&read(format!("{LUA}/prelude/{name}.lua")));
     let core = part(&CORE);
     let mut module = format!("const CORE: &str = {core:?};\n");
     for name in PRELUDE {
@@ -82,7 +90,7 @@ fn scripts() -> String {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
         let (shared, fast) = first.split_once(FAST).unwrap_or_default();
-        let [shared, fast, general] = [shared, fast, general].map(stripped);
+        let [shared, fast, general] = [shared, fast, general].map(lean);
         let (source, parts) = match parts {
             Some(parts) => {
                 let shared = parts.fast.iter().map(part).collect::<String>() + &shared;
@@ -109,8 +117,38 @@ fn scripts() -> String {
 /// Removes indentation, empty lines and comment lines from a script. They would be a third of the
 /// bytes that are sent.
 fn stripped(lua: &str) -> String {
-    let lines = lua.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
-    lines.fold(String::new(), |script, line| script + line + "\n")
+    code_lines(lua).fold(String::new(), |script, line| script + line + "\n")
+}
+
+fn code_lines(lua: &str) -> impl Iterator<Item = &str> {
+    lua.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"))
+}
+
+/// The names and values of constants, which are defined by lines such as `local ONE, TWO = 1, 2`.
+fn constants(lua: &str) -> BTreeMap<&str, &str> {
+    code_lines(lua)
+        .flat_map(|line| {
+            let definition = line.strip_prefix("local ").and_then(|line| line.split_once(" = "));
+            let (names, values) = definition.unwrap_or_else(|| panic!("not a definition of constants: {line}"));
+            let (names, values): (Vec<_>, Vec<_>) = (names.split(", ").collect(), values.split(", ").collect());
+            assert_eq!(names.len(), values.len(), "{line}");
+            names.into_iter().zip(values)
+        })
+        .collect()
+}
+
+/// Writes the values of constants in place of their names, except within quotes.
+fn with_values(lua: &str, constants: &BTreeMap<&str, &str>) -> String {
+    let (mut written, mut rest, mut is_quoted) = (String::new(), lua, false);
+    while let Some(first) = rest.chars().next() {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len()).max(first.len_utf8());
+        let (word, after) = rest.split_at(length);
+        is_quoted ^= word == "'";
+        written += if is_quoted { word } else { constants.get(word).unwrap_or(&word) };
+        rest = after;
+    }
+    written
 }
 
 fn link_statically(out: &Path) {

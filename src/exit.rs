@@ -4,7 +4,8 @@
 //! follow the shells. So cron, CI and scripts can tell "busy" from "broken". The exit code of a
 //! command that ran is passed on unchanged and has no constant here.
 
-/// `cleanup --break` found no holder of any of the resources.
+/// `held`: this process runs below no such hold. `cleanup --break` found no holder of any of the
+/// resources.
 pub const NOT_HELD: u8 = 1;
 
 /// The command line is wrong.
@@ -20,7 +21,8 @@ pub const UNAVAILABLE: u8 = 69;
 /// replaces this code.
 pub const BUSY: u8 = 75;
 
-/// The lease was lost; the command was stopped.
+/// The lease was lost; the command was stopped. For `renew` and `release`: the lock is not held any
+/// more.
 pub const LOST: u8 = 76;
 
 /// The command ran for longer than `--max-runtime`, and was stopped.

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open};
 
 /// The content of a regular file that has at most `max` bytes.
 ///
@@ -17,6 +17,14 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 /// # Errors
 /// The file can't be read, is too long, or is not a regular file.
 pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    read_checked(path, max, |_| Ok(()))
+}
+
+/// Like [`read`], for a file that also passes `check`.
+///
+/// # Errors
+/// Those of [`read`] and of `check`.
+pub(crate) fn read_checked(path: &Path, max: u64, check: impl Fn(&Stat) -> io::Result<()>) -> io::Result<Vec<u8>> {
     // Without NONBLOCK, `open` would wait for a writer of the FIFO.
     let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&file)?;
@@ -26,6 +34,7 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
         FileType::Fifo => return Err(io::Error::other("it is a pipe, not a regular file")),
         _ => return Err(io::Error::other("it is not a regular file")),
     }
+    check(&stat)?;
     // The buffer has one byte more than the file, so a single read finds the end of the file.
     let expected = u64::try_from(stat.st_size).unwrap_or_default().min(max) + 1;
     let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());

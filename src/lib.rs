@@ -21,6 +21,7 @@
 //! | `identity` | describes processes, makes the ids of sessions |
 //! | `inspection` | holders and waiters as JSON |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
+//! | `keeper` | the process that `acquire --pid` leaves behind: a poll loop and a pure machine |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
 //! | `cmd` | the subcommands: options in, wiring, exit code out |
 //! | `start` | what comes before the subcommand |
@@ -39,6 +40,7 @@ mod failure;
 mod files;
 mod identity;
 mod inspection;
+mod keeper;
 mod messages;
 mod passwd;
 mod processes;

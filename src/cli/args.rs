@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
-use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
 use super::values;
 
@@ -64,6 +64,11 @@ pub(super) mod id {
     pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
     pub(crate) const MAX_WAITING: &str = "max-waiting";
     pub(crate) const ONLY: &str = "only";
+    pub(crate) const FOR: &str = "for";
+    pub(crate) const PID: &str = "pid";
+    pub(crate) const LOST_SIGNAL: &str = "lost-signal";
+    pub(crate) const EXPORT: &str = "export";
+    pub(crate) const SESSION: &str = "SESSION";
 }
 
 /// An option with one value.
@@ -88,7 +93,7 @@ pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'sta
 
 /// The options that select the store, accepted before and after the subcommand.
 pub(super) fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR [default: RLOCK_STORE or embedded]";
+    let store = "The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]";
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
@@ -196,6 +201,96 @@ pub(super) fn lock_line(command: Command) -> Command {
 /// The lines RANGE-READ, RANGE-PREWRITE and RANGE-WRITE of a client of `rlock serve`.
 pub(super) fn range_line(command: Command) -> Command {
     command.args(range_claim()).args(wait_options())
+}
+
+pub(super) fn acquire(command: Command) -> Command {
+    command
+        .override_usage(
+            "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
+             rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
+             One CLAIM may be a bare KEY, which means --write KEY.",
+        )
+        .after_help(
+            "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
+             Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
+        )
+        .args(claims())
+        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(
+            option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
+                .conflicts_with(id::FOR)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(
+            option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
+                .default_value("TERM")
+                .conflicts_with(id::FOR)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
+        .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
+        .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
+}
+
+/// The options of `exec` that `acquire` has, too. The others are about a command.
+const OF_ACQUIRE: [&str; 13] = [
+    id::NO_WAIT,
+    id::WAIT,
+    id::OWNER,
+    id::REASON,
+    id::CONFLICT_EXIT_CODE,
+    id::TTL,
+    id::GRACE,
+    id::CONNECT_TIMEOUT,
+    id::REPLICAS,
+    id::QUIET,
+    id::VERBOSE,
+    id::MAX_WAITING,
+    id::JOB,
+];
+
+/// Whether `exec` has this option, `--name` or `-n`.
+pub(super) fn is_of_exec(option: &str) -> bool {
+    run_options().any(|arg| {
+        let is_short =
+            arg.get_short().is_some_and(|short| option.strip_prefix('-') == Some(short.to_string().as_str()));
+        is_short || option.strip_prefix("--").is_some_and(|name| arg.get_long() == Some(name))
+    })
+}
+
+pub(super) fn renew(command: Command) -> Command {
+    command
+        .override_usage("rlock renew [--for DUR] [SESSION]")
+        .after_help("Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.")
+        .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
+        .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
+}
+
+pub(super) fn release(command: Command) -> Command {
+    command
+        .override_usage("rlock release [SESSION]... [--export]")
+        .after_help("Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.")
+        .arg(
+            word(id::SESSION, values::session, "The sessions [default: the innermost of rlock acquire around]")
+                .action(ArgAction::Append)
+                .num_args(1..),
+        )
+        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval"))
+}
+
+pub(super) fn held(command: Command) -> Command {
+    let mode = |id, help| switch(id, help).group(id::MODE);
+    command
+        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY")
+        .after_help("Exit: 0 held; 1 not held; 69 no store.")
+        .group(ArgGroup::new(id::MODE))
+        .arg(word(id::KEY, values::resource, "What has to be held").required(true))
+        .arg(mode(id::READ, "For reading, or in any stronger mode"))
+        .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
+        .arg(mode(id::WRITE, "For writing, as without an option"))
+        .arg(mode(id::SLOT, "One of its slots, or for writing"))
 }
 
 /// The options of every subcommand that runs a command.

@@ -16,6 +16,19 @@ use crate::words::shell_quoted;
 /// The claims of `exec`, in the order of the command line, each span of a resource at most once.
 pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     only_one_bare_key(matches)?;
+    all(matches)
+}
+
+/// The claims of `acquire`, as those of `exec`.
+pub(super) fn of_acquire(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+    if let Some([key, stray]) = stray(matches) {
+        let text = format!("unexpected second KEY '{stray}': for two locks write {}", two_writes(key, stray));
+        return Err(Mistake::plain(text));
+    }
+    all(matches)
+}
+
+fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     let mut claims = Vec::new();
     for (id, mode) in
         [(id::KEY, Mode::Write), (id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::WRITE, Mode::Write)]
@@ -51,21 +64,28 @@ pub(super) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
 /// Refuses a second bare KEY. It is nearly always the first word of a command without its `--`. If
 /// rlock locked that name, it would run the rest of the command line, on this host.
 fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
-    let Some(stray) = matches.get_many::<String>(id::STRAY).and_then(|mut words| words.next()) else { return Ok(()) };
-    let key = matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str);
+    let Some([key, stray]) = stray(matches) else { return Ok(()) };
+    let two_writes = two_writes(key, stray);
     if matches.contains_id(id::SHELL_COMMAND) {
         return Err(Mistake::plain(format!(
             "unexpected '{stray}' beside KEY '{key}': -c takes one STRING and no arguments; \
-             for two locks write --write {} --write {}",
-            shell_quoted(key),
-            shell_quoted(stray)
+             for two locks write {two_writes}"
         )));
     }
     Err(Mistake::plain(format!(
-        "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write --write {} --write {}",
-        shell_quoted(key),
-        shell_quoted(stray)
+        "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write {two_writes}"
     )))
+}
+
+/// The bare KEY and the word after it, if there is one.
+fn stray(matches: &ArgMatches) -> Option<[&str; 2]> {
+    let stray = matches.get_many::<String>(id::STRAY)?.next()?;
+    Some([matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str), stray])
+}
+
+/// The words that claim both resources for writing.
+fn two_writes(one: &str, other: &str) -> String {
+    format!("--write {} --write {}", shell_quoted(one), shell_quoted(other))
 }
 
 /// The values of an argument, each with its position among the words.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 use glob::Pattern;
+use rustix::process::Pid;
 
 use crate::lock::mode::Mode;
-use crate::lock::request::Claim;
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -21,6 +22,14 @@ use super::pages::Page;
 pub enum Invocation {
     /// Run a command while claims are held.
     Exec(Box<Exec>),
+    /// Acquire a lock that outlives the subcommand.
+    Acquire(Acquire),
+    /// Let a kept hold last longer.
+    Renew(Renew),
+    /// Give back what `acquire` has locked.
+    Release(Release),
+    /// Tell whether this process runs below a hold.
+    Held(HeldBy),
     /// Show holders and waiters.
     Inspect(Inspect),
     /// Remove expired and dead sessions, or break grants.
@@ -114,6 +123,94 @@ pub struct Exec {
     pub quiet: bool,
     /// Report the start of the wait and the grant.
     pub verbose: bool,
+}
+
+/// `rlock acquire`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acquire {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// See [`Exec::claims`].
+    pub claims: Vec<Claim>,
+    /// When the hold ends.
+    pub until: Until,
+    /// Print commands for a shell instead of lines for a file.
+    pub export: bool,
+    /// See [`Exec::wait`].
+    pub wait: Option<Duration>,
+    /// See [`Exec::conflict_exit_code`].
+    pub conflict_exit_code: u8,
+    /// See [`Exec::ttl`].
+    pub ttl: Option<Duration>,
+    /// How long before the end of its lease a hold counts as lost.
+    pub grace: Duration,
+    /// See [`Exec::grace_yields`].
+    pub grace_yields: bool,
+    /// See [`Exec::connect_timeout`].
+    pub connect_timeout: Duration,
+    /// See [`Exec::replicas`].
+    pub replicas: u32,
+    /// See [`Exec::whose`].
+    pub whose: Whose,
+    /// See [`Exec::job`].
+    pub job: Option<String>,
+    /// See [`Exec::max_waiting`].
+    pub max_waiting: Option<u32>,
+    /// See [`Exec::quiet`].
+    pub quiet: bool,
+    /// See [`Exec::verbose`].
+    pub verbose: bool,
+}
+
+/// When a hold of `rlock acquire` ends, unless it is released or broken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The hold is kept for this long from its grant.
+    For(Duration),
+    /// The hold ends with a process.
+    End {
+        /// The process.
+        pid: Pid,
+        /// The signal that tells the process that the hold is lost.
+        signal: LostSignal,
+    },
+}
+
+/// The number of a signal, or none to send nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostSignal(pub Option<i32>);
+
+/// `rlock renew`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// How long the hold lasts from now. If `None`, as long as `acquire` was told.
+    pub length: Option<Duration>,
+    /// The session, if not the innermost of `acquire`.
+    pub session: Option<SessionId>,
+}
+
+/// `rlock release`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The store to use.
+    pub store: StoreOptions,
+    /// The sessions, none twice. If empty, the innermost of `acquire`.
+    pub sessions: Vec<SessionId>,
+    /// Print the variables of the session around.
+    pub export: bool,
+}
+
+/// `rlock held`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldBy {
+    /// The store to ask.
+    pub store: StoreOptions,
+    /// The resource.
+    pub resource: Resource,
+    /// The mode in which it has to be held, or a stronger one.
+    pub mode: Mode,
 }
 
 /// `rlock inspect`.

@@ -15,7 +15,10 @@ use crate::words;
 
 use super::args::id;
 use super::claims;
-use super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Serve, Shrink, StoreOptions, Whose};
+use super::invocation::{
+    Acquire, Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions,
+    Until, Whose,
+};
 use super::pages::Page;
 use super::usage::Mistake;
 
@@ -66,9 +69,66 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
     })))
 }
 
+pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let modes = [(id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::SLOT, Mode::Slot)];
+    let asked = modes.into_iter().find(|(id, _)| matches.get_flag(id)).map(|(_, mode)| mode);
+    Ok(Invocation::Held(HeldBy {
+        resource: given(&mut matches, id::KEY),
+        mode: asked.unwrap_or(Mode::Write),
+        store: store(&mut matches),
+    }))
+}
+
 /// Who is behind the request.
 fn whose(matches: &mut ArgMatches) -> Whose {
     Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
+}
+
+pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let claims = claims::of_acquire(&matches)?;
+    let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
+        (Some(length), _) => Until::For(length),
+        (None, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL) },
+        (None, None) => {
+            let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
+            return Err(Mistake::plain(text));
+        }
+    };
+    let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
+    Ok(Invocation::Acquire(Acquire {
+        claims,
+        until,
+        grace_yields,
+        export: matches.get_flag(id::EXPORT),
+        wait: wait(&matches)?,
+        conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
+        ttl: matches.remove_one(id::TTL),
+        grace: given(&mut matches, id::GRACE),
+        connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
+        replicas: given(&mut matches, id::REPLICAS),
+        whose: whose(&mut matches),
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
+        quiet: matches.get_flag(id::QUIET),
+        verbose: matches.get_flag(id::VERBOSE),
+        store: store(&mut matches),
+    }))
+}
+
+pub(super) fn renew(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Renew(Renew {
+        length: matches.remove_one(id::FOR),
+        session: matches.remove_one(id::SESSION),
+        store: store(&mut matches),
+    }))
+}
+
+pub(super) fn release(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Release(Release {
+        sessions: each_once(&mut matches, id::SESSION),
+        export: matches.get_flag(id::EXPORT),
+        store: store(&mut matches),
+    }))
 }
 
 /// The value of an option that has a default.
@@ -186,13 +246,18 @@ fn store(matches: &mut ArgMatches) -> StoreOptions {
 
 /// The KEYs, each once, in the order of the command line.
 fn resources(matches: &mut ArgMatches) -> Vec<Resource> {
-    let mut resources: Vec<Resource> = Vec::new();
-    for resource in matches.remove_many(id::KEY).into_iter().flatten() {
-        if !resources.contains(&resource) {
-            resources.push(resource);
+    each_once(matches, id::KEY)
+}
+
+/// The values of an argument, each once, in the order of the command line.
+fn each_once<T: Clone + PartialEq + Send + Sync + 'static>(matches: &mut ArgMatches, id: &str) -> Vec<T> {
+    let mut values = Vec::new();
+    for value in matches.remove_many(id).into_iter().flatten() {
+        if !values.contains(&value) {
+            values.push(value);
         }
     }
-    resources
+    values
 }
 
 #[cfg(test)]
@@ -202,12 +267,18 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
+    use rustix::process::Pid;
+
     use super::super::completions::SHELLS;
-    use super::super::invocation::{Cleanup, Downgrade, Exec, Inspect, Invocation, Man, Shrink, StoreOptions};
+    use super::super::invocation::{
+        Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink, StoreOptions,
+        Until,
+    };
     use super::super::pages::Page;
     use super::super::parse;
     use super::super::tests::{mistake, parsed};
     use crate::lock::mode::Mode;
+    use crate::lock::request::SessionId;
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
 
@@ -366,6 +437,49 @@ mod tests {
                 Invocation::Shrink(Shrink { store: store.clone(), span, resource: resource.clone() })
             );
         }
+    }
+
+    #[test]
+    fn acquire_renew_and_release_are_parsed() {
+        let acquire = |line: &str| match parsed(line) {
+            Ok(Invocation::Acquire(acquire)) => acquire,
+            other => panic!("'{line}' should acquire, not {other:?}"),
+        };
+        let kept = acquire("acquire k --read r --range-write t [1,2) --for 1h -w 9s --owner me --export");
+        assert_eq!((kept.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
+        assert_eq!((kept.wait, kept.whose.owner.as_deref(), kept.conflict_exit_code), (Some(secs(9)), Some("me"), 75));
+        let pid = Pid::from_raw(7).unwrap();
+        for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
+            let until = Until::End { pid, signal: LostSignal(number) };
+            assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
+        }
+        for (words, number) in [("--lost-signal 34", Some(34)), ("--lost-signal none", None)] {
+            let until = Until::End { pid, signal: LostSignal(number) };
+            assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
+        }
+        let id = "0123456789abcdef0123456789abcdef";
+        let session: SessionId = id.parse().unwrap();
+        let store = StoreOptions::default();
+        let renew = |length, session| Invocation::Renew(Renew { store: StoreOptions::default(), length, session });
+        assert_eq!(parsed("renew").unwrap(), renew(None, None));
+        assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session)));
+        let release = Release { store, sessions: vec![session], export: true };
+        assert_eq!(parsed(&format!("release {id} --export {id}")).unwrap(), Invocation::Release(release));
+    }
+
+    #[test]
+    fn held_means_writing_unless_it_names_another_mode() {
+        let held = |mode| {
+            let resource = Resource::new("k").unwrap();
+            Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode }))
+        };
+        assert_eq!(parsed("held k"), held(Mode::Write));
+        assert_eq!(parsed("held --write k"), held(Mode::Write));
+        assert_eq!(parsed("held --read k"), held(Mode::Read));
+        assert_eq!(parsed("held k --prewrite"), held(Mode::Prewrite));
+        assert_eq!(parsed("held --slot k"), held(Mode::Slot));
+        assert_eq!(mistake("held --read --write k"), "--read and --write exclude each other: give one of them");
+        assert_eq!(mistake("held"), "KEY is missing; see 'rlock held --help'");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Write};
 
+use rustix::io::{Errno, FdFlags, fcntl_getfd};
+
 /// Writes all of `bytes` to standard output. A reader that closes the pipe early, as in `rlock man
 /// | head -1`, counts as success.
 ///
@@ -9,6 +11,29 @@ use std::io::{self, ErrorKind, Write};
 /// Standard output cannot be written: it is closed, or the disk under it is full.
 pub fn print(bytes: &[u8]) -> io::Result<()> {
     print_to(&mut io::stdout().lock(), bytes)
+}
+
+/// Writes all of `bytes` to standard output, for a reader that needs all of them.
+///
+/// # Errors
+/// Standard output cannot be written, or was closed when rlock started.
+pub fn print_whole(bytes: &[u8]) -> io::Result<()> {
+    let stdout = io::stdout();
+    // rlock inherits no descriptor with this flag, but opens /dev/null with it in place of a
+    // closed one.
+    if fcntl_getfd(&stdout)?.contains(FdFlags::CLOEXEC) {
+        return Err(Errno::BADF.into());
+    }
+    // Rust's `Stdout` ignores a closed descriptor.
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match rustix::io::write(&stdout, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// [`print()`] to any writer.

@@ -42,7 +42,7 @@ pub(super) struct Subcommand {
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -98,6 +98,50 @@ pub(super) static SUBCOMMANDS: [Subcommand; 11] = [
         read: |matches| read::range(Mode::Write, matches),
         has_numbers: true,
         runs_command: true,
+    },
+    Subcommand {
+        name: "acquire",
+        page: "rlock-acquire",
+        section: 1,
+        about: "Acquire a lock that stays until its time is over, a process ends, or rlock release",
+        texts: &[include_str!("pages/acquire.txt")],
+        define: args::acquire,
+        read: read::acquire,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "renew",
+        page: "rlock-renew",
+        section: 1,
+        about: "Let a lock of rlock acquire last longer",
+        texts: &[include_str!("pages/renew.txt")],
+        define: args::renew,
+        read: read::renew,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "release",
+        page: "rlock-release",
+        section: 1,
+        about: "Give back a lock of rlock acquire",
+        texts: &[include_str!("pages/release.txt")],
+        define: args::release,
+        read: read::release,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "held",
+        page: "rlock-held",
+        section: 1,
+        about: "Tell by the exit status whether this runs below a lock",
+        texts: &[include_str!("pages/held.txt")],
+        define: args::held,
+        read: read::held,
+        has_numbers: false,
+        runs_command: false,
     },
     Subcommand {
         name: "inspect",

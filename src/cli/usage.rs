@@ -4,6 +4,7 @@
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::args::is_of_exec;
 use super::numbers::unmark;
 use crate::words::one_line;
 
@@ -62,6 +63,13 @@ impl Usage {
     pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
+            ErrorKind::UnknownArgument
+                if page == "rlock acquire" && is_of_exec(label(text(error, ContextKind::InvalidArg))) =>
+            {
+                let argument = label(text(error, ContextKind::InvalidArg));
+                let text = format!("{argument} is for the command of 'rlock exec': 'rlock acquire' runs none");
+                Mistake::plain(text).on(page)
+            }
             ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
                 let argument = label(text(error, ContextKind::InvalidArg));
                 let text = format!("unexpected argument '{argument}': did you forget -- before the command?");

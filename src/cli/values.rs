@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use glob::Pattern;
+use rustix::process::{Pid, Signal};
 
 use crate::lock::kept::KEPT_MAX;
 use crate::lock::past::RETENTION;
+use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 
-use super::invocation::Address;
+use super::invocation::{Address, LostSignal};
 use super::numbers::unmark;
 
 /// The maximum number of slots of a resource. A higher number protects nothing, and a typing error
@@ -124,6 +126,58 @@ pub(super) fn owner(word: &str) -> Result<String, String> {
 
 pub(super) fn reason(word: &str) -> Result<String, String> {
     text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
+}
+
+/// Parses how long a lock of `acquire` lasts.
+pub(super) fn hold(word: &str) -> Result<Duration, String> {
+    let length = kept(word)?;
+    if length.is_zero() {
+        return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
+    }
+    Ok(length)
+}
+
+pub(super) fn pid(word: &str) -> Result<Pid, String> {
+    let pid = word.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
+    pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
+}
+
+/// Parses the name or the number of a signal, or `none`.
+pub(super) fn lost_signal(word: &str) -> Result<LostSignal, String> {
+    let upper = word.to_ascii_uppercase();
+    if upper == "NONE" {
+        return Ok(LostSignal(None));
+    }
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+    let number = named.or_else(|| word.parse().ok().filter(|number| (1..=SIGNAL_MAX).contains(number)));
+    number
+        .map(|number| LostSignal(Some(number)))
+        .ok_or_else(|| format!("'{word}' is not a signal: write it as TERM, INT, HUP, USR1, a number, or none"))
+}
+
+/// The highest number of a signal.
+const SIGNAL_MAX: i32 = 64;
+
+/// The signals that have a use as a message, by name.
+const SIGNALS: [(&str, i32); 13] = [
+    ("HUP", Signal::HUP.as_raw()),
+    ("INT", Signal::INT.as_raw()),
+    ("QUIT", Signal::QUIT.as_raw()),
+    ("ABRT", Signal::ABORT.as_raw()),
+    ("KILL", Signal::KILL.as_raw()),
+    ("USR1", Signal::USR1.as_raw()),
+    ("USR2", Signal::USR2.as_raw()),
+    ("PIPE", Signal::PIPE.as_raw()),
+    ("ALRM", Signal::ALARM.as_raw()),
+    ("TERM", Signal::TERM.as_raw()),
+    ("CONT", Signal::CONT.as_raw()),
+    ("STOP", Signal::STOP.as_raw()),
+    ("WINCH", Signal::WINCH.as_raw()),
+];
+
+pub(super) fn session(word: &str) -> Result<SessionId, String> {
+    word.parse().map_err(|error| format!("'{word}' is not a session: {error}"))
 }
 
 /// The maximum length of the name of a job, in bytes.

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::config;
 use crate::cli::invocation::StoreOptions;
 use crate::cli::{parse_ttl, text_for_people};
 use crate::failure::Failure;
@@ -16,7 +17,9 @@ use crate::store::{self, Changed, Secrets, Store};
 use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
-const NAMESPACE: &str = "RLOCK_NAMESPACE";
+/// The word for the default store, in the place of a URL.
+const EMBEDDED: &str = "embedded";
+pub(super) const NAMESPACE: &str = "RLOCK_NAMESPACE";
 /// The password for a server. If it is unset, its value is the first line of the file in
 /// `PASSWORD_FILE`.
 const PASSWORD: &str = "RLOCK_PASSWORD";
@@ -97,45 +100,65 @@ pub(super) fn open_store_quietly(options: &StoreOptions) -> Result<Box<dyn Store
 
 /// Opens the same store, which may take so long.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
-    let url = named_store(options)?;
-    let namespace = named_namespace(options)?;
+    let Named { store, namespace, is_configured, secrets } = Named::find(options)?;
+    let url = store.as_deref().filter(|store| *store != EMBEDDED);
     let namespace = namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
-    Ok(store::open(url.as_deref(), namespace, &secrets(), connect_timeout)?)
+    store::open(url, namespace, &secrets, connect_timeout).map_err(|error| match error {
+        store::Error::Usage(text) if is_configured => config::mistake(&text),
+        error => error.into(),
+    })
 }
 
-/// The URL in the option or the environment, if either names a store.
-fn named_store(options: &StoreOptions) -> Result<Option<String>, Failure> {
-    if options.store.is_some() {
-        return Ok(options.store.clone());
-    }
-    // An empty variable is often a secret that a CI job did not get. The embedded store would then
-    // lock on this host only.
-    if env::var_os(STORE).is_some_and(|value| value.is_empty()) {
-        return Err(Failure::usage(format!(
-            "{STORE} is empty: unset {STORE} for the embedded store, or set {STORE} to the URL of a store"
-        )));
-    }
-    variable(STORE)
+/// What the user has named: in an option, else in the environment, else in the configuration file.
+struct Named {
+    /// The URL of the store, or [`EMBEDDED`].
+    store: Option<String>,
+    namespace: Option<String>,
+    /// Whether the store or the namespace is that of the configuration file.
+    is_configured: bool,
+    /// The credentials for a server that demands a password.
+    secrets: Secrets,
 }
 
-/// The namespace in the option or the environment, if either names one.
-fn named_namespace(options: &StoreOptions) -> Result<Option<String>, Failure> {
-    options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))
+impl Named {
+    fn find(options: &StoreOptions) -> Result<Self, Failure> {
+        // An empty variable is often a secret that a CI job did not get. The embedded store would
+        // then lock on this host only.
+        if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
+            return Err(Failure::usage(format!(
+                "{STORE} is empty: set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store"
+            )));
+        }
+        let config = config::read()?;
+        let store = options.store.clone().map_or_else(|| variable(STORE), |store| Ok(Some(store)))?;
+        let namespace = options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))?;
+        let is_configured =
+            store.is_none() && config.store.is_some() || namespace.is_none() && config.namespace.is_some();
+        let value = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let secrets = Secrets {
+            password: value(PASSWORD),
+            password_file: value(PASSWORD_FILE).map(PathBuf::from).or(config.password_file),
+        };
+        Ok(Self { store: store.or(config.store), namespace: namespace.or(config.namespace), is_configured, secrets })
+    }
 }
 
 /// The variables that lead an rlock in the command to `store`, as far as the user named the store.
 /// The defaults are not exported: below su(1), an inner rlock uses the default store of its own
 /// user.
 pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let named = Named::find(options)?;
     let mut variables = Vec::new();
-    if named_namespace(options)?.is_some() {
+    if named.namespace.is_some() {
         variables.push((NAMESPACE.into(), store.namespace().into()));
     }
-    // The URL of `store` lacks the password. A URL with a password in the environment stays there,
-    // as the command may need it.
-    let has_password_in_environment = |url: &str| options.store.is_none() && store::has_password(url);
-    if named_store(options)?.is_some_and(|url| !has_password_in_environment(&url)) {
-        variables.push((STORE.into(), store.url().into()));
+    // The URL of `store` lacks the password. A URL with a password in the environment or in the
+    // configuration file stays there, as the command may need it.
+    let has_password = |url: &str| options.store.is_none() && store::has_password(url);
+    match named.store {
+        Some(word) if word == EMBEDDED => variables.push((STORE.into(), EMBEDDED.into())),
+        Some(url) if !has_password(&url) => variables.push((STORE.into(), store.url().into())),
+        _ => {}
     }
     Ok(variables)
 }
@@ -147,12 +170,6 @@ pub(super) fn warn_of_password(options: &StoreOptions) {
             "warning: ps shows everybody the password in --store: set {PASSWORD} or {PASSWORD_FILE} instead"
         ));
     }
-}
-
-/// The credentials in the environment for a server that demands a password.
-fn secrets() -> Secrets {
-    let value = |name| env::var_os(name).filter(|value| !value.is_empty());
-    Secrets { password: value(PASSWORD), password_file: value(PASSWORD_FILE).map(PathBuf::from) }
 }
 
 /// The grace to use. If a grant is a lease, rlock tells its holder to stop a grace before the
@@ -223,7 +240,7 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
 }
 
 /// The resources of the innermost session above, as far as the environment names them correctly.
-fn resources_above() -> Result<Vec<Resource>, Failure> {
+pub(super) fn resources_above() -> Result<Vec<Resource>, Failure> {
     let lines = variable(RESOURCE)?.unwrap_or_default();
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
 }

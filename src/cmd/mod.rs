@@ -1,24 +1,32 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `nested` and `status` belong to `exec`. `context` reads the environment that the subcommands share. `caller` describes who makes a
-//! request, with the help of `ci`. `room` checks whether rlock's
-//! variables fit into the command's environment.
+//! `context` reads the environment that the subcommands share, and `config` the configuration file.
+//! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
+//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
+//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
 
+mod acquire;
+mod acquired;
 mod caller;
 mod ci;
 mod cleanup;
 mod completions;
+mod config;
 mod context;
 mod downgrade;
 mod exec;
+mod held;
 mod inspect;
 mod man;
 mod nested;
+mod release;
+mod renew;
 mod room;
 mod serve;
 mod shrink;
 mod status;
+mod variables;
 
 use std::ffi::OsString;
 use std::io;
@@ -78,6 +86,10 @@ fn after_all_but(unusable: &[String]) -> u8 {
 fn run(invocation: Invocation) -> anyhow::Result<u8> {
     match invocation {
         Invocation::Exec(exec) => exec::run(*exec),
+        Invocation::Acquire(acquire) => acquire::run(&acquire),
+        Invocation::Renew(renew) => renew::run(&renew),
+        Invocation::Release(release) => release::run(&release),
+        Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ pub enum Ending {
     Broken,
     /// The command exceeded its maximum run time.
     Timeout,
-    /// A kept hold that `acquire` made ended at its instant.
+    /// A hold that `acquire` made ended at its instant, with its process, or by `rlock release`.
     Kept,
 }
 
@@ -54,6 +55,29 @@ impl fmt::Display for Ending {
             Self::Broken => f.write_str("broken"),
             Self::Timeout => f.write_str("timeout"),
             Self::Kept => f.write_str("kept"),
+        }
+    }
+}
+
+/// The error for words that tell no ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndingError;
+
+impl FromStr for Ending {
+    type Err = EndingError;
+
+    fn from_str(words: &str) -> Result<Self, Self::Err> {
+        let numbered = |prefix| words.strip_prefix(prefix).and_then(|number: &str| number.parse().ok());
+        match words {
+            "lost" => Ok(Self::Lost),
+            "expired" => Ok(Self::Expired),
+            "broken" => Ok(Self::Broken),
+            "timeout" => Ok(Self::Timeout),
+            "kept" => Ok(Self::Kept),
+            _ => {
+                let exit = numbered("exit ").map(Self::Exit);
+                exit.or_else(|| numbered("signal ").map(Self::Signal)).ok_or(EndingError)
+            }
         }
     }
 }

@@ -194,32 +194,22 @@ pub trait Store {
     fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
     /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
-    /// asked. The hold never ends sooner.
-    fn extend(&mut self, _: SessionId, _: &[Resource], _by: Option<Duration>) -> Result<Changed, Error> {
-        Err(without_past())
-    }
+    /// asked. The hold never ends sooner. `resources` are all resources of the session.
+    fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error>;
 
-    /// Ends the grant of a session of another process, such as a kept hold.
-    fn release(&mut self, _: SessionId, _: &[Resource], _end: Option<End>) -> Result<Released, Error> {
-        Err(without_past())
-    }
+    /// Ends the grant of a session of another process, such as a kept hold. `resources` are all
+    /// resources of the session.
+    fn release(&mut self, id: SessionId, resources: &[Resource], end: Option<End>) -> Result<Released, Error>;
 
     /// Returns what the named resources remember of ended sessions, or all resources if none is
     /// named. Changes nothing.
-    fn history(&mut self, _: &[Resource]) -> Result<Vec<Remembered>, Error> {
-        Err(without_past())
-    }
+    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error>;
 
     /// Returns one line for each resource whose state rlock did not write. The calls before this
     /// one could not read or change those resources, and went on with the others.
     fn take_unusable(&mut self) -> Vec<String> {
         Vec::new()
     }
-}
-
-/// The error of a store that does not keep the past yet.
-fn without_past() -> Error {
-    Error::Refused("this store keeps neither history nor holds without a process".to_owned())
 }
 
 /// A request in a store, from the moment at which it is made.
@@ -253,9 +243,7 @@ pub trait Handle {
 
     /// Leaves the queue because the wait took too long, and counts the request as busy. Returns
     /// [`Standing::Busy`], or the grant if the request was granted in the meantime.
-    fn give_up(&mut self) -> Result<Standing, Error> {
-        self.release(None).map(|_| Standing::Busy { obstructions: Vec::new(), streak: None })
-    }
+    fn give_up(&mut self) -> Result<Standing, Error>;
 
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;

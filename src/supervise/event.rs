@@ -177,6 +177,9 @@ pub(crate) enum Event {
         sender: Sender,
     },
     Started,
+    /// The grant was handed over, so that it outlives this process or stays with it without a
+    /// command.
+    HandedOver,
     /// The command could not be run. The exit code says why.
     StartFailed(u8),
     /// The command was stopped; it has not ended.
@@ -210,7 +213,8 @@ pub(crate) enum Consequence {
 /// One step for the loop. The loop carries out a list of actions in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Start the command. The loop answers with [`Event::Started`] or [`Event::StartFailed`].
+    /// Start the command, or hand the grant over. The loop answers with [`Event::Started`],
+    /// [`Event::HandedOver`] or [`Event::StartFailed`].
     Start,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),

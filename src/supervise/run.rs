@@ -58,12 +58,55 @@ pub(crate) struct Task {
 /// rlock.
 pub(crate) fn run(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report }: Task,
+    task: Task,
     environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
     conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    supervise(handle, task, |grant| environment(grant).map(Begun::Command), conclude, signals, output)
+}
+
+/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that.
+/// Otherwise it returns the exit code, and the grant or the place in the queue is given back.
+///
+/// The calling contract is that of [`run`]. A failed hand-over gives the grant back.
+///
+/// # Errors
+/// A failure of the kernel that makes a wait impossible.
+pub(crate) fn acquire(
+    handle: &mut dyn Handle,
+    (messages, settings): (Messages, Settings),
+    hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let command = CommandSpec { argv: Vec::new(), session: String::new() };
+    let report = Report::new(Boottime::now(), Vec::new());
+    let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report };
+    supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
+}
+
+/// What has followed a grant.
+enum Begun {
+    /// The command is to start, with these variables.
+    Command(Vec<(OsString, OsString)>),
+    /// The grant belongs to somebody else.
+    HandedOver,
+}
+
+fn supervise<E, C>(
+    handle: &mut dyn Handle,
+    Task { command, messages, settings, spare, otherwise, report }: Task,
+    begin: E,
+    conclude: C,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8>
+where
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
+{
     let mut supervision = Supervision {
         handle,
         asks: true,
@@ -72,7 +115,7 @@ pub(crate) fn run(
         streak: None,
         failure: None,
         command,
-        environment: Some(environment),
+        begin: Some(begin),
         conclude,
         child: None,
         report,
@@ -114,7 +157,7 @@ struct Supervision<'a, E, C> {
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     command: CommandSpec,
-    environment: Option<E>,
+    begin: Option<E>,
     conclude: C,
     child: Option<Child>,
     report: Report,
@@ -138,7 +181,7 @@ struct Supervision<'a, E, C> {
 
 impl<E, C> Supervision<'_, E, C>
 where
-    E: FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
     C: FnMut(&Report, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
@@ -403,19 +446,20 @@ where
             let waited = self.report.waited(Boottime::now());
             self.say(&self.messages.holds(Some(waited).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER)));
         }
-        let environment = match (self.environment.take(), &self.grant) {
-            (Some(environment), Some(grant)) => environment(grant),
-            _ => Ok(Vec::new()),
-        };
-        let environment = match environment {
-            Ok(environment) => environment,
-            Err(failure) => return self.start_failed(failure),
-        };
         self.take_signals()?;
         self.on(Event::Tick)?;
         if !self.machine.may_start() {
             return Ok(());
         }
+        let begun = match (self.begin.take(), &self.grant) {
+            (Some(begin), Some(grant)) => begin(grant),
+            _ => Ok(Begun::Command(Vec::new())),
+        };
+        let environment = match begun {
+            Ok(Begun::Command(environment)) => environment,
+            Ok(Begun::HandedOver) => return self.on(Event::HandedOver),
+            Err(failure) => return self.start_failed(failure),
+        };
         let limit = self.machine.start_limit(Boottime::now());
         match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
         {

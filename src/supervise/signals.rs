@@ -38,6 +38,12 @@ pub(crate) fn ignore_failed_writes() {
     }
 }
 
+/// Ignores all that [`Signals`] receives, for a process that nobody is to end by a signal.
+pub(crate) fn ignore_all() -> io::Result<()> {
+    let ignored = action(libc::SIG_IGN);
+    Signal::ALL.into_iter().try_for_each(|signal| replace(signal.kernel().as_raw(), &ignored).map(drop))
+}
+
 /// An event that the handlers recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {

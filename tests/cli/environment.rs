@@ -152,8 +152,7 @@ fn options_win_over_variables() {
 #[test]
 fn empty_store_variable_is_a_usage_error() {
     let lab = Lab::new();
-    let text =
-        "RLOCK_STORE is empty: unset RLOCK_STORE for the embedded store, or set RLOCK_STORE to the URL of a store";
+    let text = "RLOCK_STORE is empty: set RLOCK_STORE to embedded for the embedded store, or to the URL of a store";
     for words in [&["exec", "k", "--", "true"][..], &["inspect"], &["cleanup"], &["downgrade", "read"]] {
         Ran::of(lab.rlock(words).env("RLOCK_STORE", "")).said(64, text);
     }

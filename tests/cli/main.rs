@@ -7,8 +7,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acquire;
 mod cleanup;
 mod command;
+mod config;
 mod cron;
 mod crowd;
 mod damage;
@@ -16,9 +18,11 @@ mod default_directory;
 mod directory;
 mod environment;
 mod exit_codes;
+mod held;
 mod inside;
 mod inspect;
 mod intervals;
+mod keeper;
 mod messages;
 mod namespaces;
 mod nested;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
+use rlock::lock::past::{HISTORY_MAX, Past, Remembered, Streak};
 use rlock::lock::records::{Records as _, Session};
-use rlock::lock::request::{Request, SessionId};
+use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Call, ScriptReply};
@@ -24,11 +25,20 @@ pub(crate) struct Both {
     all_named: bool,
     /// The number that the server gave each request in the queue. The model has numbers of its own.
     numbers: BTreeMap<SessionId, u64>,
+    /// The jobs of all requests so far.
+    jobs: BTreeMap<SessionId, Job>,
 }
 
 impl Both {
     pub(crate) fn new(side: Side, resources: Vec<Resource>, all_named: bool) -> Self {
-        Self { table: LockTable::default(), side, resources, all_named, numbers: BTreeMap::new() }
+        Self {
+            table: LockTable::default(),
+            side,
+            resources,
+            all_named,
+            numbers: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+        }
     }
 
     /// Applies an operation to both tables. `own` are the resources that the session claims.
@@ -42,6 +52,9 @@ impl Both {
     }
 
     fn compare(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
+        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+            self.jobs.insert(request.session, request.job.clone());
+        }
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
@@ -49,13 +62,16 @@ impl Both {
                 Call::acquire(request, self.numbers.get(&request.session).copied().unwrap_or(0), false)
             }
             Op::Renew(session) => Call::renew(*session, own.to_vec(), false),
-            Op::Release { session, .. } | Op::Cancel(session) | Op::Reap(session) => {
-                Call::release(*session, own.to_vec())
+            Op::Release { session, end } => {
+                let job = self.jobs.get(session).cloned().unwrap_or_default();
+                Call::release_after(*session, own.to_vec(), *end, &job)
             }
+            Op::Cancel(session) => Call::release(*session, own.to_vec()),
+            Op::Reap(_) => return Err("a server sees no process die".to_owned()),
+            Op::Extend { session, by } => Call::extend_hold(*session, own.to_vec(), *by),
+            Op::GiveUp(session) => Call::give_up(*session, own.to_vec()),
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
             Op::Downgrade { session, resource, mode } => Call::downgrade(*session, with_others(resource), *mode),
-            // The servers do not know these operations yet: see `history::NEW_OPERATIONS`.
-            Op::Extend { .. } | Op::GiveUp(_) => return Err(format!("no server knows {op:?}")),
             Op::Expire => Call::expire(own.to_vec()),
             Op::Break(resource) => Call::break_grants(resource.clone()),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
@@ -70,8 +86,13 @@ impl Both {
         let Ok(outcome) = self.table.apply(now, op.clone());
         let answer = self.side.at(now, call);
         let same = match (&outcome.reply, &answer) {
-            (Reply::Granted { lease, tokens, .. }, ScriptReply::Granted { lease: left, tokens: actual }) => {
-                (lease, tokens) == (left, actual)
+            (
+                Reply::Granted { lease, tokens, slots, last },
+                ScriptReply::Granted { lease: left, tokens: actual, slots: numbers, last: ending },
+            ) => {
+                // A renewal of a sole holder leaves out what the holder knows.
+                let is_known = matches!(op, Op::Renew(_)) && numbers.is_empty() && ending.is_none();
+                (lease, tokens) == (left, actual) && (is_known || (slots, last) == (numbers, ending))
             }
             (Reply::Released(tokens), ScriptReply::Released(actual)) => tokens == actual,
             (Reply::Waiting, ScriptReply::Waiting { seq, position, next }) => {
@@ -81,14 +102,20 @@ impl Both {
                 self.check_waiting(&op, now, *position, *next)?;
                 true
             }
-            (Reply::Busy { .. }, ScriptReply::Busy(listed)) => {
+            (Reply::Busy { streak, .. }, ScriptReply::Busy { obstructions: listed, streak: actual }) => {
                 let listings = self.listings(now);
                 for listed in listed {
                     let expected = listings.iter().find(|listing| listing.name == listed.listing.name);
                     check_listed(&listed.listing, expected.ok_or("the server lists an unknown resource")?)?;
                 }
-                listed.iter().any(|listed| !listed.listing.holders.is_empty() || !listed.listing.waiters.is_empty())
+                let is_explained = listed
+                    .iter()
+                    .any(|listed| !listed.listing.holders.is_empty() || !listed.listing.waiters.is_empty());
+                let streak = streak.as_ref().map(plain_streak);
+                (is_explained || matches!(op, Op::GiveUp(_))) && streak == actual.as_ref().map(plain_streak)
             }
+            (Reply::AlreadyDone, ScriptReply::AlreadyDone) => true,
+            (Reply::KeptUntil(until), ScriptReply::KeptUntil(actual)) => until == actual,
             (Reply::Refused(refusal), ScriptReply::Refused(actual)) => format!("{refusal:?}") == format!("{actual:?}"),
             (Reply::Done, ScriptReply::Done) | (Reply::Unknown, ScriptReply::Unknown) => true,
             (Reply::Done, ScriptReply::Expired(dropped)) => ids(dropped) == outcome.expired,
@@ -229,7 +256,25 @@ impl Both {
                 return Err(format!("{id} is {expected:?} in the model\n  and {:?} on the server", plain(session)));
             }
         }
+        self.compare_pasts(now)?;
         raw::check(&mut self.side, &expected)
+    }
+
+    fn compare_pasts(&mut self, now: StoreTime) -> Result<(), String> {
+        let answer = self.side.at(now, Call::history(self.resources.clone(), HISTORY_MAX));
+        let ScriptReply::History(actual) = answer else { return Err(format!("history replies {answer:?}")) };
+        let mut actual: BTreeMap<_, _> = actual.into_iter().map(|past| (past.name.clone(), past)).collect();
+        for name in &self.resources {
+            let Ok(expected) = self.table.past(now, name);
+            let (expected, actual) = (expected.as_ref().map(plain_past), actual.remove(name));
+            let actual = actual.as_ref().map(plain_past);
+            let nothing = || plain_past(&Remembered { name: name.clone(), past: Past::default(), entries: Vec::new() });
+            let (expected, actual) = (expected.unwrap_or_else(nothing), actual.unwrap_or_else(nothing));
+            if expected != actual {
+                return Err(format!("the model remembers  {expected}\n  the server remembers {actual}"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -240,9 +285,28 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
 /// The record of a session without its ranks. The model counts ranks over all resources, the server
 /// for each resource.
 fn plain(session: &Session) -> String {
-    let Session { ancestors, claims, since, expiry, terms, process, .. } = session;
-    let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares)).collect();
-    format!("{ancestors:?} {claims:?} {since:?} {expiry:?} {terms:?} {process:?}")
+    let Session { ancestors, claims, phase: _, asked, since, expiry, terms, job, last, process } = session;
+    let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares, it.slot)).collect();
+    let is_kept = session.is_kept();
+    let job = Job { max_waiting: None, ..job.clone() };
+    format!("{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?}")
+}
+
+/// The skips of a job without the number of its entry, which only the model has.
+fn plain_streak(streak: &Streak) -> String {
+    format!("{:?}", Streak { entry: None, ..streak.clone() })
+}
+
+/// What a resource remembers, without the numbers of the entries and the instants at which it is
+/// forgotten.
+fn plain_past(remembered: &Remembered) -> String {
+    let Remembered { name, past, entries } = remembered;
+    let Past { last, last_success, jobs, totals, .. } = past;
+    let jobs = jobs.iter().map(|(name, job)| (name, job.success, job.streak.as_ref().map(plain_streak)));
+    // The model keeps a job without anything to remember until it drops old jobs.
+    let jobs: Vec<_> = jobs.filter(|(_, success, streak)| success.is_some() || streak.is_some()).collect();
+    let entries: String = entries.iter().map(|entry| format!("\n    {entry:?}")).collect();
+    format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?}{entries}")
 }
 
 /// Compares listings including the text of the ends of spans, which the equality of spans ignores.

@@ -92,15 +92,10 @@ impl Clients {
 
     /// Releases the grant of a session whose command has ended.
     pub(crate) fn end(&mut self, number: u32, outcome: &str, history: u32) -> ScriptReply {
-        let (word, code) = outcome.split_once(' ').unwrap_or((outcome, "0"));
-        let ending = match word {
-            "exit" => Ending::Exit(code.parse().unwrap()),
-            "signal" => Ending::Signal(code.parse().unwrap()),
-            _ => Ending::Lost,
-        };
-        assert_eq!(ending.to_string(), outcome);
-        let end = End { ending, is_success: outcome == "exit 0" };
-        self.side.call(Call::release_after(id(number), vec![resource()], Some(end), history))
+        let ending = outcome.parse().expect("the outcome is that of a command");
+        let end = End { ending, is_success: ending == Ending::Exit(0) };
+        let job = Job { history, ..Job::default() };
+        self.side.call(Call::release_after(id(number), vec![resource()], Some(end), &job))
     }
 
     /// The numbers of the holders by token, and of the waiters in queue order.

@@ -26,10 +26,6 @@ const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\",
 const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
 
-/// Whether the histories contain kept holds, jobs and ends of runs. The scripts do not know them
-/// yet.
-pub(crate) const NEW_OPERATIONS: bool = false;
-
 /// The start of all histories. A realistic instant puts the tokens in their realistic range.
 const BEGIN: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);
 /// The maximum number of attempts to shorten a failing history.
@@ -200,8 +196,8 @@ impl World {
         self.advance_past_idle_tokens();
         let crowded = self.live().len() >= LIVE_MAX;
         let session = self.random_session(rng);
-        if NEW_OPERATIONS && rng.chance(12) {
-            return self.new_op(rng, session);
+        if rng.chance(12) {
+            return self.rare_op(rng, session);
         }
         match rng.below(100) {
             0..48 if !crowded => Op::Acquire(self.request(rng)),
@@ -249,8 +245,8 @@ impl World {
         }
     }
 
-    /// An operation that only the model and the embedded store know.
-    fn new_op(&self, rng: &mut Rng, session: SessionId) -> Op {
+    /// An operation on a wait that takes too long, or on a kept hold.
+    fn rare_op(&self, rng: &mut Rng, session: SessionId) -> Op {
         if rng.chance(60) {
             return Op::GiveUp(session);
         }
@@ -259,7 +255,7 @@ impl World {
     }
 
     fn end(&self, rng: &mut Rng) -> Option<End> {
-        if !NEW_OPERATIONS || rng.chance(20) {
+        if rng.chance(20) {
             return None;
         }
         let ending = *rng.pick(&[Ending::Exit(0), Ending::Exit(7), Ending::Signal(9), Ending::Timeout, Ending::Lost]);
@@ -268,9 +264,6 @@ impl World {
 
     /// The job of a request with these claims.
     fn job(&self, rng: &mut Rng, claims: &[Claim]) -> Job {
-        if !NEW_OPERATIONS {
-            return Job::default();
-        }
         let length = |rng: &mut Rng| Duration::from_micros(20 + rng.below(300));
         let is_whole_write = matches!(claims, [claim] if claim.mode == Mode::Write && claim.span.is_whole());
         let keep_for = rng.chance(15).then(|| length(rng));

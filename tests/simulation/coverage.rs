@@ -141,6 +141,7 @@ impl Coverage {
             Supervised::Lost => "lost",
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",
+            Supervised::HandedOver => "handed over",
             Supervised::StartFailed(_) => "start failed",
             Supervised::Ended(_) => "ended",
             Supervised::CommandStopped(_) => "command stopped",

@@ -152,10 +152,11 @@ impl Server {
             }
         };
         Ok(match (reply, caller) {
-            (Reply::Granted { lease, tokens, .. }, _) => ScriptReply::Granted { lease, tokens },
+            (Reply::Granted { lease, tokens, slots, last }, _) => ScriptReply::Granted { lease, tokens, slots, last },
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
             (Reply::Busy { .. }, _) => {
-                ScriptReply::Busy(call.resources.iter().map(|name| self.obstruction(name)).collect())
+                let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
+                ScriptReply::Busy { obstructions, streak: None }
             }
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),

@@ -219,16 +219,18 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
     let number = |number: u64| Value::Int(number as i64);
     let mut words = Vec::new();
     match reply {
-        ScriptReply::Granted { lease, tokens } => {
+        ScriptReply::Granted { lease, tokens, slots, last } => {
             words.extend([word("granted"), number(micros(lease.unwrap_or_default()))]);
             words.extend(tokens.iter().copied().map(number));
+            words.push(Value::Array(slots.iter().map(|slot| number((*slot).into())).collect()));
+            words.push(word(&last.map(|ending| ending.to_string()).unwrap_or_default()));
         }
         ScriptReply::Waiting { seq, position, next } => {
             let next = micros(next.unwrap_or_default());
             words.extend([word("waiting"), number(*seq), number((*position).into()), number(next)]);
         }
-        ScriptReply::Busy(listed) => {
-            words.push(word("busy"));
+        ScriptReply::Busy { obstructions: listed, .. } => {
+            words.extend([word("busy"), Value::Array(Vec::new())]);
             let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
             words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
         }

@@ -66,15 +66,15 @@ fn play<E: Engine>(engine: &mut E, story: &Path, scene: &Scene) {
 }
 
 /// Plays scenes in parallel, each on the empty engine that `make` makes for it.
-fn play_at_once<'a, E: Engine + Send>(
+fn play_at_once<'a, E: Engine>(
     story: &Path,
     scenes: impl Iterator<Item = &'a Scene>,
-    make: impl Fn(&Scene) -> E,
+    make: impl Fn(&Scene) -> E + Sync,
 ) {
+    let make = &make;
     thread::scope(|scope| {
         for scene in scenes {
-            let mut engine = make(scene);
-            scope.spawn(move || play(&mut engine, story, scene));
+            scope.spawn(move || play(&mut make(scene), story, scene));
         }
     });
 }

@@ -24,9 +24,9 @@
 //! | `A shrinks tree to [0,1)`, `A downgrades tree to read` | `done`, `lost` or `refused: …` |
 //! | `break tree` | `broke A, B` or `broke no session` |
 //!
-//! A scene with the line `store only: the reason` uses operations of the store that the command
-//! line and the scripts do not know yet. The model and the embedded store play it, the latter
-//! through its interface for the subcommands. When the line is removed, all engines play the scene.
+//! A scene with the line `store only: the reason` uses operations that the command line cannot
+//! express one by one. The model and the stores play it, the latter through their interface for the
+//! subcommands.
 //!
 //! | step | reply |
 //! | --- | --- |
@@ -75,6 +75,10 @@ macro_rules! stories {
             #[test]
             fn in_the_library() {
                 super::library::run_story(&super::path(stringify!($name)));
+            }
+
+            mod in_the_library {
+                crate::support::servers::on_each_kind!(|kind| crate::library::run_story_on(kind, &crate::path(stringify!($name))));
             }
 
             crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));

@@ -147,7 +147,8 @@ impl Lab {
         for name in CI_MARKS {
             command.env_remove(name);
         }
-        command.envs(&self.environment).stdin(Stdio::null());
+        // The configuration of the host must not matter.
+        command.env("RLOCK_CONFIG", "").envs(&self.environment).stdin(Stdio::null());
     }
 
     /// Runs the program with these words and waits for its end.

@@ -171,7 +171,7 @@ impl Embedded {
     }
 
     fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
-        self.act_for(session, |work| {
+        self.act_for(session, Some(session), |work| {
             Ok(match work.apply(op)? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
@@ -187,13 +187,14 @@ impl Embedded {
     }
 
     /// Runs `work`, which changes what a session of another process holds. Only its user and root
-    /// may do so.
+    /// may do so. A session in `own` needs no wake-up.
     fn act_for<T>(
         &mut self,
         session: SessionId,
+        own: Option<SessionId>,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
-        let done = self.transact(Some(session), |running| match running.foreign_owner(session)? {
+        let done = self.transact(own, |running| match running.foreign_owner(session)? {
             Some(owner) => Ok(Err(owner)),
             None => work(running).map(Ok),
         })?;
@@ -233,12 +234,13 @@ impl Store for Embedded {
         self.transact(None, |work| {
             let now = work.time()?;
             let is_over = |session: &Session| session.is_kept() && session.expiry.is_some_and(|expiry| expiry <= now);
-            Ok(work.records().session(id)?.filter(|session| !is_over(session)))
+            let found = work.records().session(id)?.filter(|session| !is_over(session));
+            Ok(if found.is_some() && matches!(work.fate(id)?, Peer::Dead) { None } else { found })
         })
     }
 
     fn extend(&mut self, id: SessionId, _: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
-        self.act_for(id, |work| {
+        self.act_for(id, Some(id), |work| {
             Ok(match work.apply(Op::Extend { session: id, by })? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
@@ -248,7 +250,10 @@ impl Store for Embedded {
     }
 
     fn release(&mut self, id: SessionId, _: &[Resource], end: Option<End>) -> Result<Released, Error> {
-        self.act_for(id, |work| {
+        self.act_for(id, None, |work| {
+            work.reap_dead(&[id])?;
+            // The process of the session, if there is one, has to learn that its hold has ended.
+            work.wake_later(&[id])?;
             let reply = work.leave(id, Rank::HELD, end)?;
             work.wake_now();
             Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })

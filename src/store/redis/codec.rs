@@ -18,7 +18,7 @@ use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
 use crate::lock::past::End;
-use crate::lock::request::{self, Process, Request, SessionId, Terms};
+use crate::lock::request::{self, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -133,7 +133,7 @@ struct Fixed {
     session: SessionId,
     ancestors: String,
     process: String,
-    history: u32,
+    job: Job,
 }
 
 impl Argument {
@@ -144,6 +144,11 @@ impl Argument {
     /// A length of time in microseconds.
     fn length(of: Duration) -> Self {
         Self::Number(micros(of).min(TIME_MAX))
+    }
+
+    /// A length of time in microseconds, or 0 for none.
+    fn optional_length(of: Option<Duration>) -> Self {
+        Self::Number(optional_micros(of))
     }
 
     fn letter(mode: Mode) -> Self {
@@ -157,19 +162,31 @@ impl Call {
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
-        let is_alone = request.claims.len() == 1 && ancestors.is_empty();
+        let is_plain = request.job.once_per.is_none() && request.job.keep_for.is_none();
+        let alone = match request.claims.as_slice() {
+            [_] if ancestors.is_empty() && !is_plain => "j",
+            [claim] if ancestors.is_empty() => {
+                if claim.mode == Mode::Slot {
+                    "s"
+                } else {
+                    "1"
+                }
+            }
+            _ => "0",
+        };
         let terms = request.terms.unwrap_or_default();
         let (session, process) = (request.session, process(&request.process));
-        let fixed = Fixed { terms, session, ancestors, process, history: request.job.history };
+        let fixed = Fixed { terms, session, ancestors, process, job: request.job.clone() };
         let arguments = vec![
             Argument::Session(request.session),
             Argument::flag(request.wait),
             Argument::Number(place),
             Argument::flag(subscribed),
             Argument::length(terms.ttl),
-            Argument::flag(is_alone),
+            Argument::Word(alone),
             Argument::Fixed(Box::new(fixed)),
             Argument::Claims(pack::claims(&request.claims, &resources)),
+            Argument::Text(request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default()),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
@@ -187,19 +204,32 @@ impl Call {
 
     /// Releases a grant or a place in the queue. `resources` are those of the request.
     pub fn release(session: SessionId, resources: Vec<Resource>) -> Self {
-        Self::release_after(session, resources, None, 0)
+        Self::release_after(session, resources, None, &Job::default())
     }
 
-    /// Releases a grant after its command has ended. The history of each resource keeps as many
-    /// entries as `history` says.
-    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, history: u32) -> Self {
+    /// Releases a grant of a job after its command has ended.
+    pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, job: &Job) -> Self {
         let arguments = vec![
             Argument::Session(session),
             Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
             Argument::flag(end.is_some_and(|end| end.is_success)),
-            Argument::Number(history.into()),
+            Argument::Number(job.history.into()),
+            Argument::optional_length(job.hold_at_least),
+            Argument::flag(job.once_per.is_some()),
         ];
         Self::new(&scripts::RELEASE, resources, arguments)
+    }
+
+    /// Leaves the queue because the wait took too long, unless the request is granted.
+    pub fn give_up(session: SessionId, resources: Vec<Resource>) -> Self {
+        Self::new(&scripts::GIVE_UP, resources, vec![Argument::Session(session)])
+    }
+
+    /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
+    /// asked.
+    pub fn extend_hold(session: SessionId, resources: Vec<Resource>, by: Option<Duration>) -> Self {
+        let arguments = vec![Argument::Session(session), Argument::optional_length(by)];
+        Self::new(&scripts::EXTEND, resources, arguments)
     }
 
     /// Releases the part of the first resource that is outside a span. The session may have claims
@@ -232,6 +262,11 @@ impl Call {
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
+    }
+
+    /// Lists what the resources remember, with at most `limit` entries of the history of each.
+    pub fn history(resources: Vec<Resource>, limit: u32) -> Self {
+        Self { resources, ..Self::new(&scripts::HISTORY, Vec::new(), vec![Argument::Number(limit.into())]) }
     }
 
     fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Argument>) -> Self {
@@ -324,6 +359,11 @@ impl Call {
     }
 }
 
+/// A length of time in microseconds, or 0 for none.
+fn optional_micros(of: Option<Duration>) -> u64 {
+    of.map_or(0, |length| micros(length).clamp(1, TIME_MAX))
+}
+
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
@@ -333,7 +373,7 @@ fn process(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::request::{Claim, Job};
+    use crate::lock::request::{Claim, OncePer};
 
     fn words(command: &redis::Cmd) -> Vec<String> {
         let shown = |arg: &[u8]| arg.escape_ascii().to_string();
@@ -378,7 +418,15 @@ mod tests {
             claims,
             wait: true,
             terms: Some(Terms { ttl: us(30), claim: us(3), heartbeat: Duration::MAX }),
-            job: Job::default(),
+            job: Job {
+                name: "j".into(),
+                once_per: Some(OncePer { period: Duration::ZERO, same_job: true }),
+                skips: true,
+                hold_at_least: Some(us(5)),
+                is_acquire: true,
+                max_waiting: Some(4),
+                ..Job::default()
+            },
             process,
         };
         let call = Call::acquire(&request, 9, false);
@@ -386,9 +434,10 @@ mod tests {
         let id = "1a".repeat(16);
         // Numbers, and bytes behind their lengths.
         let fixed = [
-            "\\x96\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            "\\x9d\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
             &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
             &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
+            r"\xa1j\x01\x01\x01\x05\x00\x01",
         ]
         .concat();
         let claims = [
@@ -400,7 +449,7 @@ mod tests {
             vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat()]
+            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat(), "4"]
                 .map(str::to_owned)
                 .to_vec(),
         ]
@@ -415,7 +464,7 @@ mod tests {
         assert_eq!(call.resources(), [name("a"), name("c")]);
         let sent = words(&call.eval(&setting(Wake::Nobody, None)));
         assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "14"));
-        assert_eq!(sent[17..], ["", "", "2", "a", "c", &"01".repeat(16), "", "0", "0"]);
+        assert_eq!(sent[17..], ["", "", "2", "a", "c", &"01".repeat(16), "", "0", "32", "0", "0"]);
     }
 
     #[test]

@@ -74,6 +74,21 @@ impl Handle for RedisHold {
         released.map_err(|failure| self.conversation.with_keys(failure).into())
     }
 
+    fn give_up(&mut self) -> Result<Standing, Error> {
+        let mut giving_up = self.conversation.give_up(Boottime::now());
+        blocking::run(&mut self.route, &mut giving_up.question);
+        let reply = giving_up.reply().map_err(|failure| self.conversation.with_keys(failure))?;
+        let streak = match reply {
+            Some(ScriptReply::Busy { streak, .. }) => streak,
+            // The request was granted in the meantime, after the wait that its user allows.
+            _ => {
+                self.release(None)?;
+                None
+            }
+        };
+        Ok(Standing::Busy { obstructions: Vec::new(), streak })
+    }
+
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         // The next reply on the other connection may be the grant, so this takes one of its own.
         let resources = &self.conversation.resources;

@@ -48,10 +48,11 @@ use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
 use super::sessions::{Separate, Sessions};
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Store};
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
 use crate::lock::mode::Mode;
+use crate::lock::past::{End, HISTORY_MAX, Remembered};
 use crate::lock::records::Session;
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Job, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -109,7 +110,7 @@ impl Redis {
     /// Calls a script that changes a hold.
     fn changed(&self, call: Call) -> Result<Changed, Error> {
         match self.client().retry_while_down().call(call)? {
-            ScriptReply::Done => Ok(Changed::Done),
+            ScriptReply::Done | ScriptReply::Granted { .. } => Ok(Changed::Done),
             ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
             _ => Ok(Changed::Lost),
         }
@@ -203,6 +204,22 @@ impl Store for Redis {
             Some(ScriptReply::Broken(sessions)) => Ok(sessions),
             _ => Ok(Vec::new()),
         }
+    }
+
+    fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
+        self.changed(Call::extend_hold(id, resources.to_vec(), by))
+    }
+
+    fn release(&mut self, id: SessionId, resources: &[Resource], end: Option<End>) -> Result<Released, Error> {
+        let call = Call::release_after(id, resources.to_vec(), end, &Job::default());
+        match self.client().retry_while_down().call(call)? {
+            ScriptReply::Unknown => Ok(Released::Lost),
+            _ => Ok(Released::Done),
+        }
+    }
+
+    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error> {
+        Ok(self.survey_past(resources, HISTORY_MAX)?)
     }
 
     fn take_unusable(&mut self) -> Vec<String> {

@@ -14,6 +14,7 @@ use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
 use crate::clock::StoreTime;
 use crate::lock::op::ResourceListing;
+use crate::lock::past::Remembered;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -30,6 +31,9 @@ pub(super) struct Findings {
     pub(super) sessions: BTreeMap<SessionId, Session>,
 }
 
+/// What to do with the resources that a scan finds.
+type Look<'a> = dyn FnMut(&mut Redis, &mut Client, &[Resource]) -> Result<(), Failure> + 'a;
+
 impl Redis {
     /// Lists these resources in their order, or all if none is named, and notes those that can't be
     /// used.
@@ -44,18 +48,43 @@ impl Redis {
         Ok(findings)
     }
 
+    /// Lists what these resources remember, or all if none is named, with at most `limit` entries of
+    /// the history of each. Notes the resources that can't be used.
+    pub(super) fn survey_past(&mut self, resources: &[Resource], limit: u32) -> Result<Vec<Remembered>, Failure> {
+        let mut found = Vec::new();
+        let mut client = self.client();
+        if resources.is_empty() {
+            self.scan_all(&mut client, &mut |redis, client, names| redis.recall(client, names, limit, &mut found))?;
+            found.sort_by(|a, b| a.name.cmp(&b.name));
+            found.dedup_by(|a, b| a.name == b.name);
+        } else {
+            self.recall(&mut client, resources, limit, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Lists what these resources remember, one by one.
+    fn recall(
+        &mut self,
+        client: &mut Client,
+        resources: &[Resource],
+        limit: u32,
+        found: &mut Vec<Remembered>,
+    ) -> Result<(), Failure> {
+        for resource in resources {
+            match client.call(Call::history(vec![resource.clone()], limit)) {
+                Ok(ScriptReply::History(remembered)) => found.extend(remembered),
+                Ok(_) => {}
+                Err(failure) if failure.concerns_one_resource() => self.note_unusable(resource, failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
     /// Lists all resources with holders or waiters, sorted by name.
     fn survey_all(&mut self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
-        if self.is_cluster() {
-            for master in masters(client)? {
-                let mut alone = Target::clone(&self.target);
-                alone.nodes = vec![master];
-                let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
-                self.scan(&mut client, findings)?;
-            }
-        } else {
-            self.scan(client, findings)?;
-        }
+        self.scan_all(client, &mut |redis, client, names| redis.look(client, names, findings))?;
         findings.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
         findings.resources.sort_by(|a, b| a.name.cmp(&b.name));
         // SCAN may report a key twice while the server resizes its table.
@@ -87,7 +116,21 @@ impl Redis {
         Ok(())
     }
 
-    fn scan(&mut self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
+    /// Calls `look` with the names of all resources, some at a time. A name may come twice.
+    fn scan_all(&mut self, client: &mut Client, look: &mut Look<'_>) -> Result<(), Failure> {
+        if !self.is_cluster() {
+            return self.scan(client, look);
+        }
+        for master in masters(client)? {
+            let mut alone = Target::clone(&self.target);
+            alone.nodes = vec![master];
+            let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
+            self.scan(&mut client, look)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, client: &mut Client, look: &mut Look<'_>) -> Result<(), Failure> {
         let keyspace = self.setting().keyspace;
         // In a Cluster a redirect may lead a client away, while the scan has to go on here.
         let mut redirected = self.is_cluster().then(|| client.another());
@@ -103,7 +146,7 @@ impl Redis {
             };
             let (next, keys): (u64, Vec<Vec<u8>>) = read(client, value)?;
             let names: Vec<_> = keys.iter().filter_map(|key| keyspace.resource(key)).collect();
-            self.look(redirected.as_mut().unwrap_or(client), &names, findings)?;
+            look(self, redirected.as_mut().unwrap_or(client), &names)?;
             cursor = next;
             if cursor == 0 {
                 return Ok(());

@@ -15,6 +15,8 @@ impl Starting {
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
             Event::Started => Next::Enter(State::Running(Running::new(self.deadline, now, settings)), vec![]),
+            // The new owner of the grant releases it.
+            Event::HandedOver => Next::finish([], Action::Exit(0)),
             Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Action::Exit(code)),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
@@ -110,8 +112,8 @@ impl Running {
             }
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Started | Event::StartFailed(_) | Event::RestEnded => Next::nothing(),
-            Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            Event::Denied(_) | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 
@@ -228,8 +230,8 @@ impl Stopping {
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Lost => Next::nothing(),
-            Event::StoreFailed | Event::Started | Event::StartFailed(_) | Event::CommandStopped(_) => Next::nothing(),
-            Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
+            Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }

@@ -1,7 +1,8 @@
 //! What the keys of a resource keep of the holds that have ended.
 
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::store::redis::codec::{Call, Wake};
+use rlock::lock::past::{Past, Totals};
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, is_granted, is_waiting, resource, us};
@@ -59,6 +60,7 @@ fn each_end_of_a_hold_is_an_entry_of_the_history(kind: Kind) {
     clients.advance(us(10));
     clients.end(3, "exit 7", 32);
     clients.end(9, "exit 0", 32);
+    assert!(is_granted(&clients.renew(4, false)));
     clients.side.call(Call::break_grants(resource()));
     clients.acquire(5, Write, "");
     clients.advance(TERMS.ttl);
@@ -92,50 +94,61 @@ fn history_keeps_as_many_entries_as_the_release_asks_for(kind: Kind) {
     }
 }
 
+/// A grant from the queue that nobody has claimed counts as no hold.
 fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "past", Wake::Nobody);
-    let past = |clients: &mut Clients| -> (u64, String, u64, [u64; 3], [u64; 3]) {
-        let read = "local past = ({ cmsgpack.unpack(redis.call('GET', KEYS[1])) })[5] return { cmsgpack.unpack(past) }";
-        let key = clients.side.keys(&resource())[0].clone();
-        let (ended, outcome, succeeded, holds, held, waited, busy, lost, expired, _): PastFields =
-            redis::cmd("EVAL").arg(read).arg(1).arg(key).query(&mut clients.side.connection).unwrap();
-        let begin = NOW.as_micros();
-        (ended - begin, outcome, succeeded.saturating_sub(begin), [holds, held, waited], [busy, lost, expired])
+    let past = |clients: &mut Clients| {
+        let reply = clients.side.call(Call::history(vec![resource()], 0));
+        let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+        let Past { last, last_success, totals, .. } = past.into_iter().next().expect("it has a past").past;
+        let Totals { ended, busy, lost, expired, waited, held } = totals;
+        let last = last.map(|(ending, ended)| (ending.to_string(), ended - NOW));
+        (last, last_success.map(|ended| ended - NOW), [ended, busy, lost, expired], [held, waited])
     };
     clients.acquire(1, Write, "");
     clients.advance(us(7));
     clients.end(1, "exit 0", 0);
-    assert_eq!(past(&mut clients), (7, "exit 0".to_owned(), 7, [1, 7, 0], [0, 0, 0]));
+    let success = Some(us(7));
+    assert_eq!(past(&mut clients), (Some(("exit 0".to_owned(), us(7))), success, [1, 0, 0, 0], [us(7), us(0)]));
     clients.acquire(2, Write, "");
     clients.acquire(3, Write, "");
     clients.advance(us(4));
     clients.end(2, "lost", 0);
-    assert_eq!(past(&mut clients), (11, "lost".to_owned(), 7, [2, 11, 0], [0, 1, 0]), "while a session holds");
+    let lost = Some(("lost".to_owned(), us(11)));
+    assert_eq!(past(&mut clients), (lost.clone(), success, [2, 0, 1, 0], [us(11), us(0)]), "while a session holds");
     clients.advance(TERMS.claim);
     clients.side.call(Call::expire(vec![resource()]));
-    let claim = TERMS.claim.as_micros() as u64;
-    let expired = (11 + claim, "expired".to_owned(), 7, [3, 11 + claim, 4], [0, 1, 1]);
-    assert_eq!(past(&mut clients), expired);
+    let unclaimed = past(&mut clients);
+    assert_eq!(unclaimed, (lost, success, [2, 0, 1, 0], [us(11), us(0)]), "after a grant that nobody claimed");
     clients.acquire(4, Write, "");
-    assert_eq!(past(&mut clients), expired, "while a sole session holds");
+    assert_eq!(past(&mut clients), unclaimed, "while a sole session holds");
+    clients.acquire(5, Write, "");
+    clients.advance(us(3));
     clients.release(4);
-    assert_eq!(past(&mut clients), expired, "after a release without an outcome");
+    clients.renew(5, false);
+    let (last, ..) = past(&mut clients);
+    assert_eq!(last, unclaimed.0, "after a release without an outcome");
+    clients.advance(TERMS.ttl);
+    clients.side.call(Call::expire(vec![resource()]));
+    let ended = us(14) + TERMS.claim + TERMS.ttl;
+    let expected = (Some(("expired".to_owned(), ended)), success, [4, 0, 1, 1], [us(14) + TERMS.ttl, us(3)]);
+    assert_eq!(past(&mut clients), expected);
 }
 
-/// The past of a resource, as the scripts pack it.
-type PastFields = (u64, String, u64, u64, u64, u64, u64, u64, u64, String);
-
+/// A success is worth keeping, and so is an entry of the history.
 fn state_is_kept_as_long_as_its_history(kind: Kind) {
     let server = Server::shared(kind);
-    for (history, is_long) in [(0, false), (1, true)] {
-        let mut clients = Clients::new(&server, &format!("kept for {history}"), Wake::Nobody);
+    for (history, outcome, is_long) in
+        [(0, "exit 1", [false, false]), (0, "exit 0", [true, false]), (1, "exit 1", [true; 2])]
+    {
+        let mut clients = Clients::new(&server, &format!("kept for {history} after {outcome}"), Wake::Nobody);
         clients.acquire(1, Write, "");
-        clients.end(1, "exit 0", history);
+        clients.end(1, outcome, history);
         let [state, .., past] = clients.side.keys(&resource());
         let [state, past] = [state, past]
             .map(|key| -> i64 { redis::cmd("PTTL").arg(key).query(&mut clients.side.connection).unwrap() });
-        assert_eq!((state > HOUR, past > HOUR), (is_long, is_long), "{state} {past}");
+        assert_eq!([state > HOUR, past > HOUR], is_long, "{state} {past}");
     }
 }
 

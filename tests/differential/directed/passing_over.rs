@@ -149,7 +149,7 @@ fn newcomer_drops_the_dead_waiters_in_its_way(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![1, 5], vec![4]));
     assert_eq!(clients.renew(2, true), ScriptReply::Unknown);
     let no_wait = Request { wait: false, ..request(6, Read, "[8,8]") };
-    assert!(matches!(clients.side.call(Call::acquire(&no_wait, 0, false)), ScriptReply::Busy(_)));
+    assert!(matches!(clients.side.call(Call::acquire(&no_wait, 0, false)), ScriptReply::Busy { .. }));
     clients.renew(4, true);
     assert!(is_granted(&clients.side.call(Call::acquire(&no_wait, 0, false))));
 }
@@ -259,7 +259,10 @@ fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(ki
         ..no_wait
     };
     let busy = clients.side.call(Call::acquire(&no_wait, 0, false));
-    assert!(matches!(&busy, ScriptReply::Busy(listed) if listed[0].listing.holders.len() == 1), "{busy:?}");
+    assert!(
+        matches!(&busy, ScriptReply::Busy { obstructions: listed, .. } if listed[0].listing.holders.len() == 1),
+        "{busy:?}"
+    );
     assert!(is_waiting(&clients.side.call(slot_of(2, 3))), "a dead holder keeps its slot until its lease ends");
     assert!(is_refused(&clients.side.call(slot_of(3, 2)), 3), "a waiter counts as alive");
     assert!(is_waiting(&clients.side.call(slot_of(4, 3))));

@@ -1,37 +1,53 @@
-//! Runs the scenes that the command line cannot express yet on the embedded store, through the
-//! interface that the subcommands use. A handle stands for a process, which dies with it.
+//! Runs the scenes that the command line cannot express on a store, through the interface that the
+//! subcommands use. A handle stands for a process, which dies with it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rlock::lock::request::{Process, Request, SessionId};
+use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
-use rlock::store::embedded::Embedded;
-use rlock::store::{AcquireOptions, Changed, Handle, Released, Standing, Store};
+use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
 
 use super::dump::{self, Row};
-use super::script::{Scene, Story};
+use super::play_at_once;
+use super::script::Story;
 use super::step::{Acquire, Label, Step, StoreStep};
 use super::{Engine, break_reply, model, play};
 use crate::support::Lab;
+use crate::support::servers::{Kind, Server};
 
-/// Plays the scenes of a story that the command line cannot express yet.
+/// The leases on a server. A killed session ends with its lease.
+const TERMS: Terms =
+    Terms { ttl: Duration::from_secs(3), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(3) };
+
+/// How often the sessions are looked after while time passes.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Plays the scenes of a story that the command line cannot express on the embedded store.
 pub(crate) fn run_story(path: &Path) {
     let story = Story::read(path);
-    let scenes: Vec<&Scene> = story.scenes.iter().filter(|scene| scene.store_only).collect();
-    for scene in scenes {
-        let lab = Lab::new();
-        play(&mut Library { lab, handles: BTreeMap::new(), lineages: BTreeMap::new(), pending: None }, path, scene);
-    }
+    let scenes = story.scenes.iter().filter(|scene| scene.store_only);
+    scenes.for_each(|scene| play(&mut Library::new(Lab::new(), None), path, scene));
+}
+
+/// Plays the same scenes on a server, all in parallel, each in a namespace of its own.
+pub(crate) fn run_story_on(kind: Kind, path: &Path) {
+    let server = Server::shared(kind);
+    let story = Story::read(path);
+    let scenes = story.scenes.iter().filter(|scene| scene.store_only);
+    play_at_once(path, scenes, |_| Library::new(Lab::at(server.url()), Some(TERMS)));
 }
 
 struct Library {
-    // Fields drop in this order, so all sessions have ended before the directory is removed.
+    // Fields drop in this order, so all sessions have ended before the store is removed.
     handles: BTreeMap<Label, Box<dyn Handle>>,
     /// The ids of each session and of its ancestors, innermost first.
     lineages: BTreeMap<Label, Vec<SessionId>>,
+    /// The resources that each session claims.
+    resources: BTreeMap<SessionId, Vec<Resource>>,
+    terms: Option<Terms>,
     /// The reply to the last step, or the session whose standing is the reply.
     pending: Option<Result<String, Label>>,
     lab: Lab,
@@ -75,17 +91,21 @@ impl Engine for Library {
             Ok(reply) => reply.clone(),
             Err(label) => standings[label].clone(),
         };
-        let inspection = self.store().inspect(&[]).expect("the store can be used");
+        let mut store = self.store();
+        if self.terms.is_some() {
+            // Only an operation on the resource drops a killed session whose lease has ended.
+            store.cleanup(&[], false).expect("the store can be used");
+        }
+        let inspection = store.inspect(&[]).expect("the store can be used");
         (reply, inspection.resources.iter().flat_map(model::rows).collect())
     }
 
     fn end_all(&mut self) -> Result<(), String> {
         self.handles.clear();
-        let ids: Vec<_> = self.lineages.values().map(|line| line[0]).collect();
         let mut store = self.store();
         store.cleanup(&[], false).map_err(|error| error.to_string())?;
-        for id in ids {
-            Store::release(&mut store, id, &[], None).map_err(|error| error.to_string())?;
+        for (id, resources) in &self.resources {
+            store.release(*id, resources, None).map_err(|error| error.to_string())?;
         }
         let left = store.inspect(&[]).map_err(|error| error.to_string())?.resources;
         if left.is_empty() { Ok(()) } else { Err(format!("the table still has {left:?}")) }
@@ -93,8 +113,15 @@ impl Engine for Library {
 }
 
 impl Library {
-    fn store(&self) -> Embedded {
-        Embedded::open(Some(self.lab.directory().to_owned()), "stories").expect("the store opens")
+    fn new(lab: Lab, terms: Option<Terms>) -> Self {
+        let (handles, lineages, resources) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { handles, lineages, resources, terms, pending: None, lab }
+    }
+
+    fn store(&self) -> Box<dyn Store> {
+        let limit = Duration::from_secs(10);
+        let namespace = if self.terms.is_some() { self.lab.namespace() } else { "stories" };
+        store::open(Some(&self.lab.url()), namespace, &Secrets::default(), limit).expect("the store opens")
     }
 
     fn handle(&mut self, label: &str) -> &mut Box<dyn Handle> {
@@ -111,11 +138,13 @@ impl Library {
             ancestors,
             claims: acquire.claims.clone(),
             wait: acquire.wait,
-            terms: None,
+            terms: self.terms,
             job: acquire.job.clone(),
             process: Process { command: vec![acquire.label.clone()], ..Process::default() },
         };
-        let handle = Box::new(self.store()).acquire(request, AcquireOptions::default());
+        let names = request::resources(&request.claims).into_iter().cloned();
+        self.resources.insert(session, names.collect());
+        let handle = self.store().acquire(request, AcquireOptions::default());
         self.handles.insert(acquire.label.clone(), handle.expect("the store can be used"));
     }
 
@@ -125,16 +154,20 @@ impl Library {
             StoreStep::GiveUp(label) => text(&self.handle(label).give_up().expect("the store can be used")),
             StoreStep::Extend(label, by) => {
                 let id = self.lineages[label][0];
-                changed(self.store().extend(id, &[], Some(*by)))
+                changed(self.store().extend(id, &self.resources[&id], Some(*by)))
             }
             StoreStep::Pass(time) => {
-                thread::sleep(*time);
+                let end = Instant::now() + *time;
+                while Instant::now() < end {
+                    thread::sleep(STEP);
+                    self.handles.values_mut().for_each(|handle| drop(standing(handle.as_mut())));
+                }
                 "done".to_owned()
             }
             StoreStep::History(resource) => self.history(resource),
             StoreStep::Slots(label) => {
                 let id = self.lineages[label][0];
-                let session = self.store().session(id, &[]).expect("the store can be used");
+                let session = self.store().session(id, &self.resources[&id]).expect("the store can be used");
                 dump::slots(&session.map(|session| session.slots()).unwrap_or_default())
             }
         }

@@ -6,21 +6,29 @@ use std::time::Duration;
 
 use rmp::encode::{ByteBuf, RmpWrite as _, write_array_len, write_str_len, write_uint};
 
-use super::{Fixed, TIME_MAX};
+use super::{Fixed, TIME_MAX, optional_micros};
 use crate::clock::micros;
-use crate::lock::request::Claim;
+use crate::lock::request::{Claim, Job};
 use crate::lock::resource::Resource;
 
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
-    array(&mut packed, 6);
+    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history, .. } = &fixed.job;
+    array(&mut packed, 13);
     length(&mut packed, fixed.terms.claim);
     length(&mut packed, fixed.terms.heartbeat);
     bytes(&mut packed, channel.as_bytes());
     bytes(&mut packed, fixed.ancestors.as_bytes());
     bytes(&mut packed, fixed.process.as_bytes());
-    number(&mut packed, fixed.history.into());
+    number(&mut packed, (*history).into());
+    bytes(&mut packed, name.as_bytes());
+    number(&mut packed, optional_micros(once_per.map(|once| once.period)));
+    number(&mut packed, once_per.is_some_and(|once| once.same_job).into());
+    number(&mut packed, (*skips).into());
+    number(&mut packed, optional_micros(*hold_at_least));
+    number(&mut packed, optional_micros(*keep_for));
+    number(&mut packed, (*is_acquire).into());
     packed.into_vec()
 }
 

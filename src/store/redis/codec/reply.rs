@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use redis::Value;
 
+mod past;
+
 use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, Refusal, ResourceListing, WaiterListing};
+use crate::lock::past::{Ending, Remembered, Streak};
 use crate::lock::records::{ClaimRecord, Phase, Session};
-use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
+use crate::lock::request::{Claim, Job, OncePer, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::Obstruction;
@@ -23,6 +26,11 @@ pub enum ScriptReply {
         lease: Option<Duration>,
         /// Its tokens, claim by claim.
         tokens: Vec<u64>,
+        /// The numbers of its slots, claim by claim. A repeated renewal may leave them out.
+        slots: Vec<u32>,
+        /// How the last hold of its first resource had ended at the grant, if that is known. A
+        /// repeated renewal may leave it out.
+        last: Option<Ending>,
     },
     /// The session waits.
     Waiting {
@@ -33,9 +41,15 @@ pub enum ScriptReply {
         /// How long until a lease on its resources ends.
         next: Option<Duration>,
     },
-    /// The session would have to wait, and asked not to. Some of the sessions in the way, for each
-    /// resource.
-    Busy(Vec<Obstruction>),
+    /// The session would have to wait, and asked not to, or has given up its place.
+    Busy {
+        /// Some of the sessions in the way, for each resource.
+        obstructions: Vec<Obstruction>,
+        /// The skips of the job in a row, if the request counts as a skip.
+        streak: Option<Streak>,
+    },
+    /// A run has succeeded so lately that the request is not granted.
+    AlreadyDone,
     /// The request can never be granted.
     Refused(Refusal),
     /// The script did nothing and has to be called again with these resources too. There are none
@@ -46,6 +60,8 @@ pub enum ScriptReply {
     /// The grant or the place in the queue is released. These are the tokens, claim by claim, each
     /// 0 for a waiter.
     Released(Vec<u64>),
+    /// The command has ended, and the hold stays until this instant.
+    KeptUntil(StoreTime),
     /// The lease is renewed for this long.
     Renewed(Duration),
     /// The session neither holds nor waits.
@@ -63,6 +79,8 @@ pub enum ScriptReply {
         /// The listed sessions, in the order of their ids, with their claims on these resources.
         sessions: Vec<(SessionId, Session)>,
     },
+    /// What the resources remember.
+    History(Vec<Remembered>),
 }
 
 impl ScriptReply {
@@ -70,20 +88,30 @@ impl ScriptReply {
     pub fn read(value: &Value) -> Option<Self> {
         let (word, rest) = list(value)?.split_first()?;
         Some(match (text(word)?, rest) {
-            ("granted", [lease, tokens @ ..]) => Self::Granted {
-                lease: Some(length(lease)?).filter(|lease| !lease.is_zero()),
-                tokens: tokens.iter().map(number).collect::<Option<_>>()?,
-            },
+            ("granted", [lease, grant @ ..]) => {
+                let is_token = |value: &&Value| matches!(value, Value::Int(_));
+                let tokens: Vec<u64> = grant.iter().take_while(is_token).map(number).collect::<Option<_>>()?;
+                let (slots, last) = match &grant[tokens.len()..] {
+                    [] => (Vec::new(), None),
+                    [slots, last] => (list(slots)?.iter().map(small).collect::<Option<_>>()?, ending(last)?),
+                    _ => return None,
+                };
+                Self::Granted { lease: Some(length(lease)?).filter(|lease| !lease.is_zero()), tokens, slots, last }
+            }
             ("waiting", [seq, position, next]) => Self::Waiting {
                 seq: number(seq)?,
                 position: number(position)?.try_into().ok()?,
                 next: Some(length(next)?).filter(|next| !next.is_zero()),
             },
-            ("busy", resources) => Self::Busy(obstructions(resources)?.0),
+            ("busy", [streak, resources @ ..]) => {
+                Self::Busy { obstructions: obstructions(resources)?.0, streak: self::streak(streak)? }
+            }
+            ("already", []) => Self::AlreadyDone,
             ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
             ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),
             ("done", []) => Self::Done,
             ("released", tokens) => Self::Released(tokens.iter().map(number).collect::<Option<_>>()?),
+            ("kept", [until]) => Self::KeptUntil(instant(until)?),
             ("renewed", [lease]) => Self::Renewed(length(lease)?),
             ("unknown", []) => Self::Unknown,
             ("expired", sessions) => Self::Expired(all(sessions)?),
@@ -92,6 +120,7 @@ impl ScriptReply {
                 let (resources, sessions) = obstructions(resources)?;
                 Self::Listing { now: instant(now)?, resources, sessions }
             }
+            ("history", resources) => Self::History(resources.iter().map(past::remembered).collect::<Option<_>>()?),
             _ => return None,
         })
     }
@@ -114,6 +143,7 @@ fn refusal(words: &[Value]) -> Option<Refusal> {
         ("whole", []) => Refusal::SlotIsWhole { resource },
         ("below", [held, asked]) => Refusal::NotBelow { resource, held: mode(held)?, asked: mode(asked)? },
         ("nested", []) => Refusal::NestedWaits { resource },
+        ("kept", []) => Refusal::NotKept,
         _ => return None,
     })
 }
@@ -167,8 +197,8 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
             let Claim { mode, span, slots, .. } = record.claim.clone();
             if record.rank.is_held() {
                 let (token, expiry) = (record.token, session.expiry);
-                let holder =
-                    HolderListing { session: *id, mode, span, slots, token, since, expiry, kept: false, process };
+                let kept = session.is_kept();
+                let holder = HolderListing { session: *id, mode, span, slots, token, since, expiry, kept, process };
                 holders.push(((token, since, *id, *index), holder));
             } else {
                 let waiter = WaiterListing { session: *id, mode, span, slots, since, position: *position, process };
@@ -187,9 +217,18 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
 
 /// A session with its listed claims in order.
 fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
-    let (head, claims) = list(value)?.split_at_checked(10)?;
-    let [id, expiry, held, seq, since, ttl, claim, heartbeat, ancestors, process] = head else { return None };
-    let (held, seq) = (number(held)? == 1, number(seq)?);
+    let (head, claims) = list(value)?.split_at_checked(13)?;
+    let [id, expiry, phase, seq, asked, since, ttl, claim, heartbeat, ancestors, process, last, job] = head else {
+        return None;
+    };
+    let phase = match number(phase)? {
+        0 => Phase::Waiting,
+        1 => Phase::Held,
+        2 => Phase::Kept,
+        3 => Phase::Granted,
+        _ => return None,
+    };
+    let (held, seq) = (phase != Phase::Waiting, number(seq)?);
     let terms = Terms { ttl: length(ttl)?, claim: length(claim)?, heartbeat: length(heartbeat)? };
     let ancestors = text(ancestors)?.as_bytes().chunks(32);
     let ancestors = ancestors.map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect::<Option<_>>()?;
@@ -198,26 +237,74 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let session = Session {
         ancestors,
         claims: lines.iter().map(|line| line.record.clone()).collect(),
-        phase: if held { Phase::Held } else { Phase::Waiting },
-        asked: instant(since)?,
+        phase,
+        asked: instant(asked)?,
         since: instant(since)?,
         expiry: Some(instant(expiry)?).filter(|expiry| *expiry > StoreTime::default()),
         terms: Some(terms).filter(|terms| !terms.ttl.is_zero()),
-        job: Job::default(),
-        last: None,
+        job: self::job(job)?,
+        last: ending(last)?,
         process: self::process(process)?,
     };
     Some((text(id)?.parse().ok()?, session, lines))
 }
 
 fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
-    let [index, resource, mode, share, slots, part, token, nested, position] = list(value)? else { return None };
+    let (words, slot) = list(value)?.split_at_checked(9)?;
+    let [index, resource, mode, share, slots, part, token, nested, position] = words else { return None };
+    let slot = match slot {
+        [] => None,
+        [number] => Some(small(number)?),
+        _ => return None,
+    };
     let (mode, slots) = (self::mode(mode)?, number(slots)?.try_into().ok()?);
     let slots = (mode == Mode::Slot).then_some(slots);
     let claim = Claim { resource: name(resource)?, mode, span: span(part)?, slots };
     let rank = if held { Rank::HELD } else { Rank::waiting(seq, number(nested)? == 1) };
-    let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1, slot: None };
+    let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1, slot };
     Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
+}
+
+fn job(value: &Value) -> Option<Job> {
+    let [history, name, once_per, same_job, skips, hold_at_least, keep_for, is_acquire] = list(value)? else {
+        return None;
+    };
+    let flag = |value| number(value).map(|number| number == 1);
+    let optional = |value| length(value).map(|length| Some(length).filter(|length| !length.is_zero()));
+    let same_job = flag(same_job)?;
+    Some(Job {
+        name: text(name)?.to_owned(),
+        once_per: optional(once_per)?.map(|period| OncePer { period, same_job }),
+        skips: flag(skips)?,
+        hold_at_least: optional(hold_at_least)?,
+        keep_for: optional(keep_for)?,
+        is_acquire: flag(is_acquire)?,
+        history: small(history)?,
+        ..Job::default()
+    })
+}
+
+/// The skips of a job in a row, or `None` if there are none.
+fn streak(value: &Value) -> Option<Option<Streak>> {
+    match list(value)? {
+        [] => Some(None),
+        [count, since, last, process] => Some(Some(Streak {
+            count: small(count)?,
+            since: instant(since)?,
+            last: instant(last)?,
+            command: self::process(process)?.command,
+            entry: None,
+        })),
+        _ => None,
+    }
+}
+
+/// How a hold ended, or `None` if that is not known.
+fn ending(value: &Value) -> Option<Option<Ending>> {
+    match text(value)? {
+        "" => Some(None),
+        words => words.parse().ok().map(Some),
+    }
 }
 
 fn process(value: &Value) -> Option<Process> {
@@ -255,6 +342,10 @@ fn number(value: &Value) -> Option<u64> {
         Value::Int(number) => (*number).try_into().ok(),
         _ => None,
     }
+}
+
+fn small(value: &Value) -> Option<u32> {
+    number(value)?.try_into().ok()
 }
 
 fn instant(value: &Value) -> Option<StoreTime> {

@@ -20,7 +20,7 @@ use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, Lease, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
-use crate::store::{Error, Standing};
+use crate::store::{Error, Grant, Standing};
 
 /// The conversation about one request.
 pub(in crate::store::redis) struct HoldConversation {
@@ -72,9 +72,15 @@ impl HoldConversation {
             return None;
         }
         let Request { session, job, .. } = &self.request;
-        let call = Call::release_after(*session, self.resources.clone(), end, job.history);
+        let call = Call::release_after(*session, self.resources.clone(), end, job);
         let held = self.negotiation.held().cloned();
         Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
+    }
+
+    /// Begins to give up the place in the queue, which counts the request as busy.
+    pub(in crate::store::redis) fn give_up(&mut self, now: Boottime) -> Release<'_> {
+        let call = Call::give_up(self.request.session, self.resources.clone());
+        Release::new(&mut self.exchange, call, None, self.connect_timeout, now)
     }
 
     /// A failure with the keys that it may be about.
@@ -186,7 +192,8 @@ impl HoldConversation {
         }
         match (piecemeal.next(), self.negotiation.held()) {
             (Next::Renewed { since, lease }, Some(grant)) => {
-                let granted = ScriptReply::Granted { lease: Some(lease), tokens: grant.tokens.clone() };
+                let Grant { tokens, slots, last, .. } = grant.clone();
+                let granted = ScriptReply::Granted { lease: Some(lease), tokens, slots, last };
                 self.on_answer(Command::Renew { subscribed: false }, granted, since, now)
             }
             (Next::Redirect(redirect), _) => self.exchange.follow(redirect),

@@ -10,6 +10,7 @@ use super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::op::Refusal;
+use crate::lock::past::Streak;
 use crate::lock::request::Terms;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
@@ -74,7 +75,12 @@ pub(super) enum State {
     },
     /// Granted, but only so many replicas have it.
     TooFewReplicas(i64),
-    Busy(Vec<Obstruction>),
+    Busy {
+        obstructions: Vec<Obstruction>,
+        streak: Option<Streak>,
+    },
+    /// A run has succeeded so lately that the request is not granted.
+    AlreadyDone,
     Refused(Refusal),
     /// Neither held nor in the queue any more.
     Lost,
@@ -96,7 +102,8 @@ impl State {
             Self::Replicating { .. } => "replicating",
             Self::Held { .. } => "held",
             Self::TooFewReplicas(_) => "too few",
-            Self::Busy(_) => "busy",
+            Self::Busy { .. } => "busy",
+            Self::AlreadyDone => "already done",
             Self::Refused(_) => "refused",
             Self::Lost => "lost",
             Self::Failed { .. } => "failed",
@@ -148,7 +155,10 @@ impl Negotiation {
             State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
             State::Waiting { .. } => Standing::Waiting,
             State::Held { grant, .. } => Standing::Granted(grant.clone()),
-            State::Busy(listings) => Standing::Busy { obstructions: listings.clone(), streak: None },
+            State::Busy { obstructions, streak } => {
+                Standing::Busy { obstructions: obstructions.clone(), streak: streak.clone() }
+            }
+            State::AlreadyDone => Standing::AlreadyDone,
             State::Refused(refusal) => Standing::Refused(refusal.clone()),
             State::Lost => Standing::Lost,
             State::TooFewReplicas(answered) => {
@@ -188,7 +198,8 @@ impl Negotiation {
     pub(super) fn is_over(&self) -> bool {
         match self.state {
             State::Asking { .. } | State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => false,
-            State::TooFewReplicas(_) | State::Busy(_) | State::Refused(_) | State::Lost | State::Failed { .. } => true,
+            State::Busy { .. } | State::AlreadyDone | State::Refused(_) => true,
+            State::TooFewReplicas(_) | State::Lost | State::Failed { .. } => true,
         }
     }
 
@@ -199,7 +210,7 @@ impl Negotiation {
             State::Asking { in_doubt, .. } => in_doubt || is_sent,
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => true,
             State::TooFewReplicas(_) | State::Lost => true,
-            State::Busy(_) | State::Refused(_) => false,
+            State::Busy { .. } | State::AlreadyDone | State::Refused(_) => false,
             State::Failed { may_be_kept, .. } => may_be_kept,
         }
     }
@@ -302,13 +313,20 @@ impl Negotiation {
             (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. }) if lease < self.ttl => {
                 vec![self.renew()]
             }
-            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Granted { lease: Some(lease), tokens }) => {
-                self.granted(Lease::new(lease), tokens, sent, now)
+            (
+                Command::Acquire { .. } | Command::Renew { .. },
+                ScriptReply::Granted { lease: Some(lease), tokens, slots, last },
+            ) => {
+                let grant = Grant { tokens, slots, last, deadline: None };
+                self.granted(Lease::new(lease), grant, sent, now)
             }
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
                 self.queued(seq, position, next, now)
             }
-            (Command::Acquire { .. }, ScriptReply::Busy(listings)) => self.end(State::Busy(listings)),
+            (Command::Acquire { .. }, ScriptReply::Busy { obstructions, streak }) => {
+                self.end(State::Busy { obstructions, streak })
+            }
+            (Command::Acquire { .. }, ScriptReply::AlreadyDone) => self.end(State::AlreadyDone),
             (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),
             (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.
@@ -344,14 +362,16 @@ impl Negotiation {
         vec![Command::Subscribe, self.renew()]
     }
 
-    fn granted(&mut self, lease: Lease, tokens: Vec<u64>, sent: Boottime, now: Boottime) -> Vec<Command> {
-        if self.grant().is_some_and(|grant| grant.tokens != tokens) {
+    fn granted(&mut self, lease: Lease, told: Grant, sent: Boottime, now: Boottime) -> Vec<Command> {
+        if self.grant().is_some_and(|grant| grant.tokens != told.tokens) {
             // The server returned to an earlier state and granted anew. Another session may have
             // held the lock in between.
             return self.end(State::Lost);
         }
         self.lease = lease;
-        let grant = Grant { tokens, deadline: Some(self.lease.deadline(sent)), ..Grant::default() };
+        // The slots and the end of the last hold stay as the first reply told them.
+        let grant = self.grant().cloned().unwrap_or(told);
+        let grant = Grant { deadline: Some(self.lease.deadline(sent)), ..grant };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
         if self.replicas == 0 || self.held().is_some() {

@@ -38,6 +38,16 @@ impl<'e> Release<'e> {
         Self { question, parting }
     }
 
+    /// The reply of the script, once the conversation is over.
+    ///
+    /// # Errors
+    /// The server can't be used.
+    pub(in crate::store::redis) fn reply(mut self) -> Result<Option<ScriptReply>, Failure> {
+        let late = self.question.late_reply();
+        let reply = told(self.question.into_result().map(|(_, answer)| answer), late)?;
+        Ok(if let Answer::Reply(reply) = reply { Some(reply) } else { None })
+    }
+
     /// What the release came to, once the conversation is over at `now`.
     ///
     /// # Errors
@@ -124,7 +134,11 @@ fn judge(reply: &Answer, held: Option<&Grant>, in_doubt: bool, is_in_time: bool)
         (Answer::Reply(ScriptReply::Released(tokens)), Some(grant)) => *tokens != grant.tokens,
         _ => false,
     };
-    if is_lost { Released::Lost } else { Released::Done }
+    match reply {
+        _ if is_lost => Released::Lost,
+        Answer::Reply(ScriptReply::KeptUntil(_)) => Released::Kept,
+        _ => Released::Done,
+    }
 }
 
 #[cfg(test)]

@@ -67,6 +67,11 @@ pub(super) fn reply(words: &[&str]) -> Event {
     Event::Reply(Ok(Value::Array(words.iter().map(value).collect())))
 }
 
+/// The reply that a request would have to wait, without a word about the sessions in its way.
+pub(super) fn busy() -> Event {
+    Event::Reply(Ok(Value::Array(vec![Value::SimpleString("busy".to_owned()), Value::Array(Vec::new())])))
+}
+
 pub(super) fn granted() -> Event {
     reply(&["granted", "30000000", "7", "8"])
 }

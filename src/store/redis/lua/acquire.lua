@@ -1,41 +1,48 @@
--- acquire: session | wait | place | listening | ttl | alone | fixed | claims
+-- acquire: session | wait | place | listening | ttl | alone | fixed | claims | max_waiting
 --
--- Grants or queues a request. A repeated call returns the state of the request. `alone` is 1 for a
--- request of one claim without ancestors. `fixed` is the part of the records that never changes,
--- and `claims` are the claims, both packed.
+-- Grants or queues a request. A repeated call returns the state of the request. `alone` is '0' for a
+-- request of several claims or with ancestors. For others it is 's' if the claim is a slot, 'j' if
+-- the job of the request matters to the grant, and else '1'. `fixed` is the part of the records that
+-- never changes, and `claims` are the claims, both packed. A request that has no place yet does not
+-- wait if `max_waiting` sessions wait for one of its resources; it may be empty.
 
 local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
-local ttl, alone, fixed = tonumber(argument(5)), n == 1 and argument(6) == '1', argument(7)
+local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)
 
--- Grants the request on a resource that no session uses.
-local function grant_alone(s, token, seq, past)
+-- Grants the request on a resource that no session uses. `lease` is how long the hold lasts, and
+-- `is_kept` tells whether it is a kept hold.
+local function grant_alone(s, token, seq, past, slots, lease, is_kept)
   token = token < now and now or token + 1
-  call('SET', s, held_alone(token, seq, past, session, now, ttl, fixed, argument(8)))
-  return { 'granted', ttl, token }
+  local last = last_outcome(past)
+  local expiry = lease > 0 and now + lease or 0
+  call('SET', s, held_alone(token, seq, past, session, now, ttl, expiry, fixed, argument(8), is_kept and last or nil))
+  return { 'granted', lease, token, slots, last }
 end
 
 --- the fast path ---
 
 -- Most requests are one claim on a resource that no session uses. A resource that is not known
 -- takes the other path, which tries all rights before the first write.
-if alone then
+if n == 1 and (alone == '1' or alone == 's') then
   local s = KEYS[1]
   local raw = call('GET', s)
   if raw then
     check_format(raw)
     local _, clock, token, seq, past, holder = unpacked(raw)
-    -- A resource that is not quiet has an e, whatever s says.
-    if holder == NOBODY and call('EXISTS', KEYS[3]) == 0 then
+    local _, jobs = last_outcome(past)
+    -- A resource that is not quiet has an e, whatever s says. A grant ends a streak of its job.
+    if holder == NOBODY and jobs == '' and call('EXISTS', KEYS[3]) == 0 then
       read_clock(clock)
-      return grant_alone(s, token, seq, past)
+      return grant_alone(s, token, seq, past, alone == 's' and { 0 } or {}, ttl)
     end
   end
 end
 
 --- the general path ---
 
-local terms = unpacked(fixed)
-local channel, ancestors = terms[3], terms[4]
+-- The record that the request gets.
+local own = with_fixed({}, fixed)
+local channel, ancestors = own[CHANNEL], own[ANCESTORS]
 
 begin(session)
 look_for_expired()
@@ -82,10 +89,10 @@ local kin = kin_of(session, ancestors)
 local QUIET = 3000000
 
 local function is_alive(r, id, known)
-  if publish == '' or kin[id] or known[TTL] == 0 then
+  if publish == '' or kin[id] or known[TTL] == 0 or known[HELD] == KEPT then
     return true
   end
-  if known[HELD] == 1 then
+  if known[HELD] > WAITS then
     local shown = expiry_of(r, id) - known[TTL]
     if now - shown < QUIET or now - known[SINCE] < QUIET then
       return true
@@ -114,7 +121,7 @@ local function change_slots(r, slots)
         if COLUMN[its[MODE]] == 4 and its[SLOTS] ~= slots then
           if is_alive(r, id, known) then
             return { 'refused', 'slots', r.name, its[SLOTS], slots }
-          elseif known[HELD] == 1 then
+          elseif known[HELD] > WAITS then
             other = other + 1
           else
             dead[#dead + 1] = id
@@ -149,6 +156,12 @@ for i = 1, #claims do
     claim[MODE] = 'h'
   end
 end
+
+if is_done(at[1], own) then
+  return finish({ 'already' })
+end
+
+local place_before = place
 
 -- A waiter that comes back keeps its place, unless the numbers have begun anew and another waiter
 -- has this number.
@@ -251,7 +264,7 @@ local function listing(r)
       local known = left > 0 and not seen[id] and record(r, id)
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
-        if known[HELD] == 1 and in_way_of(claim, its[MODE], its[LO], its[HI]) then
+        if known[HELD] > WAITS and in_way_of(claim, its[MODE], its[LO], its[HI]) then
           tell(id, expiry_of(r, id))
           break
         end
@@ -294,13 +307,17 @@ local function listing(r)
   end
   for i = 2, #kin do
     local known = r.count.waiters and record(r, kin[i])
-    if known and known[HELD] == 0 then
+    if known and known[HELD] == WAITS then
       reply[2] = reply[2] - 1
     end
   end
   return reply
 end
 
+local max_waiting = place_before == 0 and tonumber(argument(9)) or math.huge
+for i = 1, #at do
+  wait = wait and (at[i].count.waiters or 0) < max_waiting
+end
 if in_the_way and not wait then
   settle(freed)
   if crowded then
@@ -308,7 +325,9 @@ if in_the_way and not wait then
   end
   reply = { 'busy' }
   for i = 1, #at do
-    reply[i + 1] = listing(at[i])
+    local streak = note_busy(at[i], own, pack(lists[at[i]]))
+    reply[2] = reply[2] or streak
+    reply[i + 2] = listing(at[i])
   end
   return finish(reply)
 end
@@ -326,10 +345,14 @@ for i = 1, #at do
   end
 end
 -- The general path leaves a resource in the state in which the fast path would leave it.
-if alone and not in_the_way and not next(resources[1].count) then
+if alone ~= '0' and not in_the_way and not next(resources[1].count) then
   local r = resources[1]
   close(r)
-  reply = grant_alone(r.s, r.token, r.seq, r.past)
+  end_streak(r, own)
+  local kept = math.min(own[KEEP_FOR], KEPT_MAX)
+  reply = grant_alone(
+    r.s, r.token, r.seq, pack(unpack(past_of(r))), claims[1][MODE] == 's' and { 0 } or {}, kept > 0 and kept or ttl, kept > 0)
+  r.holder = session
   settle(freed)
   return finish(reply)
 end
@@ -344,16 +367,12 @@ for i = 1, #at do
     open(r, now)
   end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
-  r.records[session] = with_fixed({ 0, now, in_the_way and seq or 0, listening, now, named, ttl, lists[r] }, fixed)
+  r.records[session] = with_fixed({ WAITS, now, in_the_way and seq or 0, listening, now, named, ttl, '', lists[r] }, fixed)
 end
 if not in_the_way then
-  local tokens = grant(session, at, kin, ttl, false)
+  grant(session, at, kin, false)
   settle(freed)
-  reply = { 'granted', ttl }
-  for i = 1, #tokens do
-    reply[i + 2] = tokens[i]
-  end
-  return finish(reply)
+  return finish(stands(session))
 end
 for i = 1, #at do
   local r = at[i]

@@ -13,7 +13,7 @@ local r = resources[1]
 local LOWER = { rr = '', pp = '', ww = '', pr = 'p', wr = 'rpsh', wp = 'rsh' }
 local known = record(r, session)
 local lowered, refusal = {}, { 'refused', 'none', r.name }
-for i = 1, known and known[HELD] == 1 and #known[CLAIMS] or 0 do
+for i = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
   local claim = known[CLAIMS][i]
   if LOWER[claim[MODE] .. mode] then
     lowered[#lowered + 1] = claim

@@ -4,9 +4,13 @@
 
 local session, listening = argument(1), tonumber(argument(2))
 
--- Renews the lease of a sole holder.
-local function renew_alone(s, token, seq, past, since, ttl, fixed, claims)
-  set(s, held_alone(token, seq, past, session, since, ttl, fixed, claims))
+-- Renews the lease of a sole holder. The session knows its slot and how the last hold ended. Nothing
+-- renews a kept hold.
+local function renew_alone(s, token, seq, past, since, ttl, expiry, fixed, claims, kept)
+  if kept then
+    return { 'granted', expiry - now, token }
+  end
+  set(s, held_alone(token, seq, past, session, since, ttl, ttl > 0 and now + ttl or 0, fixed, claims))
   return { 'granted', ttl, token }
 end
 
@@ -17,18 +21,18 @@ if n == 1 then
   local raw = call('GET', KEYS[1])
   if raw then
     check_format(raw)
-    local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
+    local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw)
     if holder == session then
       read_clock(clock)
       if expiry == 0 or now < expiry then
-        return renew_alone(KEYS[1], token, seq, past, since, ttl, fixed, claims)
+        return renew_alone(KEYS[1], token, seq, past, since, ttl, expiry, fixed, claims, kept)
       end
     end
     -- Other renewals come from a holder of one resource when no lease is over. The calls of other
     -- sessions notice a key that was replaced.
     local record = holder == SEVERAL and call('HMGET', KEYS[2], session)[1]
     local held = record and select(2, cmsgpack.unpack_one(record))
-    if held and held[HELD] == 1 and not held[NAMES] and held[TTL] > 0 then
+    if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 then
       local e, q, epoch, counters = KEYS[3], KEYS[4], ttl, expiry
       read_clock(clock)
       -- The epoch comes before all expiries.
@@ -37,10 +41,12 @@ if n == 1 then
       -- The first write takes no memory, so the server accepts the next at maxmemory.
       if #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
         and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
-        local reply = { 'granted', held[TTL] }
+        local reply, slots = { 'granted', held[TTL] }, {}
         for i = 1, #held[CLAIMS] do
-          reply[held[CLAIMS][i][INDEX] + 3] = held[CLAIMS][i][TOKEN]
+          local claim = held[CLAIMS][i]
+          reply[i + 2], slots[#slots + 1] = claim[TOKEN], claim[SLOT]
         end
+        reply[#reply + 1], reply[#reply + 2] = slots, held[LAST]
         return reply
       end
     end
@@ -56,7 +62,8 @@ if damaged then
 end
 local sole = resources[1]
 if n == 1 and sole.holder == session and #due == 0 then
-  return renew_alone(sole.s, sole.token, sole.seq, sole.past, sole.since, sole.ttl, sole.fixed, sole.claims)
+  return renew_alone(
+    sole.s, sole.token, sole.seq, sole.past, sole.since, sole.ttl, sole.expiry, sole.fixed, sole.claims, sole.kept)
 end
 local at, lost = places(session)
 local need = needed({ session }, lost)
@@ -77,12 +84,17 @@ at = places(session)
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
-  if known[TTL] > 0 then
-    call('ZADD', r.e, now + (known[HELD] == 1 and known[TTL] or known[HEARTBEAT]), session)
+  if known[HELD] == TO_KEEP then
+    known[HELD] = KEPT
+    call('ZADD', r.e, known[SINCE] + math.min(known[KEEP_FOR], KEPT_MAX), session)
+    put(r, session, known)
+  elseif known[TTL] > 0 and known[HELD] ~= KEPT then
+    call('ZADD', r.e, now + (known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT]), session)
   end
-  if known[HELD] == 0 and known[LISTENING] ~= listening then
+  if known[HELD] == WAITS and known[LISTENING] ~= listening then
     known[LISTENING] = listening
     put(r, session, known)
   end
 end
-return finish(stands(session, #at > 0 and at[1].records[session][TTL] or nil))
+local known = #at > 0 and at[1].records[session]
+return finish(stands(session, known and known[HELD] ~= KEPT and known[TTL] or nil))

@@ -9,7 +9,7 @@ if over then
 end
 local r = resources[1]
 local known = record(r, session)
-if not known or known[HELD] == 0 then
+if not known or known[HELD] == WAITS then
   return finish({ 'refused', 'none', r.name })
 end
 local claim

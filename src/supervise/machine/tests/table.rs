@@ -25,6 +25,7 @@ pub(super) fn every_event() -> Vec<Event> {
     events.extend([
         Event::StoreFailed,
         Event::Started,
+        Event::HandedOver,
         Event::StartFailed(127),
         Event::Released,
         BUSY,
@@ -53,6 +54,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "Start", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::HandedOver      => row(["",         "",      "",            "",     "",        "Exit(0)", "",     "",         "",       "",          "",       "",     "",      ""]),
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
         Event::Busy { .. }     => {
             let busy = "ReportBusy, Exit(75)";
@@ -148,6 +150,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
         Event::Started | Event::Released | Event::Busy { .. } | Event::AlreadyDone => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
+        Event::HandedOver                               => row(["Exit(0)",  "",           "",             "",       "",          "",       ""]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";

@@ -150,7 +150,7 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
         ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
         ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),
         ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
-        ("busy", Some(|| reply(&["busy"])), [false, false]),
+        ("busy", Some(busy), [false, false]),
         ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
     ];
     for (event_name, event, expected) in rows {

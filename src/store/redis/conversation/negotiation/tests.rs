@@ -26,7 +26,15 @@ fn granted() -> ScriptReply {
 }
 
 fn granted_for(lease: Duration) -> ScriptReply {
-    ScriptReply::Granted { lease: Some(lease), tokens: vec![7] }
+    granted_with(lease, vec![7])
+}
+
+fn granted_with(lease: Duration, tokens: Vec<u64>) -> ScriptReply {
+    ScriptReply::Granted { lease: Some(lease), tokens, slots: Vec::new(), last: None }
+}
+
+fn busy() -> ScriptReply {
+    ScriptReply::Busy { obstructions: Vec::new(), streak: None }
 }
 
 fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
@@ -152,7 +160,7 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
     for tokens in [vec![], vec![7, 8]] {
         let mut negotiation = negotiation(0);
         negotiation.on_connect();
-        let answer = ScriptReply::Granted { lease: Some(TTL), tokens };
+        let answer = granted_with(TTL, tokens);
         assert_eq!(negotiation.on_reply(FIRST, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
         assert!(is_asking(&negotiation));
         assert_eq!(queued().on_reply(BEAT, answer.clone(), START, START), Err(ErrorKind::UnexpectedReply));
@@ -162,12 +170,9 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
 
 #[test]
 fn answer_to_another_question_is_unexpected() {
-    for (command, answer) in [
-        (RENEW, ScriptReply::Busy(Vec::new())),
-        (FIRST, ScriptReply::Unknown),
-        (FIRST, ScriptReply::Done),
-        (Command::Replicate(1), granted()),
-    ] {
+    for (command, answer) in
+        [(RENEW, busy()), (FIRST, ScriptReply::Unknown), (FIRST, ScriptReply::Done), (Command::Replicate(1), granted())]
+    {
         assert_eq!(
             negotiation(1).on_reply(command, answer, START, START),
             Err(ErrorKind::UnexpectedReply),
@@ -202,7 +207,7 @@ fn waiters_look_for_an_expired_holder_in_turn() {
 
 #[test]
 fn grant_is_lost_when_the_server_does_not_know_the_session() {
-    for answer in [ScriptReply::Unknown, waiting(1, None), ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] }] {
+    for answer in [ScriptReply::Unknown, waiting(1, None), granted_with(TTL, vec![8])] {
         let mut negotiation = held();
         assert_eq!(answered(&mut negotiation, RENEW, answer, START, START), []);
         assert!(is_lost(&negotiation));
@@ -263,7 +268,7 @@ fn server_may_keep_a_request_from_its_sending_to_its_rejection() {
     assert!(!negotiation.may_be_kept(false), "nothing was sent");
     negotiation.on_connect();
     assert!(negotiation.may_be_kept(true), "the request was sent");
-    answered(&mut negotiation, FIRST, ScriptReply::Busy(Vec::new()), START, START);
+    answered(&mut negotiation, FIRST, busy(), START, START);
     assert!(!negotiation.may_be_kept(true) && negotiation.is_over());
 }
 
@@ -305,7 +310,8 @@ fn commands_after_each_event_in_each_state() {
         (Box::new(replicating), [both.clone(), vec![], vec![]]),
         (Box::new(held), [both.clone(), vec![RENEW], both]),
         (Box::new(move || ended(State::TooFewReplicas(0))), [vec![], vec![], vec![]]),
-        (Box::new(move || ended(State::Busy(Vec::new()))), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::Busy { obstructions: Vec::new(), streak: None })), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::AlreadyDone)), [vec![], vec![], vec![]]),
         (Box::new(move || ended(State::Lost)), [vec![], vec![], vec![]]),
         (Box::new(move || ended(failed())), [vec![], vec![], vec![]]),
     ];
@@ -327,7 +333,7 @@ fn state_after_each_answer_to_a_renewal() {
         answered(&mut negotiation, FIRST, granted(), START, START);
         negotiation
     };
-    let anew = ScriptReply::Granted { lease: Some(TTL), tokens: vec![8] };
+    let anew = granted_with(TTL, vec![8]);
     let rows: Vec<(Begin, [&str; 4])> = vec![
         (Box::new(|| negotiation(0)), ["held", "held", "waiting", "asking"]),
         (Box::new(queued), ["held", "held", "waiting", "waiting"]),

@@ -91,7 +91,7 @@ fn requests_share_one_connection_and_each_reply_finds_its_session() {
     assert_eq!(acquire(&mut conversation, 3, START), "acquire");
     assert_eq!(after(&mut conversation, granted(), START), "");
     assert_eq!(after(&mut conversation, queued(), START), "subscribe, renew");
-    assert_eq!(after(&mut conversation, reply(&["busy"]), START), "");
+    assert_eq!(after(&mut conversation, busy(), START), "");
     assert_eq!(reports(&mut conversation), "2 granted, 1 waiting, 3 busy { obstructions: [], streak: none }");
     assert_eq!(conversation.sessions.len(), 2, "a busy request is over");
 }
@@ -346,7 +346,7 @@ fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
     let mut now = START;
     for _ in 2..=20 {
         now = now + Duration::from_millis(900);
-        assert_eq!(after(&mut conversation, reply(&["busy"]), now), "");
+        assert_eq!(after(&mut conversation, busy(), now), "");
         assert_eq!(
             conversation.next_report().map(|(_, event)| matches!(event, sessions::Event::Standing(Ok(_)))),
             Some(true)

@@ -1,11 +1,44 @@
 -- The changes of sessions: a session is granted its request, or it leaves.
 
--- Makes a session a holder, and returns its tokens. The session's records are in place.
-local function grant(id, at, kin, lease, waited)
-  local tokens = {}
+-- Returns the smallest number that no held slot of a resource has. A share has the number of a
+-- slot.
+local function free_slot(r)
+  local number, from = 0, '[S'
+  while true do
+    local members = r.count.S and call('ZRANGE', r.l, from, '(T', 'BYLEX', 'LIMIT', 0, 64) or {}
+    for i = 1, #members do
+      local taken = tonumber(sub(members[i], 3, 10), 16)
+      if taken > number then
+        return number
+      end
+      number = taken + 1
+    end
+    if #members < 64 then
+      return number
+    end
+    from = '(' .. members[64]
+  end
+end
+
+-- Sets how a session holds, and returns the instant at which the hold ends unless it is renewed.
+local function hold(known, waited)
+  local kept = math.min(known[KEEP_FOR], KEPT_MAX)
+  if waited and known[TTL] > 0 then
+    known[HELD] = kept > 0 and TO_KEEP or HOLDS
+    return now + (kept > 0 and math.min(known[LEASE], kept) or known[LEASE] - 0.5)
+  end
+  known[HELD] = kept > 0 and KEPT or HOLDS
+  return now + (kept > 0 and kept or known[TTL])
+end
+
+-- Makes a session a holder. The session's records are in place.
+local function grant(id, at, kin, waited)
+  local last = past_of(at[1])[OUTCOME]
   for i = 1, #at do
     local r = at[i]
     local known = r.records[id]
+    known[LAST] = last
+    end_streak(r, known)
     local claims, fresh = known[CLAIMS], nil
     local old_los, old_his
     if waited then
@@ -15,7 +48,7 @@ local function grant(id, at, kin, lease, waited)
       local claim = claims[j]
       -- The standing is computed again, because an ancestor's hold may have ended while this claim
       -- waited.
-      local how, token = standing(r, claim, kin)
+      local how, token, slot = standing(r, claim, kin)
       if how ~= 'included' then
         if not fresh then
           fresh = r.token < now and now or r.token + 1
@@ -24,19 +57,22 @@ local function grant(id, at, kin, lease, waited)
         token = fresh
       end
       claim[TOKEN] = token
-      tokens[claim[INDEX] + 1] = token
+      if COLUMN[claim[MODE]] == 4 then
+        claim[SLOT] = slot or free_slot(r)
+      end
       count(r, capital(claim[MODE]), 1)
     end
     local los, his = cuts(id, claims, true, r.epoch)
+    local was_leased, expiry = waited and expires(known), hold(known, waited)
     count(r, 'sessions', waited and 0 or 1)
-    if known[TTL] > 0 then
-      count(r, 'leases', waited and 0 or 1)
-      call('ZADD', r.e, now + lease, id)
+    if expires(known) then
+      count(r, 'leases', was_leased and 0 or 1)
+      call('ZADD', r.e, expiry, id)
     end
     if waited then
       unqueue(r, id, known)
     end
-    known[HELD], known[SINCE] = 1, now
+    known[SINCE] = now
     put(r, id, known)
     -- The new members come before the removals. Otherwise l and u could become empty and vanish in
     -- between, and a migrating slot would look for them on the other server.
@@ -47,7 +83,6 @@ local function grant(id, at, kin, lease, waited)
       change('ZREM', r.u, old_his)
     end
   end
-  return tokens
 end
 
 -- Finds the shares whose ancestors have given up their slots. Such a share outlives the ancestor's
@@ -62,12 +97,12 @@ local function unshare(r)
       local kin, shares = kin_of(id, known and known[ANCESTORS] or ''), not known
       for j = 2, #kin do
         local above = record(r, kin[j])
-        for k = 1, above and above[HELD] == 1 and #above[CLAIMS] or 0 do
+        for k = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
           shares = shares or COLUMN[above[CLAIMS][k][MODE]] == 4
         end
       end
       if not shares then
-        local held = known[HELD] == 1
+        local held = known[HELD] > WAITS
         local los, his = cuts(id, known[CLAIMS], held)
         local old = not held and queued(id, known) or {}
         for j = 1, #known[CLAIMS] do
@@ -92,17 +127,21 @@ local function unshare(r)
   end
 end
 
--- Notes in the past of a resource that a hold has ended.
-local function note_end(r, known, outcome, success, limit)
-  local token, ended = 0, nil
-  for i = 1, #known[CLAIMS] do
-    local its = known[CLAIMS][i][TOKEN]
-    token = its > token and its or token
+-- Notes in the past of a resource that a session leaves. Waits, and grants that nobody has claimed,
+-- leave nothing behind, because no command ran: unless `run` tells how one ended, which only a
+-- release does.
+local function note_leaving(r, id, known, leaving, run)
+  if known[HELD] == WAITS or not leaving or not run and is_unclaimed(r, id, known) then
+    return
   end
-  r.past, ended = past_with(r.past, outcome, success, known[ASKED], known[SINCE])
-  r.ends = r.ends or {}
-  if limit > 0 then
-    r.ends[#r.ends + 1] = { r.h, limit, ended, outcome, known[ASKED], known[SINCE], token, pack(known[CLAIMS]), known[FIXED] }
+  count_end(changed_past(r), known[ASKED], known[SINCE])
+  if known[HELD] == KEPT and known[KEEP_FOR] == 0 then
+    -- The release has noted the run already.
+    return
+  elseif run then
+    note_run(r, known, run.outcome, run.success, run.limit)
+  elseif leaving ~= 'released' then
+    note_run(r, known, leaving == 'expired' and known[HELD] == KEPT and 'kept' or leaving, false, known[HISTORY])
   end
 end
 
@@ -110,8 +149,9 @@ end
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
 -- Removes sessions. Appends the claims that they held or waited for to `freed`, in the order of
--- sessions and claims. The runs of holders have ended with `outcome`; an empty one leaves no trace.
-local function leave(ids, hint, freed, outcome, success, limit)
+-- sessions and claims. The holders have `released`, have `expired` or are `broken`; without a word
+-- for it, they leave no trace. `run` tells how the command of a holder ended, if that is known.
+local function leave(ids, hint, freed, leaving, run)
   local slots = {}
   for i = 1, #ids do
     local id = ids[i]
@@ -127,7 +167,8 @@ local function leave(ids, hint, freed, outcome, success, limit)
     for j = 1, #at do
       local r = at[j]
       local known = r.records[id]
-      local held = known[HELD] == 1
+      local held = known[HELD] > WAITS
+      note_leaving(r, id, known, leaving, run)
       local los, his = cuts(id, known[CLAIMS], held)
       if held then
         for k = 1, #known[CLAIMS] do
@@ -142,17 +183,14 @@ local function leave(ids, hint, freed, outcome, success, limit)
       end
       change('ZREM', r.l, los)
       change('ZREM', r.u, his)
-      if known[TTL] > 0 then
+      if expires(known) then
         count(r, 'leases', -1)
       end
       r.is_changed = true
       count(r, 'sessions', -1)
       call('HDEL', r.d, id)
-      if known[TTL] > 0 then
+      if expires(known) then
         call('ZREM', r.e, id)
-      end
-      if held and outcome and outcome ~= '' then
-        note_end(r, known, outcome, success, limit or known[HISTORY])
       end
       r.records[id] = false
     end

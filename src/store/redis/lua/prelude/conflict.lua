@@ -12,7 +12,7 @@ local function strangers(r, class, lo, hi, kin)
     local known = record(r, kin[i])
     for j = 1, known and #known[CLAIMS] or 0 do
       local claim = known[CLAIMS][j]
-      local its = known[HELD] == 1 and capital(claim[MODE]) or claim[MODE]
+      local its = known[HELD] > WAITS and capital(claim[MODE]) or claim[MODE]
       if its == class and overlaps(claim[LO], claim[HI], lo, hi) then
         k = k - 1
       end

@@ -15,7 +15,7 @@
 --   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
 --   PEXPIRE LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LTRIM, the locks work and leave no history. One more command serves to count the
+-- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. One more command serves to count the
 -- subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
@@ -42,21 +42,6 @@
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
--- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
--- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
-local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 10, 11, 12, 13, 14, 15
--- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
--- holds.
-local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED = 1, 2, 3, 4, 5, 6, 7, 8
-
--- The format of the keys, with which s begins, and its packed form.
-local FORMAT, PACKED = 'R2', '\162R2'
-
--- What s has in the place of the sole holder if no session uses the resource, and if it is not
--- quiet.
-local NOBODY, SEVERAL = '', '+'
-
 local publish, n = ARGV[2], tonumber(ARGV[3])
 local now
 
@@ -68,6 +53,15 @@ local function check_format(raw)
     local other = string.match(start, '^\162R(.)$')
     error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
   end
+end
+
+-- Returns how the last hold ended, and the packed jobs, from the past of a resource.
+local function last_outcome(past)
+  if past == '' then
+    return '', ''
+  end
+  local _, outcome, _, jobs = cmsgpack.unpack_limit(past, 3)
+  return outcome, jobs
 end
 
 local function argument(i)

@@ -14,14 +14,14 @@ local function look_for_expired(all)
     end
     for j = 3, #r.page, 2 do
       local known = record(r, r.page[j])
-      if not known or known[TTL] == 0 then
+      if not known or not expires(known) then
         disown(r)
         break
       end
     end
     local page = r.page
     for j = 3, #page, 2 do
-      local id, expiry = page[j], tonumber(page[j + 1])
+      local id, expiry = page[j], math.ceil(page[j + 1])
       if not ended[id] then
         due[#due + 1], ended[id] = id, expiry
       elseif expiry < ended[id] then
@@ -160,7 +160,7 @@ local function mend(channel)
       call('PEXPIRE', r.u, 0)
       call('PEXPIRE', r.d, 0)
       if r.clock then
-        leave_alone(r.s, r.token, r.seq, r.past)
+        leave_alone(r.s, r.token, r.seq, past_of(r))
       end
     end
   end
@@ -178,7 +178,7 @@ local function spread_all()
       open(r, r.since)
       count(r, 'sessions', 1)
       put(r, id, known)
-      if r.ttl > 0 then
+      if r.expiry > 0 then
         call('ZADD', r.e, r.expiry, id)
       end
       local los, his = cuts(id, known[CLAIMS], true, r.epoch)
@@ -217,12 +217,20 @@ local function drop_lost(id)
   end
 end
 
--- Adds the holds that have ended to the history of a resource. Of a crowd, only those that the
--- history keeps are added.
-local function remember_ends(r)
-  local last = r.ends and r.ends[#r.ends]
-  for j = last and math.max(1, #r.ends - last[2] + 1) or 1, last and #r.ends or 0 do
-    remember(unpack(r.ends[j]))
+-- Adds what has ended to the history of a resource. Of a crowd, only those entries are added that
+-- the history keeps. A resource that is not quiet keeps an h.
+local function remember_entries(r)
+  if r.forgets then
+    redis.pcall('LTRIM', r.h, 1, 0)
+    if r.epoch then
+      redis.pcall('LPUSH', r.h, '')
+      redis.pcall('PEXPIRE', r.h, KEEP)
+    end
+  end
+  local entries = r.entries or {}
+  for j = math.max(1, #entries - (r.keeps or 1) + 1), #entries do
+    -- The entry may be new, without an index.
+    remember(unpack(entries[j], 1, 5))
   end
 end
 
@@ -233,17 +241,30 @@ local function finish(reply)
     local r = resources[i]
     if r.epoch and not next(r.count) then
       close(r)
-      leave_alone(r.s, r.token, r.seq, r.past, r.ends and #r.ends > 0)
+      leave_alone(r.s, r.token, r.seq, past_of(r))
     elseif r.epoch and r.is_changed then
       put_state(r)
+    elseif r.has_new_past and not r.holder then
+      leave_alone(r.s, r.token, r.seq, past_of(r))
     end
-    remember_ends(r)
+    remember_entries(r)
   end
   return reply
 end
 
--- Returns the reply with the state of a session. It is granted, with the rest of its lease and its
--- tokens; or waiting, with its number, its place and the time until a lease ends; or unknown. The
+-- Returns the reply that a request is granted: with the rest of the lease, the token of each claim,
+-- the numbers of the slots, and how the last hold of the first resource had ended.
+local function granted(left, claims, last)
+  local reply, slots = { 'granted', left }, {}
+  for i = 1, #claims do
+    reply[i + 2] = claims[i][TOKEN]
+    slots[#slots + 1] = claims[i][SLOT]
+  end
+  reply[#reply + 1], reply[#reply + 2] = slots, last
+  return reply
+end
+
+-- Returns the reply with the state of a session. It is granted; or waiting, with its number, its place and the time until a lease ends; or unknown. The
 -- caller gives `left`, the rest of the lease, if it is known already. If a session waits and more
 -- leases are over than one call drops, the reply is an empty `need`: the client just asks again.
 local function stands(id, left)
@@ -253,8 +274,8 @@ local function stands(id, left)
   end
   local claims = claims_of(id, at)
   local known = at[1].records[id]
-  if known[HELD] == 1 then
-    for i = 1, not left and known[TTL] > 0 and #at or 0 do
+  if known[HELD] > WAITS then
+    for i = 1, not left and expires(known) and #at or 0 do
       local expiry = expiry_of(at[i], id)
       if expiry == 0 then
         disown(at[i])
@@ -264,14 +285,10 @@ local function stands(id, left)
       left = (not left or its < left) and its or left
     end
     -- This session is expired as well; a later call drops it with the rest of the crowd.
-    if known[TTL] > 0 and left <= 0 then
+    if expires(known) and left <= 0 then
       return { 'need' }
     end
-    local reply = { 'granted', left or 0 }
-    for i = 1, #claims do
-      reply[i + 2] = claims[i][TOKEN]
-    end
-    return reply
+    return granted(left or 0, claims, known[LAST])
   end
   if crowded then
     return { 'need' }
@@ -279,6 +296,7 @@ local function stands(id, left)
   local soonest
   for i = 1, n do
     local expiry = tonumber(call('ZRANGE', resources[i].e, 1, 1, 'WITHSCORES')[2])
+    expiry = expiry and math.ceil(expiry)
     if expiry and (not soonest or expiry < soonest) then
       soonest = expiry
     end

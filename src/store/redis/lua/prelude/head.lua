@@ -7,11 +7,6 @@ local caller
 -- Whether the keys of any resource do not belong together.
 local damaged = false
 
--- Maximum number of a resource's expired sessions that one call drops, because the server serves no
--- other client meanwhile. If there may be more, the others count as before, and a request that
--- would have to wait asks again.
-local CROWD = 1000
-
 -- Adds the fields that never change to the others of a record.
 local function with_fixed(known, fixed)
   known[FIXED] = fixed
@@ -38,6 +33,7 @@ end
 
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
+  r.past = r.parsed_past and pack(unpack(r.parsed_past)) or r.past
   call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count))
   if r.has_links then
     call('HSET', r.d, '#with', pack(r.with))
@@ -49,6 +45,11 @@ end
 local function put(r, id, known)
   r.is_changed = true
   call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
+end
+
+-- Whether a session leaves at an instant that e has.
+local function expires(known)
+  return known[TTL] > 0 or known[HELD] == KEPT
 end
 
 -- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses
@@ -65,16 +66,17 @@ end
 
 -- Reads s, with the record of a sole holder.
 local function read_state(r, raw)
-  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims = unpacked(raw)
+  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw)
   r.clock, r.token, r.seq, r.past = clock, token, seq, past
   if holder == SEVERAL then
     r.slots, r.epoch, r.count = since, ttl, expiry
   elseif holder ~= NOBODY then
-    r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims = holder, since, ttl, expiry, fixed, claims
+    r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims, r.kept = holder, since, ttl, expiry, fixed, claims, kept
     local claim = unpacked(claims)[1]
-    claim[INDEX], claim[TOKEN], claim[NESTED] = 0, token, 0
-    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = ttl > 0 and 1 or nil }
-    r.records[holder] = with_fixed({ 1, since, 0, 0, since, false, ttl, { claim } }, fixed)
+    claim[INDEX], claim[TOKEN], claim[NESTED], claim[SLOT] = 0, token, 0, claim[MODE] == 's' and 0 or nil
+    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = expiry > 0 and 1 or nil }
+    r.records[holder] = with_fixed(
+      { kept and KEPT or HOLDS, since, 0, 0, since, false, ttl, kept or last_outcome(past), { claim } }, fixed)
   end
 end
 
@@ -138,7 +140,7 @@ local function begin(session)
     if r.epoch then
       -- The epoch comes before all expiries.
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
-    elseif r.holder and r.ttl > 0 and r.expiry <= now then
+    elseif r.holder and r.expiry > 0 and r.expiry <= now then
       r.page = { '', '-inf', r.holder, r.expiry }
     else
       r.page = {}
@@ -164,7 +166,14 @@ local function expiry_of(r, id)
   if r.holder then
     return r.expiry
   end
-  return tonumber(call('ZSCORE', r.e, id) or 0)
+  return math.ceil(call('ZSCORE', r.e, id) or 0)
+end
+
+-- Whether a session has a grant from the queue that it has not claimed. Half a microsecond in e
+-- tells such a lease from others, and changes no comparison with a clock.
+local function is_unclaimed(r, id, known)
+  local score = known[HELD] == HOLDS and r.epoch and call('ZSCORE', r.e, id)
+  return known[HELD] == TO_KEEP or score and score % 1 ~= 0
 end
 
 -- Returns the declared resources on which a session has claims, and two more values. The second is

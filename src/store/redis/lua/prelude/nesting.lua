@@ -14,21 +14,21 @@ local function plain(mode)
   return mode == 'h' and 's' or mode
 end
 
--- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and whether the
--- claim is a share of a slot; or 'growing'; or 'refused' and the reply. If several holds conflict,
+-- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and the number
+-- of the slot if the claim is a share of one; or 'growing'; or 'refused' and the reply. If several holds conflict,
 -- the reply names the outermost.
 local function standing(r, claim, kin)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local grows, slot, refusal
   for i = 2, #kin do
     local known = record(r, kin[i])
-    for j = 1, known and known[HELD] == 1 and #known[CLAIMS] or 0 do
+    for j = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
       local held = known[CLAIMS][j]
       if overlaps(held[LO], held[HI], lo, hi) then
         local verdict = below(held[MODE], mode)
         local covered = covers(held[LO], held[HI], lo, hi)
         if verdict == '=' and covered then
-          return 'included', held[TOKEN], COLUMN[mode] == 4 and COLUMN[held[MODE]] == 4
+          return 'included', held[TOKEN], COLUMN[mode] == 4 and held[SLOT]
         elseif verdict == 'w' and covered then
           grows = true
         elseif verdict == 'x' then

@@ -4,8 +4,6 @@
 -- of the requests. The scores of nested claims lie below zero, ahead of all others. The epoch has
 -- the score -inf.
 
-local AHEAD = 4503599627370496
-
 local function rank(known, claim)
   return known[SEQ] - (claim[NESTED] == 1 and AHEAD or 0)
 end

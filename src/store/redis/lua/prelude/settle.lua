@@ -15,9 +15,10 @@ local function is_heard(channel)
   return not (publish == 'PUBLISH' and subscribers(channel) == 0) and call(publish, channel, 'granted') > 0
 end
 
--- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits' or 'absent'. A
--- waiter is absent if it listens and does not receive the message, or if it has lost some of its
--- claims. An absent waiter leaves the queue, and its claims are appended to `freed`.
+-- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'absent' or
+-- 'done'. A waiter is absent if it listens and does not receive the message, or if it has lost some
+-- of its claims. An absent waiter leaves the queue, and its claims are appended to `freed`. So does
+-- a waiter whose job is done, which finds out when it asks again.
 local function try(id, hint, freed)
   local at, lost, whole = places(id, hint)
   local known = hint.records[id]
@@ -39,14 +40,19 @@ local function try(id, hint, freed)
     leave({ id }, hint, freed)
     return 'absent'
   end
-  grant(id, at, kin, known[LEASE], true)
+  if is_done(at[1], known) then
+    leave({ id }, hint, freed)
+    return 'done'
+  end
+  grant(id, at, kin, true)
   return 'granted'
 end
 
 -- Grants the requests that a freed span lets in, first come, first served. Only waiters that
 -- overlap the span in one of `modes` can have become grantable. The walk ends when it has seen all
 -- of these waiters. It also ends when claims that cover the span have ruled out all of `modes` for
--- later claims.
+-- later claims, and at a waiter whose job is done: it wanted the whole resource, and the walk for
+-- its claim, which the function returns, covers the rest of this one.
 local function settle_one(r, lo, hi, modes, freed)
   local left, open = 0, 0
   local closed = {}
@@ -81,6 +87,9 @@ local function settle_one(r, lo, hi, modes, freed)
         if nested or not closed[mode] then
           if not outcome then
             outcome, slot = try(entry.id, r, freed)
+            if outcome == 'done' then
+              return table.remove(freed)
+            end
           end
           if outcome ~= 'absent' and covers(entry[i + 1], entry[i + 2], lo, hi) then
             for j = 1, #CLASH[mode] do
@@ -101,7 +110,10 @@ end
 local function settle(freed)
   local i = 1
   while freed[i] do
-    settle_one(freed[i][1], freed[i][2], freed[i][3], freed[i][4], freed)
+    local next = freed[i]
+    while next do
+      next = settle_one(next[1], next[2], next[3], next[4], freed)
+    end
     i = i + 1
   end
 end

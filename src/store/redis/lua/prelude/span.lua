@@ -51,7 +51,9 @@ local function cuts(id, claims, held, score)
     if score then
       los[#los + 1], his[#his + 1] = score, score
     end
-    los[#los + 1], his[#his + 1] = member(class, claim[LO], id, claim[INDEX]), member(class, claim[HI], id, claim[INDEX])
+    -- Held slots are in the order of their numbers.
+    local lo = held and claim[SLOT] and claim[LO] .. format('%08x', claim[SLOT]) or claim[LO]
+    los[#los + 1], his[#his + 1] = member(class, lo, id, claim[INDEX]), member(class, claim[HI], id, claim[INDEX])
   end
   return los, his
 end

@@ -5,14 +5,16 @@
 local function told(id, at, expiry, place)
   local known = at[1].records[id]
   local reply = {
-    id, expiry or 0, known[HELD], known[SEQ], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT], known[ANCESTORS], known[PROCESS],
+    id, expiry or 0, known[HELD], known[SEQ], known[ASKED], known[SINCE], known[TTL], known[LEASE], known[HEARTBEAT],
+    known[ANCESTORS], known[PROCESS], known[LAST],
+    { known[HISTORY], known[JOB], known[ONCE_PER], known[SAME_JOB], known[SKIPS], known[HOLD_AT_LEAST], known[KEEP_FOR], known[IS_ACQUIRE] },
   }
   for i = 1, #at do
     for j = 1, #at[i].records[id][CLAIMS] do
       local claim = at[i].records[id][CLAIMS][j]
       reply[#reply + 1] = {
         claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
-        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0,
+        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0, claim[SLOT],
       }
     end
   end

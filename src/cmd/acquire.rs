@@ -1,0 +1,178 @@
+//! `rlock acquire`: acquires a lock that outlives this process, and prints the variables by which
+//! other rlocks find the lock.
+
+use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::Pid;
+
+use super::variables::{self, Held};
+use super::{caller, ci, context};
+use crate::cli::invocation::{Acquire, LostSignal, Until};
+use crate::cli::stdout;
+use crate::exit;
+use crate::failure::Failure;
+use crate::identity;
+use crate::keeper::process::{self, Side, Watched};
+use crate::keeper::{self, KEPT};
+use crate::lock::lease::Lease;
+use crate::lock::past::{Entry, Event};
+use crate::lock::request::{Job, Request};
+use crate::messages::Messages;
+use crate::store::{AcquireOptions, Grant, Handle, Store};
+use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::supervise::run;
+use crate::supervise::signals::{Signals, ignore_all};
+use crate::supervise::terminal::group_for_command;
+use crate::words::reason;
+
+/// Acquires the lock and returns the exit code.
+pub(super) fn run(acquire: &Acquire) -> anyhow::Result<u8> {
+    match acquire.until {
+        Until::For(length) => lock(acquire, Some(length), print).map(|(code, _)| code),
+        Until::End { pid, signal: LostSignal(signal) } => keep(acquire, pid, signal),
+    }
+}
+
+/// Leaves a keeper behind that holds the lock until the process ends.
+fn keep(acquire: &Acquire, pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> {
+    let inherited = process::inherited();
+    let process = Watched::open(pid, signal)?;
+    let keeper = match process::split(inherited).context("cannot start the keeper")? {
+        Side::Caller(caller) => return caller.wait(),
+        Side::Keeper(keeper) => keeper,
+    };
+    let mut is_detached = false;
+    let detach = |text: &str| {
+        let failed = |error: io::Error| {
+            let text = format!("cannot leave the keeper behind, so the lock is released again: {}", reason(&error));
+            Failure { code: exit::FAILURE, text }
+        };
+        keeper.outlive_caller().map_err(failed)?;
+        print(text)?;
+        keeper.detach().map_err(failed)?;
+        is_detached = true;
+        Ok(())
+    };
+    // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
+    // the descriptors and the folder that the user's words may mean.
+    let mut history = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
+    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, None, detach)?;
+    if !is_detached {
+        return Ok(code);
+    }
+    ignore_all().context("cannot ignore signals")?;
+    let was_released = || was_released(history.as_mut(), &request, &tokens);
+    keeper::keep(handle.as_mut(), &process, grace, was_released).context("cannot wait")?;
+    Ok(code)
+}
+
+/// Whether the grant of a request ended by a release. A store that cannot tell counts as one that
+/// took the grant away.
+fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> bool {
+    let name = &request.claims[0].resource;
+    let own = request.claims.iter().zip(tokens).filter(|(claim, _)| claim.resource == *name);
+    let token = own.map(|(_, token)| *token).max();
+    let is_own = |entry: &&Entry| {
+        entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
+    };
+    let remembered = store.history(std::slice::from_ref(name)).unwrap_or_default();
+    let entry = remembered.iter().flat_map(|past| &past.entries).rfind(is_own);
+    entry.is_some_and(|entry| entry.event == Event::Ended(KEPT.ending))
+}
+
+/// A request that was made, and what belongs to it.
+struct Asked {
+    request: Request,
+    handle: ManuallyDrop<Box<dyn Handle>>,
+    /// The tokens of the claims, once they are granted.
+    tokens: Vec<u64>,
+    /// See [`Settings::grace`].
+    grace: Duration,
+}
+
+/// Requests the lock, and gives the text to print to `hand_over` once the lock is granted. Returns
+/// the exit code. With `keep_for`, the lock is a kept hold.
+fn lock(
+    acquire: &Acquire,
+    keep_for: Option<Duration>,
+    hand_over: impl FnOnce(&str) -> Result<(), Failure>,
+) -> anyhow::Result<(u8, Asked)> {
+    let store = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
+    if !acquire.quiet {
+        context::warn_of_password(&acquire.store);
+    }
+    // The signals are installed before the request is made, so that no signal that cancels it is
+    // lost.
+    let signals = Signals::install().context("can't receive signals")?;
+    let ancestors = context::sessions_above()?;
+    let session = identity::new_session().context("can't get random numbers")?;
+    let place = context::exported(&acquire.store, store.as_ref())?;
+    let has_leases = store.leases();
+    let ttl = context::ttl(acquire.ttl)?;
+    let grace = context::grace(ttl, acquire.grace, acquire.grace_yields, has_leases)?;
+    // Nobody is told before the end of a kept hold.
+    let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
+    let ci = ci::run();
+    let words: Vec<_> = std::env::args_os().collect();
+    let process = caller::process(&acquire.whose, ci.as_ref(), &words)?;
+    let request = Request {
+        session,
+        ancestors: ancestors.clone(),
+        claims: acquire.claims.clone(),
+        wait: !acquire.wait.is_some_and(|wait| wait.is_zero()) && acquire.max_waiting != Some(0),
+        terms: has_leases.then(|| Lease::new(ttl).terms()),
+        job: Job {
+            name: caller::job(acquire.job.clone(), &process.user, &words),
+            is_acquire: true,
+            keep_for,
+            max_waiting: acquire.max_waiting,
+            ..Job::default()
+        },
+        process,
+    };
+    let namespace = store.namespace().to_owned();
+    let handle =
+        store.acquire(request.clone(), AcquireOptions { replicas: acquire.replicas }).map_err(Failure::from)?;
+    // The handle is not dropped, for the reason that `exec` has.
+    let mut handle = ManuallyDrop::new(handle);
+    let settings = Settings {
+        group: group_for_command(),
+        grace,
+        wait: acquire.wait,
+        busy_code: acquire.conflict_exit_code,
+        notice: match io::stderr().is_terminal() {
+            _ if acquire.quiet => Notice::Never,
+            true => Notice::Line,
+            false if acquire.verbose || ci.is_some() => Notice::Log,
+            false => Notice::Never,
+        },
+        quiet: acquire.quiet,
+        verbose: acquire.verbose,
+        max_runtime: None,
+        skip: Skip::Never,
+        has_spare: false,
+        has_else: false,
+    };
+    let related = ancestors.iter().copied().chain([session]).collect();
+    let messages = Messages { claims: acquire.claims.clone(), related, has_leases };
+    let mut tokens = Vec::new();
+    let hand_over = |grant: &Grant| {
+        tokens.clone_from(&grant.tokens);
+        let held = Held { claims: &acquire.claims, tokens: &grant.tokens, slots: &grant.slots };
+        let chain: Vec<_> = std::iter::once(session).chain(ancestors.iter().copied()).collect();
+        let lines = variables::of(&chain, Some(held), place, &namespace);
+        hand_over(&variables::text(&lines, acquire.export))
+    };
+    let code = run::acquire(handle.as_mut(), (messages, settings), hand_over, signals, &mut io::stderr())?;
+    Ok((code, Asked { request, handle, tokens, grace }))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    stdout::print_whole(text.as_bytes()).map_err(|error| Failure {
+        code: exit::FAILURE,
+        text: format!("can't write to standard output, so the lock is released again: {}", reason(&error)),
+    })
+}

@@ -1,0 +1,139 @@
+//! The configuration file, which names the store where neither an option nor the environment does.
+
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Stat;
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::files;
+use crate::words::{one_line, reason};
+
+/// Names another file than [`PATH`]; an empty value means that there is none.
+pub(super) const VARIABLE: &str = "RLOCK_CONFIG";
+const PATH: &str = "/etc/rlock.conf";
+/// Maximum size of the file.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Config {
+    pub(super) store: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
+}
+
+/// The path of the file, if there may be one, and whether the file may be missing.
+fn path() -> Option<(PathBuf, bool)> {
+    match env::var_os(VARIABLE) {
+        None => Some((PATH.into(), true)),
+        Some(path) if path.is_empty() => None,
+        Some(path) => Some((path.into(), false)),
+    }
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// The file cannot be read, others than root may change it, or a line has a mistake.
+pub(super) fn read() -> Result<Config, Failure> {
+    let Some((path, may_be_missing)) = path() else { return Ok(Config::default()) };
+    let text = match files::read_checked(&path, BYTES_MAX, is_trusted) {
+        Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => return Err(unusable(&path, &reason(&error))),
+        Ok(content) => String::from_utf8(content).map_err(|_| unusable(&path, "it is not UTF-8 text"))?,
+    };
+    parse(&text).map_err(|mistake| unusable(&path, &mistake))
+}
+
+/// A mistake in what the file says, which shows only when the store is opened.
+pub(super) fn mistake(text: &str) -> Failure {
+    unusable(&path().map_or_else(PathBuf::new, |(path, _)| path), text)
+}
+
+fn unusable(path: &Path, why: &str) -> Failure {
+    let text = format!("the configuration '{}' cannot be used: {why}", one_line(&path.to_string_lossy()));
+    Failure { code: exit::UNAVAILABLE, text }
+}
+
+/// Checks that nobody but root can lead others to a store by this file.
+fn is_trusted(stat: &Stat) -> io::Result<()> {
+    if stat.st_uid != 0 {
+        return Err(io::Error::other(format!("it belongs to uid {}: only root may own it", stat.st_uid)));
+    }
+    let mode = stat.st_mode & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(io::Error::other(format!("others may write to it (mode {mode:04o}): take that right away")));
+    }
+    Ok(())
+}
+
+/// Parses lines `name = value`. A `#` begins a comment at the start of a line and after a space.
+fn parse(text: &str) -> Result<Config, String> {
+    let mut config = Config::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = without_comment(line).trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (name, value) = line.split_once('=').map_or((line, ""), |(name, value)| (name.trim(), value.trim()));
+        let mistake = |what: &str| Err(format!("line {number}: {what}"));
+        let is_first = match name {
+            "store" => config.store.replace(value.to_owned()).is_none(),
+            "namespace" => config.namespace.replace(value.to_owned()).is_none(),
+            "password-file" => config.password_file.replace(value.into()).is_none(),
+            _ => return mistake(&format!("'{name}' is none of store, namespace and password-file")),
+        };
+        if value.is_empty() {
+            return mistake(&format!("{name} has no value: write {name} = VALUE"));
+        }
+        if !is_first {
+            return mistake(&format!("{name} is set twice"));
+        }
+        if name == "password-file" && !value.starts_with('/') {
+            return mistake(&format!("'{value}' is not an absolute path"));
+        }
+    }
+    Ok(config)
+}
+
+fn without_comment(line: &str) -> &str {
+    let begins = |(at, _): &(usize, &str)| line[..*at].trim_end().is_empty() || line[..*at].ends_with([' ', '\t']);
+    line.match_indices('#').find(begins).map_or(line, |(at, _)| &line[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_beside_comments_and_spaces() {
+        let text = "# The store of this site.\n\n  store = redis://h:7/1#x  # not another\n\tnamespace=n\n\
+                    password-file = /etc/rlock password\n  # end";
+        let config = Config {
+            store: Some("redis://h:7/1#x".to_owned()),
+            namespace: Some("n".to_owned()),
+            password_file: Some("/etc/rlock password".into()),
+        };
+        assert_eq!(parse(text), Ok(config));
+        assert_eq!(parse(""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn mistake_is_named_with_its_line() {
+        for (text, mistake) in [
+            ("store = a\nttl = 3s", "line 2: 'ttl' is none of store, namespace and password-file"),
+            ("\nredis://h", "line 2: 'redis://h' is none of store, namespace and password-file"),
+            ("Store = a", "line 1: 'Store' is none of store, namespace and password-file"),
+            ("store =", "line 1: store has no value: write store = VALUE"),
+            ("namespace", "line 1: namespace has no value: write namespace = VALUE"),
+            ("store = # none", "line 1: store has no value: write store = VALUE"),
+            ("store = a\nstore = a", "line 2: store is set twice"),
+            ("password-file = p", "line 1: 'p' is not an absolute path"),
+        ] {
+            assert_eq!(parse(text), Err(mistake.to_owned()), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `rlock release`: gives back locks of `rlock acquire`.
+
+use anyhow::Context;
+
+use super::variables::{self, Held};
+use super::{acquired, context, say};
+use crate::cli::invocation::{Release, StoreOptions};
+use crate::cli::stdout;
+use crate::exit;
+use crate::failure::Failure;
+use crate::keeper::KEPT;
+use crate::lock::request::SessionId;
+use crate::store::{Released, Store};
+
+/// Releases the sessions and returns the exit code.
+pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&release.store)?;
+    let store = store.as_mut();
+    let ids = match release.sessions.as_slice() {
+        [] => vec![acquired::innermost(store)?],
+        ids => ids.to_vec(),
+    };
+    // A mistake in any of the sessions leaves all of them as they are.
+    let sessions = ids.iter().map(|id| Ok((*id, acquired::held(store, *id)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let mut code = 0;
+    for (id, session) in sessions {
+        let released = match session {
+            Some(session) => store.release(id, &acquired::resources(&session), Some(KEPT)).map_err(Failure::from)?,
+            None => Released::Lost,
+        };
+        if released == Released::Lost {
+            say(&acquired::not_held(id).text);
+            code = exit::LOST;
+        }
+    }
+    if release.export {
+        print_around(store, &release.store, &ids)?;
+    }
+    Ok(code)
+}
+
+/// Prints the variables for a shell that has released these sessions.
+fn print_around(store: &mut dyn Store, options: &StoreOptions, released: &[SessionId]) -> anyhow::Result<()> {
+    let mut chain = context::sessions_above()?;
+    chain.retain(|id| !released.contains(id));
+    let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
+    let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
+    let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
+    let place = context::exported(options, store)?;
+    let lines = variables::of(&chain, held, place, store.namespace());
+    let text = variables::text(&lines, true);
+    stdout::print_whole(text.as_bytes()).context("can't write to standard output")
+}

@@ -1,0 +1,229 @@
+//! Starts the keeper's process, detaches it from its caller, and watches the process that it keeps
+//! the lock for.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, pidfd_open,
+    set_parent_process_death_signal, test_kill_process, waitpid,
+};
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::supervise::event::{Ended, Sender, Signal, Stop};
+use crate::supervise::signals::{Arrival, Signals};
+
+/// The keeper's name for ps(1).
+const NAME: &std::ffi::CStr = c"rlock-keeper";
+
+/// The process that a lock is kept for.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// A pidfd, which never means another process.
+    life: OwnedFd,
+    /// The signal that tells it of a loss, if any.
+    signal: Option<i32>,
+}
+
+impl Watched {
+    /// Finds a live process that this process may signal.
+    ///
+    /// # Errors
+    /// There is no such process, or the kernel is too old.
+    pub(crate) fn open(pid: Pid, signal: Option<i32>) -> Result<Self, Failure> {
+        let number = pid.as_raw_nonzero();
+        let none = || Failure::usage(format!("--pid: there is no process {number}: name one that runs"));
+        let life = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(life) => life,
+            Err(Errno::NOSYS) => {
+                let text = "--pid needs Linux 5.3 or newer: use --for, and 'rlock release'".to_owned();
+                return Err(Failure { code: exit::FAILURE, text });
+            }
+            // The kernel refuses the id of a thread as invalid.
+            Err(_) => return Err(none()),
+        };
+        let may_signal = test_kill_process(pid);
+        let watched = Self { life, signal };
+        // A process that has not ended by now is the one that was asked about.
+        match may_signal {
+            _ if watched.has_ended() => Err(none()),
+            Err(Errno::PERM) => {
+                let text = format!("--pid: process {number} belongs to another user: name one that you may signal");
+                Err(Failure::usage(text))
+            }
+            _ => Ok(watched),
+        }
+    }
+
+    /// A descriptor that is readable when the process has ended.
+    pub(super) fn descriptor(&self) -> &OwnedFd {
+        &self.life
+    }
+
+    fn has_ended(&self) -> bool {
+        let now = Timespec::try_from(Duration::ZERO).ok();
+        poll(&mut [PollFd::new(&self.life, PollFlags::IN)], now.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Tells the process that the lock is lost.
+    pub(super) fn tell(&self) {
+        if let Some(signal) = self.signal {
+            // SAFETY: the call reads no memory. It fails if the process has ended, or has become
+            // one that may not be signalled.
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.life.as_raw_fd(), signal, 0, 0) };
+        }
+    }
+}
+
+/// Which of two processes this one is, after [`split`].
+pub(crate) enum Side {
+    Caller(Caller),
+    Keeper(Attached),
+}
+
+/// The process that the user has started.
+pub(crate) struct Caller {
+    keeper: Pid,
+    report: PipeReader,
+}
+
+/// The keeper before it detaches.
+pub(crate) struct Attached {
+    caller: Pid,
+    report: PipeWriter,
+    inherited: Vec<RawFd>,
+}
+
+/// Starts the keeper. This process must have no other thread, no store and no handler of a signal.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
+    let (read, write) = io::pipe()?;
+    let caller = getpid();
+    // SAFETY: this process has one thread, so the child may do what any process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(read);
+            set_parent_process_death_signal(Some(Kernel::KILL))?;
+            // Signals of the terminal reach the caller, which passes them on.
+            rustix::process::setsid()?;
+            let _ = rustix::thread::set_name(NAME);
+            let attached = Attached { caller, report: write, inherited };
+            attached.check_caller()?;
+            Ok(Side::Keeper(attached))
+        }
+        child => {
+            let keeper = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(Side::Caller(Caller { keeper, report: read }))
+        }
+    }
+}
+
+/// The descriptors that this process was started with, apart from the standard ones.
+pub(crate) fn inherited() -> Vec<RawFd> {
+    let named = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let open: Vec<RawFd> = match fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries.filter_map(named).collect(),
+        Err(_) => (0..1024).collect(),
+    };
+    // The descriptor that read the folder is closed again.
+    // SAFETY: the descriptor is only asked for its flags.
+    let is_open = |fd: &RawFd| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*fd) }).is_ok();
+    open.into_iter().filter(|fd| *fd > 2).filter(is_open).collect()
+}
+
+impl Attached {
+    /// Lets the keeper live on when the caller ends.
+    ///
+    /// # Errors
+    /// The caller has been killed.
+    pub(crate) fn outlive_caller(&self) -> io::Result<()> {
+        set_parent_process_death_signal(None)?;
+        self.check_caller()
+    }
+
+    fn check_caller(&self) -> io::Result<()> {
+        if getppid() == Some(self.caller) { Ok(()) } else { Err(io::Error::other("'rlock acquire' was killed")) }
+    }
+
+    /// Gives up the standard streams, the inherited descriptors and the working directory, ignores
+    /// signals, and lets the caller end.
+    ///
+    /// # Errors
+    /// The kernel's, or the caller has been killed.
+    pub(crate) fn detach(mut self) -> io::Result<()> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        for descriptor in &self.inherited {
+            // SAFETY: this process was started with the descriptor, and nothing in it uses it.
+            unsafe { libc::close(*descriptor) };
+        }
+        rustix::process::chdir("/")?;
+        self.report.write_all(b"1")
+    }
+}
+
+impl Caller {
+    /// Waits until the keeper has detached or ended, and returns the exit code. Signals that come
+    /// meanwhile are the keeper's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn wait(mut self) -> anyhow::Result<u8> {
+        let mut signals = Signals::install().context("can't receive signals")?;
+        let mut is_interrupted = false;
+        loop {
+            let mut polled = [
+                PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN),
+                PollFd::new(&self.report, PollFlags::IN),
+            ];
+            match poll(&mut polled, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for the keeper"),
+            }
+            let is_reported = !polled[1].revents().is_empty();
+            while let Some(arrival) = signals.next() {
+                let Arrival::Signal(signal, source) = arrival else { continue };
+                if signal == Signal::Tstp {
+                    signals.stop_self(Stop::Tstp).context("cannot stop")?;
+                    continue;
+                }
+                is_interrupted |= signal == Signal::Int && source.sender(signal, None) == Sender::Terminal;
+                // The keeper is reaped below only, so the number is its own.
+                let _ = kill_process(self.keeper, signal.kernel());
+            }
+            if is_reported {
+                break;
+            }
+        }
+        if self.report.read(&mut [0]).is_ok_and(|read| read > 0) {
+            return Ok(0);
+        }
+        let Some((_, status)) =
+            waitpid(Some(self.keeper), WaitOptions::empty()).context("cannot see the keeper's end")?
+        else {
+            return Ok(exit::FAILURE);
+        };
+        let ended = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Ended::Code(u8::try_from(code).unwrap_or(exit::FAILURE)),
+            (None, signal) => Ended::Signal(signal.unwrap_or(Kernel::KILL.as_raw())),
+        };
+        let code = ended.exit_code();
+        if is_interrupted && code == Signal::Int.exit_code() {
+            signals.end_self(Signal::Int);
+        }
+        Ok(code)
+    }
+}

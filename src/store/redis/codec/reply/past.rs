@@ -1,0 +1,77 @@
+//! Parses what a resource remembers.
+
+use redis::Value;
+
+use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
+use crate::clock::StoreTime;
+use crate::lock::mode::Mode;
+use crate::lock::past::{Entry, Event, JobPast, Past, Remembered, Totals};
+use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
+
+pub(super) fn remembered(value: &Value) -> Option<Remembered> {
+    let [resource, past, entries] = list(value)? else { return None };
+    let resource = name(resource)?;
+    let [outcome, ended, jobs, entered, _, success, ends, held, waited, busy, lost, expired] = list(past)? else {
+        return None;
+    };
+    let mut entries = list(entries)?.iter().map(|value| entry(value, &resource)).collect::<Option<Vec<_>>>()?;
+    // The script lists the newest first.
+    entries.reverse();
+    let entered = number(entered)?;
+    let past = Past {
+        last: ending(outcome)?.zip(instant(ended)),
+        last_success: optional(success)?,
+        jobs: list(jobs)?.iter().map(job).collect::<Option<_>>()?,
+        totals: Totals {
+            ended: number(ends)?,
+            busy: number(busy)?,
+            lost: number(lost)?,
+            expired: number(expired)?,
+            waited: length(waited)?,
+            held: length(held)?,
+        },
+        ring: entered.saturating_sub(entries.len() as u64)..entered,
+        ..Past::default()
+    };
+    Some(Remembered { name: resource, past, entries })
+}
+
+/// An instant, or `None` for 0.
+fn optional(value: &Value) -> Option<Option<StoreTime>> {
+    instant(value).map(|instant| Some(instant).filter(|instant| *instant > StoreTime::default()))
+}
+
+fn job(value: &Value) -> Option<(String, JobPast)> {
+    let [name, success, count, since, last, _, process] = list(value)? else { return None };
+    let streak = match number(count)? {
+        0 => None,
+        _ => streak(&Value::Array([count, since, last, process].map(Value::clone).to_vec()))?,
+    };
+    Some((text(name)?.to_owned(), JobPast { success: optional(success)?, streak }))
+}
+
+fn entry(value: &Value, resource: &Resource) -> Option<Entry> {
+    let [outcome, times, asked, granted, ended, token, claims, fixed] = list(value)? else { return None };
+    let event = match text(outcome)? {
+        "skipped" => Event::Skipped(small(times)?),
+        _ => Event::Ended(ending(outcome)??),
+    };
+    Some(Entry {
+        event,
+        process: process(list(fixed)?.get(4)?)?,
+        claims: list(claims)?.iter().map(|value| claim(value, resource)).collect::<Option<_>>()?,
+        asked: instant(asked)?,
+        granted: optional(granted)?,
+        ended: instant(ended)?,
+        token: Some(number(token)?).filter(|token| *token > 0),
+    })
+}
+
+fn claim(value: &Value, resource: &Resource) -> Option<Claim> {
+    let [_, mode, slots, _, _, part, ..] = list(value)? else { return None };
+    // A share of a slot is a claim on a slot.
+    let mode = if text(mode)? == "h" { Mode::Slot } else { self::mode(mode)? };
+    let slots = (mode == Mode::Slot).then_some(small(slots)?);
+    Some(Claim { resource: resource.clone(), mode, span: span(part)?, slots })
+}

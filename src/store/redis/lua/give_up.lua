@@ -1,0 +1,39 @@
+-- give_up: session
+--
+-- Leaves the queue because the wait took too long, and counts the request as busy. A session that
+-- was granted its request in the meantime keeps the grant.
+
+local session = argument(1)
+begin(session)
+look_for_expired()
+if damaged then
+  return mend()
+end
+local known = #places(session) > 0
+local need = needed({ session }, known)
+if need then
+  return need
+end
+if known or #due > 0 then
+  make_way()
+  -- The request of a known session has made the check.
+  if not known then
+    check()
+  end
+  spread_all()
+end
+drop_expired()
+drop_lost(session)
+local at = places(session)
+local own = #at > 0 and at[1].records[session]
+if not own or own[HELD] > WAITS then
+  return finish(stands(session))
+end
+local reply, freed = { 'busy' }, {}
+for i = 1, #at do
+  local streak = note_busy(at[i], own, pack(at[i].records[session][CLAIMS]))
+  reply[2] = reply[2] or streak
+end
+leave({ session }, nil, freed)
+settle(freed)
+return finish(reply)

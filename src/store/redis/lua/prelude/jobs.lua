@@ -1,0 +1,143 @@
+-- What a resource remembers of jobs, and the changes of its past.
+
+local function past_of(r)
+  r.parsed_past = r.parsed_past or read_past(r.past)
+  return r.parsed_past
+end
+
+-- Returns the past of a resource, which the caller changes.
+local function changed_past(r)
+  r.is_changed, r.has_new_past = true, true
+  return past_of(r)
+end
+
+local function jobs_of(r)
+  local jobs = past_of(r)[JOBS]
+  return jobs ~= '' and unpacked(jobs) or {}
+end
+
+-- Keeps the jobs that are worth remembering.
+local function keep_jobs(r, jobs)
+  for name, job in pairs(jobs) do
+    if math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0) + KEEP * 1000 <= now then
+      jobs[name] = nil
+    end
+  end
+  changed_past(r)[JOBS] = next(jobs) and pack(jobs) or ''
+end
+
+local function no_job()
+  return { 0, 0, 0, 0, -1, '' }
+end
+
+-- Ends the streak of a session's job.
+local function end_streak(r, known)
+  if past_of(r)[JOBS] ~= '' then
+    local jobs = jobs_of(r)
+    local job = jobs[known[JOB]]
+    if job and job[COUNT] > 0 then
+      job[COUNT] = 0
+      keep_jobs(r, jobs)
+    end
+  end
+end
+
+-- Whether a run has succeeded so lately that a session need not be granted its request. Ends the
+-- streak of its job in that case.
+local function is_done(r, known)
+  if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
+    return false
+  end
+  local began = 0
+  for name, job in pairs(jobs_of(r)) do
+    if known[SAME_JOB] == 0 or name == known[JOB] then
+      began = math.max(began, job[SUCCESS])
+    end
+  end
+  local done = began > 0 and now < began + math.min(known[ONCE_PER], KEEP * 1000)
+  if done then
+    end_streak(r, known)
+  end
+  return done
+end
+
+-- Notes that a run of a session's job has succeeded.
+local function note_success(r, known)
+  local jobs = jobs_of(r)
+  local job = jobs[known[JOB]] or no_job()
+  job[SUCCESS], jobs[known[JOB]] = known[SINCE], job
+  keep_jobs(r, jobs)
+end
+
+-- Adds an entry to the history when the operation is finished. Returns the number of the entry.
+local function enter(r, limit, entry, index)
+  r.entries, r.keeps = r.entries or {}, math.max(r.keeps or 1, limit)
+  r.entries[#r.entries + 1] = { r.h, limit, past_of(r)[ENDED], entry, index }
+  local past = changed_past(r)
+  if not index then
+    past[ENTERED] = past[ENTERED] + 1
+  end
+  return past[ENTERED] - 1
+end
+
+-- Forgets the history, for a session that keeps none.
+local function forget(r)
+  local past = past_of(r)
+  if past[ENTERED] > past[FIRST] then
+    changed_past(r)[FIRST] = past[ENTERED]
+    r.entries, r.forgets = nil, true
+  end
+end
+
+-- Counts a request that was told to be busy. Returns the streak of its job, if the request counts
+-- as a skip: the number of skips, the instants of the first and the last, and the process of the
+-- last.
+local function note_busy(r, known, claims)
+  local past = changed_past(r)
+  past[BUSY] = past[BUSY] + 1
+  local jobs = jobs_of(r)
+  local job = jobs[known[JOB]] or no_job()
+  if known[SKIPS] == 1 then
+    if job[COUNT] == 0 or job[LAST_SKIP] + KEEP * 1000 <= now then
+      job[COUNT], job[FIRST_SKIP], job[ENTRY] = 0, now, -1
+    end
+    job[COUNT], job[LAST_SKIP], job[COMMAND], jobs[known[JOB]] = job[COUNT] + 1, now, known[PROCESS], job
+    local limit = known[HISTORY]
+    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims, known[FIXED])
+    -- The entries before this one may have been trimmed, or those after it refused.
+    local index, pending = job[ENTRY] >= past[FIRST] and past[ENTERED] - 1 - job[ENTRY], r.entries or {}
+    local old = index and redis.pcall('LINDEX', r.h, index - #pending)
+    local is_there = type(old) == 'string' and sub(old, 1, 8) == '\167skipped'
+    for i = 1, index and #pending or 0 do
+      is_there = is_there and index - #pending + i < pending[i][2]
+    end
+    if is_there then
+      enter(r, limit, entry, index)
+    elseif limit == 0 then
+      forget(r)
+      job[ENTRY] = -1
+    else
+      job[ENTRY] = enter(r, limit, entry)
+    end
+  end
+  keep_jobs(r, jobs)
+  return known[SKIPS] == 1 and { job[COUNT], job[FIRST_SKIP], job[LAST_SKIP], job[COMMAND] } or {}
+end
+
+-- Notes how the hold or the command of a session ended.
+local function note_run(r, known, outcome, success, limit)
+  local token = 0
+  for i = 1, #known[CLAIMS] do
+    local its = known[CLAIMS][i][TOKEN]
+    token = its > token and its or token
+  end
+  if limit == 0 then
+    forget(r)
+  else
+    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]), known[FIXED]))
+  end
+  note_outcome(changed_past(r), outcome, success)
+  if success and known[ONCE_PER] > 0 then
+    note_success(r, known)
+  end
+end

@@ -1,0 +1,129 @@
+//! /etc/rlock.conf and `RLOCK_CONFIG`, and the word `embedded` in the place of a URL.
+//!
+//! The tests run in a mount namespace with /etc and /run of their own, so that the host's
+//! configuration neither matters nor changes.
+
+use std::fs;
+
+use crate::support::needs;
+use crate::support::{Lab, RLOCK, Ran};
+
+/// Runs a script as root in a mount namespace in which no store is named, and in which `conf` writes
+/// its input to /etc/rlock.conf.
+fn script(lab: &Lab, text: &str) -> Option<Ran> {
+    let mut unshare = needs::mount_namespace_as_root()?;
+    lab.settle(&mut unshare);
+    unshare.env_remove("RLOCK_STORE").env_remove("RLOCK_CONFIG").env("LAB", lab.folder());
+    let prelude = format!(
+        "mount -t tmpfs -o mode=755 none /run; mount -t tmpfs -o mode=755 none /etc; umask 022\n\
+         echo root:x:0:0::/root:/bin/sh > /etc/passwd\n\
+         rlock() {{ '{RLOCK}' \"$@\"; }}; conf() {{ cat > /etc/rlock.conf; }}\n\
+         shown() {{ rlock \"$@\" -c 'echo \"${{RLOCK_STORE-no}} ${{RLOCK_NAMESPACE-no}}\"'; }}\n"
+    );
+    Some(Ran::of(unshare.args(["sh", "-ec", &(prelude + text)])))
+}
+
+#[track_caller]
+fn prints(text: &str, expected: &str) {
+    let lab = Lab::new();
+    let folder = lab.folder().display().to_string();
+    if let Some(ran) = script(&lab, text) {
+        ran.printed(&expected.replace("$LAB", &folder));
+    }
+}
+
+/// The configuration fails with this reason, whatever the subcommand.
+#[track_caller]
+fn fails(text: &str, reason: &str) {
+    let lab = Lab::new();
+    let text = format!("{text}\nrlock exec k -- echo started 2>&1 || echo $?; rlock inspect 2>&1 || echo $?");
+    if let Some(ran) = script(&lab, &text) {
+        let line = format!("rlock: the configuration '/etc/rlock.conf' cannot be used: {reason}\n69\n");
+        ran.printed(&line.repeat(2));
+    }
+}
+
+/// "lines `store = URL`, `namespace = NAME`, comments with #"; "RLOCK_STORE/RLOCK_NAMESPACE where
+/// they were named by option, environment or file".
+#[test]
+fn configuration_names_the_store_and_is_exported_to_the_command() {
+    prints("shown exec k", "no no\n");
+    let text = "printf '# ours\\nstore = file://%s/d # here\\nnamespace=site\\n' \"$LAB\" | conf\n\
+                shown exec k; test -e \"$LAB/d/state/table\"; rlock acquire k --for 1m | grep -c '^RLOCK_STORE=file:'";
+    prints(text, "file://$LAB/d site\n1\n");
+}
+
+/// "below --store and the environment, above the default".
+#[test]
+fn options_and_environment_precede_the_configuration() {
+    let text = "printf 'store = file://%s/conf\\nnamespace = conf\\n' \"$LAB\" | conf\n\
+                RLOCK_STORE=file://$LAB/env shown exec k\n\
+                RLOCK_NAMESPACE=env shown exec k\n\
+                shown exec --store \"file://$LAB/option\" --namespace option k\n\
+                RLOCK_STORE=embedded shown exec k; shown exec --store embedded k";
+    let expected = "file://$LAB/env conf\nfile://$LAB/conf env\nfile://$LAB/option option\n\
+                    embedded conf\nembedded conf\n";
+    prints(text, expected);
+}
+
+/// "`RLOCK_STORE=embedded` is the default store."
+#[test]
+fn embedded_is_the_default_store() {
+    let text = "RLOCK_STORE=embedded rlock acquire k --for 1m > /run/env; grep STORE /run/env\n\
+                rlock exec -n -E 3 -q k -- true || echo $?\n\
+                printf 'store = embedded\\n' | conf; rlock exec -n -E 4 -q k -- true || echo $?";
+    prints(text, "RLOCK_STORE=embedded\n3\n4\n");
+}
+
+/// "RLOCK_CONFIG=PATH names another, empty none."
+#[test]
+fn variable_names_another_configuration_or_none() {
+    let text = "echo 'namespace = etc' | conf; echo 'namespace = other' > /run/other\n\
+                shown exec k; RLOCK_CONFIG=/run/other shown exec k; RLOCK_CONFIG= shown exec k\n\
+                RLOCK_CONFIG=/run/none rlock exec k -- true 2>&1 || echo $?\n\
+                echo broken | conf; RLOCK_CONFIG= shown exec k";
+    let missing = "rlock: the configuration '/run/none' cannot be used: no such file or directory\n69\n";
+    prints(text, &format!("no etc\nno other\nno no\n{missing}no no\n"));
+}
+
+/// "Not owned by root, writable by others, an unknown line: 69 with the reason."
+#[test]
+fn foreign_or_mistaken_configuration_exits_69() {
+    fails("echo 'ttl = 3s' | conf", "line 1: 'ttl' is none of store, namespace and password-file");
+    fails("echo 'store =' | conf", "line 1: store has no value: write store = VALUE");
+    fails("printf 'namespace = a\\nnamespace = b' | conf", "line 2: namespace is set twice");
+    fails("printf 'store = a\\377' | conf", "it is not UTF-8 text");
+    fails("mkdir /etc/rlock.conf", "it is a directory");
+    fails("mkfifo /etc/rlock.conf", "it is a pipe, not a regular file");
+    for mode in ["0666", "0622", "0664"] {
+        let text = format!("echo 'namespace = a' | conf; chmod {mode} /etc/rlock.conf");
+        fails(&text, &format!("others may write to it (mode {mode}): take that right away"));
+    }
+    fails("echo namespace = $(printf '%0129d' 1) | conf", "a namespace may have 128 bytes, this one has 129");
+    if needs::root("give a file away") {
+        let text = "echo 'namespace = a' | conf; chown 65534 /etc/rlock.conf";
+        fails(text, "it belongs to uid 65534: only root may own it");
+    }
+}
+
+/// The password file of the configuration is read unless the environment names a password.
+#[test]
+fn password_file_of_the_configuration_is_used_for_a_server() {
+    let text = "printf 'store = redis://127.0.0.1:1\\npassword-file = /run/secret\\n' | conf\n\
+                rlock exec k -- true 2>&1 || echo $?\n\
+                RLOCK_PASSWORD=x rlock exec -w 1ms --connect-timeout 200ms k -- true 2>/dev/null || echo $?";
+    let lab = Lab::new();
+    let Some(ran) = script(&lab, text) else { return };
+    assert!(ran.stdout.contains("cannot read the password file '/run/secret'"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\n69\n"), "{ran:?}");
+}
+
+/// The tests of this program must not depend on the configuration of the host.
+#[test]
+fn labs_use_no_configuration() {
+    let lab = Lab::new();
+    let path = lab.folder().join("conf");
+    fs::write(&path, "broken").unwrap();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_CONFIG", &path)).failed(69);
+}
