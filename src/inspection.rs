@@ -11,7 +11,7 @@ use crate::lock::span::Span;
 use crate::messages;
 use crate::store::{self, Inspection, Store};
 
-/// What the listed resources remember, for [`as_json`]. Nothing, in a store that keeps no past.
+/// What the listed resources remember, for [`as_json`].
 ///
 /// # Errors
 /// The store cannot be used.
@@ -21,10 +21,7 @@ pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Ve
         // No names mean all resources.
         return Ok(Vec::new());
     }
-    match store.history(&names) {
-        Err(store::Error::Refused(_)) => Ok(Vec::new()),
-        pasts => pasts,
-    }
+    store.history(&names)
 }
 
 /// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of the

@@ -17,129 +17,144 @@ fn exec(lab: &Lab, words: &[&str]) -> Ran {
 /// "--skip-ok: busy exits 0, silently."
 #[test]
 fn busy_request_with_skip_ok_exits_0_in_silence() {
-    let lab = Lab::new();
-    let holder = lab.hold("k");
-    for words in [&["-n", "--skip-ok"][..], &["-w", "1ms", "--skip-ok"], &["--max-waiting", "0", "--skip-ok=1h"]] {
-        exec(&lab, words).silently(0);
-    }
-    assert_eq!(lab.counts("k"), (1, 0));
-    holder.end().silently(0);
-    let mut failing = lab.rlock(["exec", "-n", "--skip-ok", "k", "-c", "exit 3"]);
-    assert_eq!(Ran::of(&mut failing).code(), Some(3), "only a busy request is skipped");
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        for words in [&["-n", "--skip-ok"][..], &["-w", "1ms", "--skip-ok"], &["--max-waiting", "0", "--skip-ok=1h"]] {
+            exec(lab, words).silently(0);
+        }
+        assert_eq!(lab.counts("k"), (1, 0));
+        holder.end().silently(0);
+        let mut failing = lab.rlock(["exec", "-n", "--skip-ok", "k", "-c", "exit 3"]);
+        assert_eq!(Ran::of(&mut failing).code(), Some(3), "only a busy request is skipped");
+    });
 }
 
 /// "With DUR only while this job has been skipped on this KEY for less than DUR in a row; from then
 /// on 75 and the busy line, which then tells how often and since when."
 #[test]
 fn job_that_is_skipped_for_too_long_is_busy_until_its_next_grant() {
-    let lab = Lab::new();
-    let holder = lab.hold("k");
-    exec(&lab, &["-n", "--skip-ok=1h"]).silently(0);
-    let since = lab.inspect(["k"])["resources"][0]["skips"][0]["since"].as_str().expect("a time").to_owned();
-    let told = exec(&lab, &["-n", "--skip-ok=0"]);
-    assert!(told.failed(75).ends_with(&format!("; nobody waits; skipped 2 times since {since}")), "{told:?}");
-    // A wait that ends busy counts as well.
-    let told = exec(&lab, &["-w", "1ms", "--skip-ok=0"]);
-    assert!(told.failed(75).ends_with(&format!("; waited 1ms; skipped 3 times since {since}")), "{told:?}");
-    let other = lab.run(["exec", "-n", "--skip-ok=0", "k", "--", "false"]);
-    assert!(other.failed(75).contains("; skipped once since "), "another command is another job: {other:?}");
-    let named = exec(&lab, &["-n", "--skip-ok", "--job", "nightly"]);
-    named.silently(0);
-    // A busy request without the option is no skip.
-    assert!(!exec(&lab, &["-n"]).failed(75).contains("skipped"));
-    holder.end().silently(0);
-    exec(&lab, &["-n", "--skip-ok=1h"]).silently(0);
-    let holder = lab.hold("k");
-    let told = exec(&lab, &["-n", "--skip-ok=0"]);
-    assert!(told.failed(75).contains("; skipped once since "), "the grant ended the skips in a row: {told:?}");
-    holder.end().silently(0);
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        exec(lab, &["-n", "--skip-ok=1h"]).silently(0);
+        let since = lab.inspect(["k"])["resources"][0]["skips"][0]["since"].as_str().expect("a time").to_owned();
+        let told = exec(lab, &["-n", "--skip-ok=0"]);
+        assert!(told.failed(75).ends_with(&format!("; nobody waits; skipped 2 times since {since}")), "{told:?}");
+        // A wait that ends busy counts as well.
+        let told = exec(lab, &["-w", "1ms", "--skip-ok=0"]);
+        assert!(told.failed(75).ends_with(&format!("; waited 1ms; skipped 3 times since {since}")), "{told:?}");
+        let other = lab.run(["exec", "-n", "--skip-ok=0", "k", "--", "false"]);
+        assert!(other.failed(75).contains("; skipped once since "), "another command is another job: {other:?}");
+        let named = exec(lab, &["-n", "--skip-ok", "--job", "nightly"]);
+        named.silently(0);
+        // A busy request without the option is no skip.
+        assert!(!exec(lab, &["-n"]).failed(75).contains("skipped"));
+        holder.end().silently(0);
+        exec(lab, &["-n", "--skip-ok=1h"]).silently(0);
+        let holder = lab.hold("k");
+        let told = exec(lab, &["-n", "--skip-ok=0"]);
+        assert!(told.failed(75).contains("; skipped once since "), "the grant ended the skips in a row: {told:?}");
+        holder.end().silently(0);
+    });
 }
 
 /// `"skips":[{"job","command","count","since","last"}]`, where there are any.
 #[test]
 fn inspect_shows_the_skips_in_a_row() {
-    let lab = Lab::new();
-    let _holder = lab.hold("k");
-    assert!(lab.inspect(["k"])["resources"][0].get("skips").is_none());
-    exec(&lab, &["-n", "--skip-ok", "--job", "nightly"]).silently(0);
-    exec(&lab, &["-n", "--skip-ok", "--job", "nightly"]).silently(0);
-    let skips = lab.inspect([""; 0])["resources"][0]["skips"].clone();
-    let [skip] = skips.as_array().expect("a list").as_slice() else { panic!("one job was skipped, not {skips}") };
-    assert_eq!((&skip["job"], &skip["count"], &skip["command"]), (&"nightly".into(), &2.into(), &["true"].into()));
-    assert!(skip["since"].as_str() <= skip["last"].as_str());
-    let table = lab.run(["inspect"]).stdout;
-    let since = skip["since"].as_str().expect("a time");
-    assert!(table.contains(&format!("skipped 2 times since {since}")), "{table}");
+    on_both(|lab| {
+        let _holder = lab.hold("k");
+        assert!(lab.inspect(["k"])["resources"][0].get("skips").is_none());
+        exec(lab, &["-n", "--skip-ok", "--job", "nightly"]).silently(0);
+        exec(lab, &["-n", "--skip-ok", "--job", "nightly"]).silently(0);
+        let skips = lab.inspect([""; 0])["resources"][0]["skips"].clone();
+        let [skip] = skips.as_array().expect("a list").as_slice() else { panic!("one job was skipped, not {skips}") };
+        assert_eq!((&skip["job"], &skip["count"], &skip["command"]), (&"nightly".into(), &2.into(), &["true"].into()));
+        assert!(skip["since"].as_str() <= skip["last"].as_str());
+        let table = lab.run(["inspect"]).stdout;
+        let since = skip["since"].as_str().expect("a time");
+        assert!(table.contains(&format!("skipped 2 times since {since}")), "{table}");
+    });
 }
 
 /// "nothing is run if the last run of KEY with --once-per that succeeded began less than DUR ago;
 /// that is exit 0 and silent, even while somebody holds KEY."
 #[test]
 fn job_runs_once_per_period_unless_it_fails() {
-    let lab = Lab::new();
-    let run = |words: &[&str], command: &str| {
-        lab.run([&["exec", "-n", "--once-per", "1h", "k"], words, &["-c", command]].concat())
-    };
-    assert_eq!(run(&[], "echo ran; exit 4").stdout, "ran\n");
-    assert_eq!(run(&[], "echo ran; kill -9 $$").stdout, "ran\n");
-    assert_eq!(run(&["--success-codes", "3,5"], "echo ran; exit 4").stdout, "ran\n");
-    assert_eq!(run(&["--success-codes", "3,5"], "echo ran; exit 5").code(), Some(5));
-    run(&[], "echo ran").silently(0);
-    // A named job has its own successes.
-    run(&["--job", "j"], "echo ran").printed("ran\n");
-    run(&["--job", "j"], "echo ran").silently(0);
-    let holder = lab.hold("k");
-    run(&[], "echo ran").silently(0);
-    run(&["--meanwhile", "echo spare"], "echo ran").printed("spare\n");
-    holder.end().silently(0);
-    lab.run(["exec", "--once-per", "0", "k", "-c", "echo ran"]).printed("ran\n");
-    lab.run(["exec", "k", "-c", "echo ran"]).printed("ran\n");
+    on_both(|lab| {
+        let run = |words: &[&str], command: &str| {
+            lab.run([&["exec", "-n", "--once-per", "1h", "k"], words, &["-c", command]].concat())
+        };
+        assert_eq!(run(&[], "echo ran; exit 4").stdout, "ran\n");
+        assert_eq!(run(&[], "echo ran; kill -9 $$").stdout, "ran\n");
+        assert_eq!(run(&["--success-codes", "3,5"], "echo ran; exit 4").stdout, "ran\n");
+        assert_eq!(run(&["--success-codes", "3,5"], "echo ran; exit 5").code(), Some(5));
+        run(&[], "echo ran").silently(0);
+        // A named job has its own successes.
+        run(&["--job", "j"], "echo ran").printed("ran\n");
+        run(&["--job", "j"], "echo ran").silently(0);
+        let holder = lab.hold("k");
+        run(&[], "echo ran").silently(0);
+        run(&["--meanwhile", "echo spare"], "echo ran").printed("spare\n");
+        holder.end().silently(0);
+        lab.run(["exec", "--once-per", "0", "k", "-c", "echo ran"]).printed("ran\n");
+        lab.run(["exec", "k", "-c", "echo ran"]).printed("ran\n");
+    });
 }
 
 /// "The store decides … again when a waiter's turn comes."
 #[test]
 fn waiter_whose_job_succeeds_meanwhile_ends_in_silence() {
-    let lab = Lab::new();
-    let words = ["exec", "--once-per", "1h", "k"];
-    let holder = lab.hold_by(words);
-    let waiter = lab.wait_by(words);
-    lab.until_waiting("k", 1);
-    holder.end().silently(0);
-    waiter.end().silently(0);
-    lab.assert_idle();
+    on_both(|lab| {
+        let words = ["exec", "--once-per", "1h", "k"];
+        let holder = lab.hold_by(words);
+        let waiter = lab.wait_by(words);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.end().silently(0);
+        lab.assert_idle();
+    });
 }
 
 /// "the hold stays until DUR after its grant, even if the command ends sooner, failed or not; rlock
 /// itself ends at once. Not if the command was never started."
 #[test]
 fn minimum_hold_outlasts_its_command() {
-    let lab = Lab::new();
-    lab.run(["exec", "--hold-at-least", "1h", "k", "-c", "exit 3"]).silently(3);
-    let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
-    assert_eq!((&held["kept"], held["expires_in_ms"].is_u64()), (&true.into(), true));
-    assert!(exec(&lab, &["-n"]).failed(75).starts_with("busy: 'k' is held for write by "));
-    assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
-    assert_eq!(lab.run(["exec", "--hold-at-least", "1h", "k", "--", "/nowhere"]).code(), Some(127));
-    exec(&lab, &["-n"]).silently(0);
-    let begun = Instant::now();
-    exec(&lab, &["--hold-at-least", "300ms"]).silently(0);
-    exec(&lab, &[]).silently(0);
-    assert!(begun.elapsed() >= Duration::from_millis(300), "the lock was free too early");
-    lab.assert_idle();
+    on_both(|lab| {
+        lab.run(["exec", "--hold-at-least", "1h", "k", "-c", "exit 3"]).silently(3);
+        let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        assert_eq!((&held["kept"], held["expires_in_ms"].is_u64()), (&true.into(), true));
+        assert!(exec(lab, &["-n"]).failed(75).starts_with("busy: 'k' is held for write by "));
+        assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
+        assert_eq!(lab.run(["exec", "--hold-at-least", "1h", "k", "--", "/nowhere"]).code(), Some(127));
+        exec(lab, &["-n"]).silently(0);
+        let begun = Instant::now();
+        exec(lab, &["--hold-at-least", "300ms"]).silently(0);
+        exec(lab, &[]).silently(0);
+        assert!(begun.elapsed() >= Duration::from_millis(300), "the lock was free too early");
+        lab.assert_idle();
+    });
 }
 
 /// One tick of cron on 20 hosts: one of them runs the job, and nobody writes a mail.
+fn tick(lab: &Lab, options: &[&str]) {
+    let _ = fs::remove_file(lab.folder().join("runs"));
+    let key = format!("k{}", options.concat());
+    let words = [&["exec", "--once-per", "1h", "--write", &key], options, &["-c", "echo >> runs"]].concat();
+    let hosts: Vec<_> = (0..20).map(|_| Running::start(lab.rlock(&words).current_dir(lab.folder()))).collect();
+    hosts.into_iter().for_each(|host| host.end().silently(0));
+    assert_eq!(fs::read_to_string(lab.folder().join("runs")).expect("the job ran"), "\n", "{options:?}");
+}
+
 #[test]
 fn fleet_runs_its_job_once_and_in_silence() {
-    let lab = Lab::new();
-    for options in [&["-n", "--skip-ok"][..], &["--splay", "50ms"], &["-w", "1ms", "--skip-ok=1h"]] {
-        let _ = fs::remove_file(lab.folder().join("runs"));
-        let key = format!("k{}", options.join(""));
-        let words = [&["exec", "--once-per", "1h", "--write", &key], options, &["-c", "echo >> runs"]].concat();
-        let hosts: Vec<_> = (0..20).map(|_| Running::start(lab.rlock(&words).current_dir(lab.folder()))).collect();
-        hosts.into_iter().for_each(|host| host.end().silently(0));
-        assert_eq!(fs::read_to_string(lab.folder().join("runs")).expect("the job ran"), "\n", "{options:?}");
-    }
+    on_both(|lab| {
+        tick(lab, &["-n", "--skip-ok"]);
+        tick(lab, &["--splay", "50ms"]);
+    });
+}
+
+#[test]
+fn wait_that_ends_as_its_job_succeeds_ends_in_silence() {
+    tick(&Lab::new(), &["-w", "1ms", "--skip-ok=1h"]);
 }
 
 #[test]
@@ -163,14 +178,14 @@ fn timeout_of_a_tree(lab: &Lab) {
 /// "The lock is held until it is gone."
 #[test]
 fn lock_is_held_until_the_stopped_tree_is_gone() {
-    let lab = Lab::new();
+    let lab = &Lab::new();
     let slow = "trap '' TERM; echo ready; until [ -e go ]; do sleep 0.01; done";
     let mut rlock = lab.rlock(["exec", "--max-runtime", "100ms", "--grace", "1h", "k", "-c", slow]);
     let mut running = Running::start(rlock.current_dir(lab.folder()));
     assert_eq!(running.line(), "ready");
     let passed = Instant::now() + Duration::from_millis(200);
     wait_until("the run time is over", || Instant::now() > passed);
-    assert!(exec(&lab, &["-n"]).failed(75).starts_with("busy: "));
+    assert!(exec(lab, &["-n"]).failed(75).starts_with("busy: "));
     // Signals go on to the command, which ignores this one.
     running.signal(Signal::TERM);
     fs::write(lab.folder().join("go"), "").expect("a file can be made");

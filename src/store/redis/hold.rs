@@ -73,16 +73,19 @@ impl Handle for RedisHold {
     fn give_up(&mut self) -> Result<Standing, Error> {
         let mut giving_up = self.conversation.give_up(Boottime::now());
         blocking::run(&mut self.route, &mut giving_up.question);
-        let reply = giving_up.reply()?;
-        let streak = match reply {
-            Some(ScriptReply::Busy { streak, .. }) => streak,
+        let mut reply = giving_up.reply()?;
+        if reply == Some(ScriptReply::Unknown) {
+            // A waiter whose job is done has left the queue already.
+            let mut asking = self.conversation.ask_once_more(Boottime::now());
+            blocking::run(&mut self.route, &mut asking.question);
+            reply = asking.reply()?;
+        }
+        match reply {
+            Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
+            Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
             // The request was granted in the meantime, after the wait that its user allows.
-            _ => {
-                self.release(None)?;
-                None
-            }
-        };
-        Ok(Standing::Busy { obstructions: Vec::new(), streak })
+            _ => self.release(None).map(|_| Standing::Busy { obstructions: Vec::new(), streak: None }),
+        }
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {

@@ -89,7 +89,15 @@ impl HoldConversation {
 
     /// Begins to give up the place in the queue, which counts the request as busy.
     pub(in crate::store::redis) fn give_up(&mut self, now: Boottime) -> Release<&mut Exchange> {
-        let call = Call::give_up(self.request.session, self.resources.clone());
+        self.part_by(Call::give_up(self.request.session, self.resources.clone()), now)
+    }
+
+    /// Begins to make the request again without a wait, after it has left the queue.
+    pub(in crate::store::redis) fn ask_once_more(&mut self, now: Boottime) -> Release<&mut Exchange> {
+        self.part_by(Call::acquire(&Request { wait: false, ..self.request.clone() }, 0, false), now)
+    }
+
+    fn part_by(&mut self, call: Call, now: Boottime) -> Release<&mut Exchange> {
         Release::new(&mut self.exchange, call, None, self.connect_timeout, now)
     }
 

@@ -129,7 +129,11 @@ fn judge(reply: &Answer, held: Option<&Grant>, in_doubt: bool, is_in_time: bool)
         (Answer::Reply(ScriptReply::Released(tokens)), Some(grant)) => *tokens != grant.tokens,
         _ => false,
     };
-    if is_lost { Released::Lost } else { Released::Done }
+    match reply {
+        _ if is_lost => Released::Lost,
+        Answer::Reply(ScriptReply::KeptUntil(_)) => Released::Kept,
+        _ => Released::Done,
+    }
 }
 
 #[cfg(test)]
