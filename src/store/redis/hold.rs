@@ -83,8 +83,16 @@ impl Handle for RedisHold {
         match reply {
             Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
             Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
-            // The request was granted in the meantime, after the wait that its user allows.
-            _ => self.release(None).map(|_| Standing::Busy { obstructions: Vec::new(), streak: None }),
+            // The request was granted in the meantime.
+            _ => {
+                blocking::run(&mut self.route, &mut self.conversation.claim(Boottime::now()));
+                match self.conversation.standing()? {
+                    Standing::Asking | Standing::Waiting => {
+                        self.release(None).map(|_| Standing::Busy { obstructions: Vec::new(), streak: None })
+                    }
+                    standing => Ok(standing),
+                }
+            }
         }
     }
 

@@ -97,6 +97,14 @@ impl HoldConversation {
         self.part_by(Call::acquire(&Request { wait: false, ..self.request.clone() }, 0, false), now)
     }
 
+    /// Begins to claim a grant at once. The conversation is over when its standing is known, or at
+    /// the limit of a connection.
+    pub(in crate::store::redis) fn claim(&mut self, now: Boottime) -> Claiming<'_> {
+        let commands = self.negotiation.on_message();
+        self.send_all(commands, now);
+        Claiming { until: now + self.connect_timeout, now, hold: self }
+    }
+
     fn part_by(&mut self, call: Call, now: Boottime) -> Release<&mut Exchange> {
         Release::new(&mut self.exchange, call, None, self.connect_timeout, now)
     }
@@ -259,6 +267,37 @@ impl HoldConversation {
         }
         let timeout = self.negotiation.reply_timeout(self.connect_timeout);
         self.exchange.oldest_sent().map(|sent| sent + timeout)
+    }
+}
+
+/// The conversation until it is known whether a grant is claimed.
+pub(in crate::store::redis) struct Claiming<'h> {
+    hold: &'h mut HoldConversation,
+    until: Boottime,
+    now: Boottime,
+}
+
+impl Conversation for Claiming<'_> {
+    fn on(&mut self, event: Event, now: Boottime) {
+        self.hold.on(event, now);
+    }
+
+    fn tick(&mut self, now: Boottime) {
+        self.now = now;
+        self.hold.tick(now);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.hold.next_action()
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        self.hold.timeout().into_iter().chain([self.until]).min()
+    }
+
+    fn is_over(&self) -> bool {
+        let is_open = matches!(self.hold.standing(), Ok(Standing::Asking | Standing::Waiting));
+        !is_open || self.until <= self.now
     }
 }
 
