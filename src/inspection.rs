@@ -21,7 +21,7 @@ pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Ve
         // No names mean all resources.
         return Ok(Vec::new());
     }
-    store.history(&names)
+    store.history(&names, 0)
 }
 
 /// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of the

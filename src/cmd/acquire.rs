@@ -18,7 +18,7 @@ use crate::identity;
 use crate::keeper::process::{self, Side, Watched};
 use crate::keeper::{self, KEPT};
 use crate::lock::lease::Lease;
-use crate::lock::past::{Entry, Event};
+use crate::lock::past::{Entry, Event, HISTORY_MAX};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
@@ -78,7 +78,7 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
     let is_own = |entry: &&Entry| {
         entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
     };
-    let remembered = store.history(std::slice::from_ref(name)).unwrap_or_default();
+    let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
     let entry = remembered.iter().flat_map(|past| &past.entries).rfind(is_own);
     entry.is_some_and(|entry| entry.event == Event::Ended(KEPT.ending))
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Past`] is small and is written with every end of a hold. The ring of ended requests is not
 //! part of it: each [`Entry`] is a record of its own, so that an end writes one entry. This module
-//! decides on values only; [`super::remember`] reads and writes the records.
+//! decides on values only; `remember` reads and writes the records.
 
 use std::collections::BTreeMap;
 use std::fmt;

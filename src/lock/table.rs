@@ -156,17 +156,19 @@ impl<R: Records> LockTable<R> {
         }
     }
 
-    /// What a resource remembers, or `None` if it has no past.
+    /// What a resource remembers, with at most so many of its last entries, or `None` if it has no
+    /// past.
     ///
     /// # Errors
     /// Returns an error of the records.
-    pub fn past(&self, now: StoreTime, name: &Resource) -> Result<Option<Remembered>, R::Error> {
+    pub fn past(&self, now: StoreTime, name: &Resource, entries: u32) -> Result<Option<Remembered>, R::Error> {
         let Some(past) = remember::past(&self.records, now, name)? else { return Ok(None) };
-        let mut entries = Vec::new();
-        for number in past.ring.clone() {
-            entries.extend(self.records.entry(name, number)?);
+        let first = past.ring.start.max(past.ring.end.saturating_sub(entries.into()));
+        let mut found = Vec::new();
+        for number in first..past.ring.end {
+            found.extend(self.records.entry(name, number)?);
         }
-        Ok(Some(Remembered { name: name.clone(), past, entries }))
+        Ok(Some(Remembered { name: name.clone(), past, entries: found }))
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {

@@ -202,8 +202,8 @@ pub trait Store {
     fn release(&mut self, id: SessionId, resources: &[Resource], end: Option<End>) -> Result<Released, Error>;
 
     /// Returns what the named resources remember of ended sessions, or all resources if none is
-    /// named. Changes nothing.
-    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error>;
+    /// named, with at most so many of the last entries of each. Changes nothing.
+    fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
 
     /// Returns one line for each resource whose state rlock did not write. The calls before this
     /// one could not read or change those resources, and went on with the others.

@@ -265,7 +265,7 @@ impl Both {
         let ScriptReply::History(actual) = answer else { return Err(format!("history replies {answer:?}")) };
         let mut actual: BTreeMap<_, _> = actual.into_iter().map(|past| (past.name.clone(), past)).collect();
         for name in &self.resources {
-            let Ok(expected) = self.table.past(now, name);
+            let Ok(expected) = self.table.past(now, name, HISTORY_MAX);
             let (expected, actual) = (expected.as_ref().map(plain_past), actual.remove(name));
             let actual = actual.as_ref().map(plain_past);
             let nothing = || plain_past(&Remembered { name: name.clone(), past: Past::default(), entries: Vec::new() });

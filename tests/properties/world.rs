@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::past::{End, Ending};
+use rlock::lock::past::{End, Ending, HISTORY_MAX};
 use rlock::lock::records::Memory;
 use rlock::lock::request::{Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
@@ -167,7 +167,7 @@ impl World {
         self.lines = checks::lines(&self.listing());
         for number in 0..self.profile.resources {
             let name = resource(number);
-            let past = self.table.past(self.now, &name).unwrap();
+            let past = self.table.past(self.now, &name, HISTORY_MAX).unwrap();
             let actual = past.map(|found| Diary::of(&found.past, found.entries)).unwrap_or_default();
             assert_eq!(&actual, self.oracle.diary(self.now, &name).diary(), "the past of {name}");
         }

@@ -253,7 +253,7 @@ mod past {
     }
 
     fn found(table: &LockTable, now: StoreTime) -> Option<Remembered> {
-        let Ok(found) = table.past(now, &name("r"));
+        let Ok(found) = table.past(now, &name("r"), HISTORY_MAX);
         found
     }
 

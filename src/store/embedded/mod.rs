@@ -260,12 +260,12 @@ impl Store for Embedded {
         })
     }
 
-    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error> {
+    fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
         self.transact(None, |work| {
             let all = if resources.is_empty() { work.records().pasts()? } else { Vec::new() };
             let mut found = Vec::new();
             for name in resources.iter().chain(&all) {
-                found.extend(work.past(name)?);
+                found.extend(work.past(name, entries)?);
             }
             Ok(found)
         })

@@ -519,8 +519,8 @@ impl<'t> Work<'t> {
     }
 
     /// What a resource remembers.
-    pub(super) fn past(&self, name: &Resource) -> Result<Option<Remembered>, records::Error> {
-        self.table.past(self.time()?, name)
+    pub(super) fn past(&self, name: &Resource, entries: u32) -> Result<Option<Remembered>, records::Error> {
+        self.table.past(self.time()?, name, entries)
     }
 
     /// The sessions with a claim on a resource, including dead ones. `wanted` chooses the claims.

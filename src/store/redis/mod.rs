@@ -53,7 +53,7 @@ pub(super) use target::{SCHEMES, Target};
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
 use crate::lock::mode::Mode;
-use crate::lock::past::{End, HISTORY_MAX, Remembered};
+use crate::lock::past::{End, Remembered};
 use crate::lock::records::Session;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -211,8 +211,8 @@ impl Store for Redis {
         }
     }
 
-    fn history(&mut self, resources: &[Resource]) -> Result<Vec<Remembered>, Error> {
-        Ok(self.survey_past(resources, HISTORY_MAX)?)
+    fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.survey_past(resources, entries)?)
     }
 
     fn take_unusable(&mut self) -> Vec<String> {

@@ -63,7 +63,7 @@ impl Redis {
         Ok(found)
     }
 
-    /// Lists what these resources remember, one by one.
+    /// Lists what these resources remember: in a Cluster one by one, as [`look`](Self::look) does.
     fn recall(
         &mut self,
         client: &mut Client,
@@ -71,12 +71,18 @@ impl Redis {
         limit: u32,
         found: &mut Vec<Remembered>,
     ) -> Result<(), Failure> {
-        for resource in resources {
-            match client.call(Call::history(vec![resource.clone()], limit)) {
+        let at_once = if self.is_cluster() { 1 } else { usize::MAX };
+        for resources in resources.chunks(at_once) {
+            match client.call(Call::history(resources.to_vec(), limit)) {
                 Ok(ScriptReply::History(remembered)) => found.extend(remembered),
                 Ok(_) => {}
-                Err(failure) if failure.concerns_one_resource() => self.note_unusable(resource, &failure),
-                Err(failure) => return Err(failure),
+                Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
+                Err(_) => {
+                    let (some, others) = resources.split_at(resources.len() / 2);
+                    self.recall(client, some, limit, found)?;
+                    self.recall(client, others, limit, found)?;
+                }
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
@@ -174,7 +175,7 @@ impl Library {
     }
 
     fn history(&self, resource: &Resource) -> String {
-        let found = self.store().history(std::slice::from_ref(resource)).expect("the store can be used");
+        let found = self.store().history(std::slice::from_ref(resource), HISTORY_MAX).expect("the store can be used");
         dump::history(found.first())
     }
 }

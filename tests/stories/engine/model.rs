@@ -8,6 +8,7 @@ use std::{env, fs};
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
+use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::records::{Memory, Session};
 use rlock::lock::request::{Process, Request, SessionId};
 use rlock::lock::table::LockTable;
@@ -127,7 +128,7 @@ impl Model {
                 return Err("done".to_owned());
             }
             StoreStep::History(resource) => {
-                let Ok(found) = self.table.past(self.now, resource);
+                let Ok(found) = self.table.past(self.now, resource, HISTORY_MAX);
                 return Err(dump::history(found.as_ref()));
             }
             StoreStep::Slots(label) => {

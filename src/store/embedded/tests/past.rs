@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::*;
-use crate::lock::past::{End, Ending, Event, Past};
+use crate::lock::past::{End, Ending, Event, HISTORY_MAX, Past};
 use crate::lock::records::Phase;
 use crate::lock::request::OncePer;
 
@@ -36,7 +36,7 @@ impl Lab {
 
 impl Site {
     fn endings(&mut self) -> Vec<Event> {
-        let found = self.0.history(&[]).unwrap();
+        let found = self.0.history(&[], HISTORY_MAX).unwrap();
         found.iter().flat_map(|found| &found.entries).map(|entry| entry.event).collect()
     }
 
@@ -163,7 +163,7 @@ fn dead_holder_is_removed_before_a_busy_request_is_counted() {
         let Standing::Busy { streak, .. } = site.ask_for(no_wait(2 + count)).0 else { panic!("not busy") };
         assert_eq!(streak.unwrap().count, u32::from(count));
     }
-    let found = site.0.history(&[]).unwrap();
+    let found = site.0.history(&[], HISTORY_MAX).unwrap();
     assert_eq!((found[0].past.totals.busy, found[0].past.totals.ended), (2, 1));
 }
 
@@ -309,5 +309,5 @@ fn holds_end_without_history_where_there_is_no_room() {
     assert!(matches!(site.ask_for(no_wait).0, Standing::Busy { streak: None, .. }));
     assert_eq!(Store::release(&mut site.0, id(1), &[], SUCCESS).unwrap(), Released::Done);
     assert_eq!(site.kept(), [true], "the hold itself needs no history");
-    assert_eq!(site.0.history(&[]).unwrap(), []);
+    assert_eq!(site.0.history(&[], HISTORY_MAX).unwrap(), []);
 }
