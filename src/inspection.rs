@@ -24,8 +24,8 @@ pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Ve
     store.history(&names, 0)
 }
 
-/// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of the
-/// listed resources, as far as there are any.
+/// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of
+/// the listed resources, as far as there are any.
 pub(crate) fn as_json(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> Value {
     let Inspection { now, resources } = inspection;
     let holder = |holder: &HolderListing| {

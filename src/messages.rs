@@ -195,8 +195,8 @@ impl<'o> Blocked<'o> {
     }
 }
 
-/// On the embedded store, an ancestor of another user counts as a stranger. If nobody else is in the
-/// way, these are the only sessions that are not.
+/// On the embedded store, an ancestor of another user counts as a stranger. If nobody else is in
+/// the way, these are the only sessions that are not.
 fn without_ancestors(related: &[SessionId]) -> Option<&[SessionId]> {
     related.split_last().filter(|(_, above)| !above.is_empty()).map(|(own, _)| std::slice::from_ref(own))
 }

@@ -1,5 +1,5 @@
-//! Recognises the CI system that runs a job by the variables that its documentation names, and finds
-//! the person behind the run and the address of the run.
+//! Recognises the CI system that runs a job by the variables that its documentation names, and
+//! finds the person behind the run and the address of the run.
 
 use std::env;
 
@@ -73,7 +73,8 @@ const SYSTEMS: [System; 10] = [
         persons: &["BUILD_REQUESTEDFOR"],
         urls: &[],
         build: Some(|variable| {
-            // The address of the collection ends with a slash; the name of a project may have spaces.
+            // The address of the collection ends with a slash; the name of a project may have
+            // spaces.
             let collection =
                 variable("SYSTEM_COLLECTIONURI").or_else(|| variable("SYSTEM_TEAMFOUNDATIONCOLLECTIONURI"))?;
             let [project, build] = ["SYSTEM_TEAMPROJECT", "BUILD_BUILDID"].map(variable);

@@ -135,7 +135,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut io::stderr())
 }
 
-/// The variables that tell of the grant. `is_whole` says that the request is for one whole resource.
+/// The variables that tell of the grant. `is_whole` says that the request is for one whole
+/// resource.
 fn of_grant(grant: &Grant, is_whole: bool) -> Vec<(OsString, OsString)> {
     let highest = grant.tokens.iter().max().copied().unwrap_or_default();
     let slots: Vec<_> = grant.slots.iter().map(u32::to_string).collect();

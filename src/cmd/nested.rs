@@ -42,8 +42,8 @@ impl Cover {
         Ok(Self { claims: claims.to_vec(), tokens })
     }
 
-    /// Checks that the holds were still there when the claims were granted. A claim below a hold has
-    /// the token of that hold; a claim on its own has a new one.
+    /// Checks that the holds were still there when the claims were granted. A claim below a hold
+    /// has the token of that hold; a claim on its own has a new one.
     ///
     /// # Errors
     /// A hold had ended.

@@ -158,8 +158,8 @@ impl Client {
         of_holds.chain(of_state).chain(self.greeting_until).min()
     }
 
-    /// The holds that the work of the client needs. The work below a hold that the client gives back
-    /// is over.
+    /// The holds that the work of the client needs. The work below a hold that the client gives
+    /// back is over.
     fn needed(&self) -> &[Hold] {
         match (&self.state, self.holds.as_slice()) {
             (State::Unlocking, [rest @ .., _]) => rest,

@@ -48,8 +48,8 @@ impl Redis {
         Ok(findings)
     }
 
-    /// Lists what these resources remember, or all if none is named, with at most `limit` entries of
-    /// the history of each. Notes the resources that can't be used.
+    /// Lists what these resources remember, or all if none is named, with at most `limit` entries
+    /// of the history of each. Notes the resources that can't be used.
     pub(super) fn survey_past(&mut self, resources: &[Resource], limit: u32) -> Result<Vec<Remembered>, Failure> {
         let mut found = Vec::new();
         let mut client = self.client();

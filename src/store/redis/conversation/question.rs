@@ -94,8 +94,8 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         self.in_doubt || matches!(self.old, OldConnection::Aside { .. })
     }
 
-    /// The answer of the probe and that of the question. A failure names the keys of the call that it
-    /// may be about.
+    /// The answer of the probe and that of the question. A failure names the keys of the call that
+    /// it may be about.
     pub(in crate::store::redis) fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
         let Self { exchange, text, probed, result, .. } = self;
         match (result, text) {

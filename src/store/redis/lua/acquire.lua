@@ -1,10 +1,10 @@
 -- acquire: session | wait | place | listening | ttl | alone | fixed | claims | max_waiting
 --
--- Grants or queues a request. A repeated call returns the state of the request. `alone` is '0' for a
--- request of several claims or with ancestors. For others it is 's' if the claim is a slot, 'j' if
--- the job of the request matters to the grant, and else '1'. `fixed` is the part of the records that
--- never changes, and `claims` are the claims, both packed. A request that has no place yet does not
--- wait if `max_waiting` sessions wait for one of its resources; it may be empty.
+-- Grants or queues a request. A repeated call returns the state of the request. `alone` is '0' for
+-- a request of several claims or with ancestors. For others it is 's' if the claim is a slot, 'j'
+-- if the job of the request matters to the grant, and else '1'. `fixed` is the part of the records
+-- that never changes, and `claims` are the claims, both packed. A request that has no place yet
+-- does not wait if `max_waiting` sessions wait for one of its resources; it may be empty.
 
 local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
 local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)

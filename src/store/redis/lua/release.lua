@@ -3,8 +3,8 @@
 -- Gives back a grant, or a place in the queue, and returns the tokens. The tokens of a waiter are
 -- 0. `outcome` tells how the command ended; it is empty if none ran. `success` is 1 if it
 -- succeeded, and `history` is the number of entries that the history keeps. If the hold has to last
--- for longer, the end of its command leaves a kept hold. `once` is 1 for a request that asks for one
--- run in a period.
+-- for longer, the end of its command leaves a kept hold. `once` is 1 for a request that asks for
+-- one run in a period.
 
 local session, outcome, success, limit = argument(1), argument(2), argument(3) == '1', tonumber(argument(4))
 
@@ -83,18 +83,18 @@ local run = outcome ~= '' and { outcome = outcome, success = success, limit = li
 
 -- The end of a run leaves a kept hold if the hold has to stay. A release that tells how the run
 -- ended does not end that kept hold, because it may be a repetition.
-local until_ = own[SINCE] + math.min(own[HOLD_AT_LEAST], KEPT_MAX)
-if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and until_ > now then
+local stays_until = own[SINCE] + math.min(own[HOLD_AT_LEAST], KEPT_MAX)
+if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > now then
   for i = 1, own[HELD] ~= KEPT and #at or 0 do
     local r = at[i]
     local its = r.records[session]
     count(r, 'leases', expires(its) and 0 or 1)
     its[HELD] = KEPT
-    call('ZADD', r.e, until_, session)
+    call('ZADD', r.e, stays_until, session)
     note_run(r, its, outcome, success, limit)
     put(r, session, its)
   end
-  return finish({ 'kept', until_ })
+  return finish({ 'kept', stays_until })
 end
 local reply, freed = { 'released' }, {}
 for i = 1, #claims do

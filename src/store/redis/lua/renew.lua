@@ -4,8 +4,8 @@
 
 local session, listening = argument(1), tonumber(argument(2))
 
--- Renews the lease of a sole holder. The session knows its slot and how the last hold ended. Nothing
--- renews a kept hold.
+-- Renews the lease of a sole holder. The session knows its slot and how the last hold ended.
+-- Nothing renews a kept hold.
 local function renew_alone(s, token, seq, past, since, ttl, expiry, fixed, claims, kept)
   if kept then
     return { 'granted', expiry - now, token }

@@ -143,8 +143,8 @@ impl Lookup {
 /// Tries the nodes of the URL, beginning with `first`, until one leads to the server. If none does,
 /// a lasting failure is reported rather than a passing one.
 ///
-/// The nodes that did not lead there last time come last, so that a silent node costs the lookups of
-/// many sessions its share of the time only once.
+/// The nodes that did not lead there last time come last, so that a silent node costs the lookups
+/// of many sessions its share of the time only once.
 fn in_turn(
     target: &Target,
     first: &Node,

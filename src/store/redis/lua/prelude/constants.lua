@@ -1,6 +1,6 @@
--- The constants of all scripts. The build script writes their values in place of their names: a server
--- would define each of them anew in every call, and a function of Lua may use only 60 variables from
--- outside.
+-- The constants of all scripts. The build script writes their values in place of their names: a
+-- server would define each of them anew in every call, and a function of Lua may use only 60
+-- variables from outside.
 
 -- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
@@ -24,8 +24,8 @@ local NOBODY, SEVERAL = '', '+'
 -- A past. OUTCOME tells how the last hold ended whose end is known, and ENDED when. JOBS is empty
 -- or the packed jobs. ENTERED counts the entries of the history, and no entry before the number
 -- FIRST is left. The other fields are the instant of the last success, the number of ended holds,
--- the time for which they were held and had waited, and the numbers of busy requests and of lost and
--- expired holds.
+-- the time for which they were held and had waited, and the numbers of busy requests and of lost
+-- and expired holds.
 local OUTCOME, ENDED, JOBS, ENTERED, FIRST = 1, 2, 3, 4, 5
 local SUCCEEDED, ENDS, HELD_FOR, WAITED, BUSY, LOST, EXPIRED = 6, 7, 8, 9, 10, 11, 12
 
@@ -36,9 +36,9 @@ local IDLE = 3600000
 -- The time in ms for which an unused resource keeps its history and what it remembers of jobs.
 local KEEP = 604800000
 
--- What a past has of a job, by its name: the grant of its last run that asked for one run in a period
--- and succeeded; the number of its skips in a row, the first and the last of them, their entry in the
--- history, and the process of the last.
+-- What a past has of a job, by its name: the grant of its last run that asked for one run in a
+-- period and succeeded; the number of its skips in a row, the first and the last of them, their
+-- entry in the history, and the process of the last.
 local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND = 1, 2, 3, 4, 5, 6
 
 -- Maximum length of a kept hold, in microseconds.

@@ -15,9 +15,9 @@
 --   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
 --   PEXPIRE LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. Only `history` needs
--- LRANGE. One more command serves to count the
--- subscribers of waiters without subscriptions to patterns:
+-- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. Only `history`
+-- needs LRANGE. One more command serves to count the subscribers of waiters without subscriptions
+-- to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
 -- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no

@@ -264,9 +264,10 @@ local function granted(left, claims, last)
   return reply
 end
 
--- Returns the reply with the state of a session. It is granted; or waiting, with its number, its place and the time until a lease ends; or unknown. The
--- caller gives `left`, the rest of the lease, if it is known already. If a session waits and more
--- leases are over than one call drops, the reply is an empty `need`: the client just asks again.
+-- Returns the reply with the state of a session. It is granted; or waiting, with its number, its
+-- place and the time until a lease ends; or unknown. The caller gives `left`, the rest of the
+-- lease, if it is known already. If a session waits and more leases are over than one call drops,
+-- the reply is an empty `need`: the client just asks again.
 local function stands(id, left)
   local at = places(id)
   if #at == 0 then

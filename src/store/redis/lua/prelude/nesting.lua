@@ -15,8 +15,8 @@ local function plain(mode)
 end
 
 -- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and the number
--- of the slot if the claim is a share of one; or 'growing'; or 'refused' and the reply. If several holds conflict,
--- the reply names the outermost.
+-- of the slot if the claim is a share of one; or 'growing'; or 'refused' and the reply. If several
+-- holds conflict, the reply names the outermost.
 local function standing(r, claim, kin)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local grows, slot, refusal
