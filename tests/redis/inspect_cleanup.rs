@@ -40,7 +40,7 @@ fn json_has_the_documented_keys_and_types() {
 
         let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
         let (held, waits) = (&resource["holders"][0], &resource["waiters"][0]);
-        assert_eq!(names(held), both.into_iter().chain(["token", "expires_in_ms"]).collect());
+        assert_eq!(names(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
         assert_eq!(names(waits), both.into_iter().chain(["position"]).collect());
         assert_eq!([&held["mode"], &waits["mode"]], ["write", "slot"]);
         assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
@@ -49,6 +49,7 @@ fn json_has_the_documented_keys_and_types() {
         assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
         assert!(held["token"].as_u64().is_some_and(|token| token > 1_500_000_000_000_000));
         assert!(held["expires_in_ms"].as_u64().is_some_and(|left| left <= 20_000), "{held}");
+        assert_eq!(held["kept"], json!(false));
         assert_eq!(held["command"], json!(["sh", "-c", "echo held; exec cat >/dev/null"]));
         assert_eq!(held["session"].as_str().map(str::len), Some(32));
         assert!(held["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{held}");
@@ -270,10 +271,10 @@ fn break_stops_the_holder_and_grants_the_waiter() {
     });
 }
 
-/// A free resource leaves one small key behind, which expires within an hour. Keys of live sessions
-/// have no time to live.
+/// A free resource leaves its state and its history behind, which expire within a week. Keys of live
+/// sessions have no time to live.
 #[test]
-fn free_resource_leaves_one_key_that_expires_within_an_hour() {
+fn free_resource_leaves_two_keys_that_expire_within_a_week() {
     crate::support::needs::skip_unless!(Kind::Valkey9.is_present());
     let server = Server::start(Kind::Valkey9);
     let lab = Lab::at(server.url());
@@ -282,9 +283,11 @@ fn free_resource_leaves_one_key_that_expires_within_an_hour() {
         assert_eq!(server.ask::<i64>(&["TTL", &key]), -1, "{key} would vanish under its holder");
     }
     holder.end().silently(0);
-    let left = keys(&server, lab.namespace());
-    assert_eq!(left, [format!("{}:{{k}}:s", lab.namespace())]);
-    let ttl: i64 = server.ask(&["TTL", &left[0]]);
-    assert!((1..=3600).contains(&ttl), "{ttl}");
-    assert_eq!(server.ask::<u32>(&["DBSIZE"]), 1);
+    let left: BTreeSet<_> = keys(&server, lab.namespace()).into_iter().collect();
+    assert_eq!(left, ["s", "h"].map(|kind| format!("{}:{{k}}:{kind}", lab.namespace())).into());
+    for key in left {
+        let ttl: i64 = server.ask(&["TTL", &key]);
+        assert!((1..=7 * 24 * 3600).contains(&ttl), "{key}: {ttl}");
+    }
+    assert_eq!(server.ask::<u32>(&["DBSIZE"]), 2);
 }
