@@ -129,6 +129,8 @@ pub(super) struct Checkers {
     looked: Duration,
     /// When the server last lost data, or ended leases early.
     lost_data: Option<Duration>,
+    /// Whether the server may have forgotten the last tokens.
+    lost_tokens: bool,
     /// When the server last lost places in the queue: with its data, or in a failover.
     lost_places: Option<Duration>,
     /// Whether the clock of the server went back.
@@ -470,7 +472,7 @@ impl Checkers {
     pub(super) fn lose_data(&mut self, now: Duration) {
         self.lost_data = Some(now);
         self.lose_places(now);
-        self.forget_tokens();
+        self.lose_tokens();
     }
 
     pub(super) fn lose_places(&mut self, now: Duration) {
@@ -485,9 +487,15 @@ impl Checkers {
         self.disturb(self.disturbed.max(now) + by);
     }
 
+    /// The server has lost its latest changes, and maybe tokens with them.
+    pub(super) fn lose_tokens(&mut self) {
+        self.lost_tokens = true;
+        self.forget_tokens();
+    }
+
     /// Tokens may fall where the server has lost them and its clock went back.
     fn forget_tokens(&mut self) {
-        if self.went_back && self.lost_data.is_some() {
+        if self.went_back && self.lost_tokens {
             self.tokens = Tokens::default();
         }
     }

@@ -318,6 +318,9 @@ impl World {
             }
         }
         let back = old.store_time(self.now) - now;
+        if old.server.data.clock > new.server.data.clock {
+            self.checkers.lose_tokens();
+        }
         // A token that only the old primary knew may be ahead of the clock of the new one.
         self.checkers.forget_tokens_after(now.as_micros());
         if !back.is_zero() {
