@@ -20,7 +20,7 @@ pub(super) struct Data {
     /// The leases of sessions that were renewed resource by resource.
     parts: BTreeMap<SessionId, BTreeMap<Resource, StoreTime>>,
     /// The latest instant of a change, or the highest token.
-    clock: StoreTime,
+    pub(super) clock: StoreTime,
 }
 
 /// The channel of a session.

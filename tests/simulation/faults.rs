@@ -329,7 +329,10 @@ impl Nemesis {
                 match fault {
                     Fault::ServerRestartedWithOldData => {
                         let age = world.random.below(10) as usize;
+                        let before = world.holders(world.primary);
                         world.primary().server.return_to_snapshot(age);
+                        let after = world.holders(world.primary);
+                        world.checkers.give_back(&before, &after);
                     }
                     Fault::ServerRestartedEmpty => world.primary().server.lose_all(),
                     _ => {}

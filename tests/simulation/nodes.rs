@@ -1,6 +1,6 @@
 //! The nodes: each takes what has arrived in turn, and answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::clocks::Clock;
@@ -9,6 +9,7 @@ use super::server::{Consequences, Replied, Server};
 use super::wire::{self, Call, Command, Operation};
 use super::world::{Happening, World};
 use crate::clock::StoreTime;
+use crate::lock::records::Session;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Stage};
 
@@ -231,6 +232,13 @@ impl World {
         let own = self.connections.iter().filter(|(_, connection)| connection.node == Some(node));
         let ids: Vec<_> = own.map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.cut(id));
+    }
+
+    /// The live runs that a node knows as holders.
+    pub(super) fn holders(&self, node: usize) -> BTreeSet<usize> {
+        let server = &self.nodes[node].server;
+        let holds = |run: &usize| server.session(self.checkers.runs[*run].session).is_some_and(Session::is_holder);
+        self.checkers.live().into_iter().filter(holds).collect()
     }
 
     /// When the lease of a run ends, if the primary knows it as a holder with these tokens.

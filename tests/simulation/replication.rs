@@ -303,6 +303,8 @@ impl World {
     fn lose_what_is_missing(&mut self, old: usize, new: usize) {
         // The margin of the shortest lease, less what clocks differ in that time.
         const SLACK: Duration = Duration::from_millis(40);
+        let [before, after] = [old, new].map(|node| self.holders(node));
+        self.checkers.give_back(&before, &after);
         let [old, new] = [old, new].map(|node| &self.nodes[node]);
         let now = new.store_time(self.now);
         for run in self.checkers.live() {
@@ -318,6 +320,9 @@ impl World {
             }
         }
         let back = old.store_time(self.now) - now;
+        if old.server.data.clock > new.server.data.clock {
+            self.checkers.lose_tokens();
+        }
         // A token that only the old primary knew may be ahead of the clock of the new one.
         self.checkers.forget_tokens_after(now.as_micros());
         if !back.is_zero() {
