@@ -312,7 +312,7 @@ impl World {
             let Some(held) = old.server.session(id).filter(|session| session.is_holder()) else { continue };
             let ends = held.expiry.map(|expiry| old.when_store_time(expiry));
             let claims = |session: &Session| -> Vec<_> { session.claims.iter().map(|it| it.claim.clone()).collect() };
-            let is_same = |session: &Session| session.tokens() == held.tokens() && claims(session) == claims(&held);
+            let is_same = |session: &Session| session.tokens() == held.tokens() && claims(session) == claims(held);
             let kept = new.server.session(id).filter(|session| session.is_holder() && is_same(session));
             let kept_until = kept.map(|session| session.expiry.map(|expiry| new.when_store_time(expiry) + SLACK));
             if kept_until.is_none_or(|until| until < ends) {
