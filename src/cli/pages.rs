@@ -42,13 +42,22 @@ const REDIS: Page = Page {
     texts: &[include_str!("pages/redis.txt")],
 };
 
+/// The page about idioms, and about other lock programs.
+const RECIPES: Page = Page {
+    name: "rlock-recipes",
+    word: "recipes",
+    section: 7,
+    about: "Locks for cron, CI and scripts, and for users of other lock programs",
+    texts: &[include_str!("pages/recipes.txt")],
+};
+
 /// The crate roff puts this preamble before all its output, so that an apostrophe stays an
 /// apostrophe.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    std::iter::once(PROGRAM).chain(subcommands()).chain([REDIS])
+    std::iter::once(PROGRAM).chain(subcommands()).chain([REDIS, RECIPES])
 }
 
 fn subcommands() -> impl Iterator<Item = Page> {
@@ -153,12 +162,14 @@ impl Page {
         let own: Vec<Self> = match self.word {
             "rlock" => all().skip(1).collect(),
             "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
+            "recipes" => found(&["rlock", "exec", "acquire", "redis", "serve"]),
             "exec" => found(&["rlock", "redis"]),
             "serve" => found(&["rlock", "exec", "inspect", "redis"]),
             _ => found(&["rlock", "exec", "redis"]),
         };
         let peer = match self.section {
             1 => Some("flock(1)".to_owned()),
+            7 if self == RECIPES => Some("flock(1)".to_owned()),
             8 => Some("systemd.socket(5)".to_owned()),
             _ => None,
         };
@@ -189,6 +200,7 @@ mod tests {
             ("rlock-exec", "rlock-exec.1"),
             ("exec", "rlock-exec.1"),
             ("redis", "rlock-redis.7"),
+            ("recipes", "rlock-recipes.7"),
             ("serve", "rlock-serve.8"),
         ] {
             assert_eq!(Page::find(name).map(Page::file_name).as_deref(), Some(file));

@@ -2,6 +2,8 @@
 //! programs that they name are scripts that print their name and arguments.
 
 mod clients;
+mod jobs;
+mod recipes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::needs::{programs, skip_unless};
+use support::needs::{programs, root, skip_unless};
 use support::{Lab, RLOCK, Ran, Running};
 
 fn example(name: &str) -> String {
@@ -48,9 +50,9 @@ fn settle(lab: &Lab, command: &mut Command) {
     command.env("PATH", format!("{rlock}:{}", std::env::var("PATH").unwrap_or_default()));
 }
 
-/// Returns the commands of the crontab as cron passes them to the shell.
-fn crontab() -> Vec<String> {
-    let text = example("crontab");
+/// Returns the commands of a crontab as cron passes them to the shell.
+fn jobs_of(crontab: &str) -> Vec<String> {
+    let text = example(crontab);
     let jobs = text.lines().filter(|line| line.starts_with(|c: char| c == '*' || c.is_ascii_digit()));
     jobs.map(|job| {
         let command = job.splitn(6, ' ').last().expect("five fields of time stand before the command");
@@ -63,7 +65,7 @@ fn crontab() -> Vec<String> {
 #[test]
 fn crontab_jobs_run_without_output_of_rlock() {
     let lab = lab_with(&["bin/sync", "bin/backup", "bin/report", "bin/archive"]);
-    let printed: Vec<_> = crontab().iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
+    let printed: Vec<_> = jobs_of("crontab").iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
     let [sync, backup, report, archive] = &printed[..] else { panic!("{} jobs", printed.len()) };
     sync.printed("sync\n");
     backup.printed("backup\n");
@@ -77,7 +79,7 @@ fn crontab_jobs_run_without_output_of_rlock() {
 fn crontab_job_is_skipped_silently_while_the_sync_runs() {
     let lab = lab_with(&["bin/sync"]);
     let holder = lab.hold("sync");
-    Ran::of(&mut shell(&lab, &crontab()[0])).silently(0);
+    Ran::of(&mut shell(&lab, &jobs_of("crontab")[0])).silently(0);
     holder.end().silently(0);
 }
 
@@ -85,10 +87,52 @@ fn crontab_job_is_skipped_silently_while_the_sync_runs() {
 fn crontab_backup_waits_for_the_sync() {
     let lab = lab_with(&["bin/backup"]);
     let holder = lab.hold("sync");
-    let backup = Running::start(&mut shell(&lab, &crontab()[1]));
+    let backup = Running::start(&mut shell(&lab, &jobs_of("crontab")[1]));
     lab.until_waiting("sync", 1);
     holder.end().silently(0);
     assert_eq!(backup.end().stdout, "backup\n");
+}
+
+#[test]
+fn crontab_backup_is_stopped_after_its_longest_time() {
+    let backup = &jobs_of("crontab")[1];
+    assert!(backup.contains(" --max-runtime 4h "), "{backup}");
+    let lab = lab_with(&[]);
+    fs::create_dir(lab.folder().join("bin")).expect("a folder can be made");
+    let script = lab.folder().join("bin/backup");
+    fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").expect("a file can be made");
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
+    let ran = Ran::of(&mut shell(&lab, &backup.replace("4h", "100ms")));
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(rlock::exit::TIMEOUT.into()), ""), "{ran:?}");
+}
+
+/// Two machines with the same crontab; the second one comes while the first one holds or is done.
+#[test]
+fn fleet_runs_each_job_once_in_its_turn() {
+    let lab = lab_with(&["bin/sync", "bin/report", "bin/upgrade"]);
+    let jobs = jobs_of("crontab.fleet");
+    let [sync, report, upgrade] = &jobs[..] else { panic!("{jobs:?}") };
+    let run = |job: &str| Ran::of(&mut shell(&lab, job));
+    run(sync).printed("sync\n");
+    run(sync).silently(0);
+    run(report).printed("report\n");
+    run(report).silently(0);
+    run(upgrade).printed("upgrade\n");
+    run(upgrade).printed("upgrade\n");
+}
+
+#[test]
+fn configuration_names_the_store_and_the_namespace() {
+    skip_unless!(root("own the configuration"));
+    let lab = Lab::new();
+    let text = example("rlock.conf");
+    assert!(text.contains("\nstore = redis://locks.example.com\n"), "{text}");
+    let configuration = lab.folder().join("rlock.conf");
+    let text = text.replace("redis://locks.example.com", &lab.url());
+    fs::write(&configuration, text).expect("a file can be made");
+    let mut shell = shell(&lab, "rlock exec k -c 'echo \"$RLOCK_STORE $RLOCK_NAMESPACE\"'");
+    shell.env_remove("RLOCK_STORE").env("RLOCK_CONFIG", configuration);
+    Ran::of(&mut shell).printed(&format!("{} site\n", lab.url()));
 }
 
 /// Returns the settings of a systemd unit as (section, key, value).
@@ -130,6 +174,19 @@ fn timer_has_the_name_of_its_service() {
     assert!(path("systemd/backup.service").exists(), "a timer starts the service of its name");
     assert!(!setting(&timer, "Timer", "OnCalendar").is_empty());
     assert_eq!(setting(&timer, "Install", "WantedBy"), "timers.target");
+}
+
+#[test]
+fn units_of_the_backup_are_valid() {
+    skip_unless!(programs(&["systemd-analyze"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["backup.service", "backup.timer"] {
+        let text = example(&format!("systemd/{name}")).replace("/usr/local/bin/rlock", RLOCK);
+        fs::write(folder.path().join(name), text).expect("a file can be made");
+    }
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no", "backup.service", "backup.timer"]).current_dir(&folder);
+    Ran::of(&mut verify).silently(0);
 }
 
 /// Puts the units of the server into a folder, where systemd finds the program to start.

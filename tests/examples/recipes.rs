@@ -1,0 +1,150 @@
+//! The shell examples of rlock-recipes(7). Each block of the page is one script.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::needs::{programs, skip_unless};
+use crate::support::{Lab, Ran, Running};
+use crate::{lab_with, shell};
+
+/// The source of rlock-recipes(7).
+const PAGE: &str = include_str!("../../src/cli/pages/recipes.txt");
+
+/// The programs that the page runs.
+const PROGRAMS: [&str; 11] =
+    ["work", "rest", "plan", "sync", "maintain", "report", "migrate", "dump", "lead", "repair", "index"];
+
+/// What each block of a section prints, in the order of the page. Each word stands for a line.
+const PRINTED: [(&str, &[&str]); 7] = [
+    ("FLOCK", &["work work rest work work work work work", "work rest", "work"]),
+    ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
+    ("HIERARCHY", &["migrate dump"]),
+    ("ELECTION", &["lead"]),
+    ("DIRTY MARKER", &["index", "index"]),
+    (
+        "OLDER SYSTEMS",
+        &[
+            "work work work work plan work work plan work plan work",
+            "work work",
+            "work work work work work work rest work work",
+            "ok work",
+        ],
+    ),
+    ("CHANGING OVER", &["work"]),
+];
+
+/// The blocks of a section of the page.
+fn blocks(title: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let (mut within, mut continues) = (false, false);
+    for line in PAGE.lines() {
+        if let Some(found) = line.strip_prefix("# ") {
+            (within, continues) = (found == title, false);
+        } else if let Some(line) = line.strip_prefix("    ").filter(|_| within) {
+            match blocks.last_mut().filter(|_| continues) {
+                Some(block) => block.push_str(line),
+                None => blocks.push(line.to_owned()),
+            }
+            blocks.last_mut().expect("it was pushed").push('\n');
+            continues = true;
+        } else if !line.is_empty() {
+            continues = false;
+        }
+    }
+    blocks
+}
+
+fn lab() -> Lab {
+    lab_with(&PROGRAMS)
+}
+
+/// Runs a block as a script of its own, which ends with the first command that fails.
+fn play(lab: &Lab, block: &str) -> Ran {
+    let script = lab.folder().join("script");
+    fs::write(&script, block).expect("a file can be made");
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
+    Ran::of(&mut shell(lab, "sh -e ./script"))
+}
+
+/// The words of a line of the page up to the `--`, without the name of the program.
+fn claims(line: &str) -> Vec<&str> {
+    line.split_whitespace().skip(1).take_while(|word| *word != "--").collect()
+}
+
+/// The same request, but busy instead of waiting.
+fn at_once(line: &str) -> String {
+    line.replacen("rlock exec", "rlock exec -n -q", 1)
+}
+
+#[test]
+fn every_shell_example_runs_without_a_message() {
+    skip_unless!(programs(&["flock"]));
+    for (title, printed) in PRINTED {
+        let blocks = blocks(title);
+        assert_eq!(blocks.len(), printed.len(), "{title}: {blocks:#?}");
+        for (block, printed) in blocks.iter().zip(printed) {
+            let lab = lab();
+            play(&lab, block).printed(&format!("{}\n", printed.replace(' ', "\n")));
+            lab.assert_idle();
+        }
+    }
+}
+
+#[test]
+fn every_section_with_shell_examples_is_run() {
+    let titles = PAGE.lines().filter_map(|line| line.strip_prefix("# "));
+    let found: Vec<_> = titles.filter(|title| !blocks(title).is_empty()).collect();
+    assert_eq!(found, PRINTED.map(|(title, _)| title));
+}
+
+#[test]
+fn self_locking_script_is_busy_while_another_runs() {
+    let lab = lab();
+    let holder = lab.hold("KEY");
+    play(&lab, &blocks("FLOCK")[2]).failed(rlock::exit::BUSY.into());
+    holder.end().silently(0);
+}
+
+/// "The maintenance waits until all jobs have ended and lets no new job begin."
+#[test]
+fn maintenance_waits_for_the_jobs_and_lets_none_begin() {
+    let lab = lab();
+    let window = &blocks("MAINTENANCE WINDOW")[0];
+    let (job, maintenance) = window.split_once('\n').expect("a job and the maintenance");
+    let holder = lab.hold_by(claims(job));
+    let maintenance = Running::start(&mut shell(&lab, maintenance));
+    lab.until_waiting("fleet", 1);
+    Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::exit::BUSY.into());
+    holder.end().silently(0);
+    maintenance.end().printed("maintain\n");
+    Ran::of(&mut shell(&lab, job)).printed("sync\n");
+}
+
+#[test]
+fn writer_of_the_whole_excludes_parts_and_parts_do_not_exclude_each_other() {
+    let lab = lab();
+    let requests = &blocks("HIERARCHY")[0];
+    let (part, whole) = requests.split_once('\n').expect("a part and the whole");
+    let other = part.replace("site/db/users", "site/db/orders");
+    let holder = lab.hold_by(claims(part));
+    Ran::of(&mut shell(&lab, &at_once(&other))).printed("migrate\n");
+    Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::exit::BUSY.into());
+    holder.end().silently(0);
+    let holder = lab.hold_by(claims(whole));
+    Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::exit::BUSY.into());
+    holder.end().silently(0);
+}
+
+#[test]
+fn work_that_failed_half_way_is_repaired_by_the_next_run() {
+    for block in blocks("DIRTY MARKER") {
+        let lab = lab();
+        let index = lab.folder().join("index");
+        let works = fs::read(&index).expect("the program");
+        fs::write(&index, "#!/bin/sh\nexit 3\n").expect("the file can be written");
+        play(&lab, &block).silently(3);
+        fs::write(&index, works).expect("the file can be written");
+        play(&lab, &block).printed("repair\nindex\n");
+        play(&lab, &block).printed("index\n");
+    }
+}
