@@ -13,13 +13,13 @@ const TO_JSON: &str = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdi
 
 /// Whether the YAML parser of Python is installed.
 fn yaml_parser() -> bool {
-    let probe = Command::new("python3").args(["-c", "import yaml"]).output();
+    let probe = Command::new("/usr/bin/python3").args(["-c", "import yaml"]).output();
     probe.is_ok_and(|probe| probe.status.success()) || left_out("not installed: the yaml module of python3")
 }
 
 fn yaml(name: &str) -> Value {
     let file = fs::File::open(path(name)).expect("the package has its examples");
-    let ran = Ran::of(Command::new("python3").args(["-c", TO_JSON]).stdin(file));
+    let ran = Ran::of(Command::new("/usr/bin/python3").args(["-c", TO_JSON]).stdin(file));
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     serde_json::from_str(&ran.stdout).expect("json.dump prints JSON")
 }
