@@ -35,7 +35,7 @@ const LUA: &str = "src/store/redis/lua";
 /// time on the definition of functions that the call does not use.
 const CORE: &str = "core";
 const PRELUDE: [&str; 11] =
-    ["set", "past", "head", "jobs", "span", "queue", "conflict", "nesting", "change", "settle", "flow"];
+    ["set", "past", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle", "flow"];
 const FAST: &str = "--- the fast path ---\n";
 const GENERAL: &str = "--- the general path ---\n";
 const BEGIN: &str = "return (function()\n";

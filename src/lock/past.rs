@@ -25,6 +25,9 @@ pub const HISTORY: u32 = 32;
 /// Maximum number of entries of a ring.
 pub const HISTORY_MAX: u32 = 1000;
 
+/// Maximum number of jobs that a resource remembers. Each change of the past writes all of them.
+pub const JOBS_MAX: usize = 100;
+
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
@@ -163,6 +166,11 @@ pub struct JobPast {
 }
 
 impl JobPast {
+    /// The instant of the latest grant or skip.
+    fn last(&self) -> Option<StoreTime> {
+        self.success.max(self.streak.as_ref().map(|streak| streak.last))
+    }
+
     /// Whether there is anything younger than [`RETENTION`] to remember.
     fn is_of_use(&self, now: StoreTime) -> bool {
         self.success.is_some_and(|began| now < began + RETENTION)
@@ -233,9 +241,14 @@ impl Past {
         self.jobs.get_mut(job).is_some_and(|past| past.streak.take().is_some())
     }
 
-    /// Drops what is too old to be of use.
+    /// Drops what is too old to be of use, and the oldest of more than [`JOBS_MAX`] jobs.
     pub fn drop_old_jobs(&mut self, now: StoreTime) {
         self.jobs.retain(|_, past| past.is_of_use(now));
+        while self.jobs.len() > JOBS_MAX
+            && let Some((_, oldest)) = self.jobs.iter().map(|(name, past)| (past.last(), name.clone())).min()
+        {
+            self.jobs.remove(&oldest);
+        }
     }
 }
 
@@ -273,6 +286,18 @@ mod tests {
         let past = with_success("", at(100));
         assert!(past.has_done(at(99) + RETENTION, &job));
         assert!(!past.has_done(at(100) + RETENTION, &job));
+    }
+
+    #[test]
+    fn oldest_of_too_many_jobs_is_forgotten() {
+        let mut past = Past::default();
+        for number in (0..JOBS_MAX as u64 + 3).rev() {
+            past.jobs.extend(with_success(&number.to_string(), at(1 + number / 2)).jobs);
+        }
+        past.drop_old_jobs(at(200));
+        let forgotten = |number: u64| !past.jobs.contains_key(&number.to_string());
+        assert_eq!(past.jobs.len(), JOBS_MAX);
+        assert!((0..3).all(forgotten) && !forgotten(3), "0 and 1 are the oldest, and then 2 comes before 3");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What the keys of a resource keep of the holds that have ended.
 
+use std::collections::BTreeSet;
+
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::past::{Past, Totals};
+use rlock::lock::past::{JOBS_MAX, Past, Totals};
+use rlock::lock::request::Job;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, is_granted, is_waiting, resource, us};
+use crate::clients::{Clients, NOW, TERMS, is_granted, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -13,6 +16,7 @@ on_each_server!(
     history_keeps_as_many_entries_as_the_release_asks_for,
     past_counts_the_ends_and_sums_their_times,
     state_is_kept_as_long_as_its_history,
+    oldest_of_too_many_jobs_is_forgotten,
     full_server_keeps_no_history,
 );
 
@@ -150,6 +154,25 @@ fn state_is_kept_as_long_as_its_history(kind: Kind) {
             .map(|key| -> i64 { redis::cmd("PTTL").arg(key).query(&mut clients.side.connection).unwrap() });
         assert_eq!([state > HOUR, past > HOUR], is_long, "{state} {past}");
     }
+}
+
+fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "jobs", Wake::Nobody);
+    clients.acquire(1, Write, "");
+    let count = JOBS_MAX as u32 + 2;
+    for number in 0..count {
+        let mut request = request(2 + number, Write, "");
+        request.wait = false;
+        request.job = Job { name: number.to_string(), skips: true, ..Job::default() };
+        clients.advance(us(1));
+        let reply = clients.side.call(Call::acquire(&request, 0, false));
+        assert!(matches!(reply, ScriptReply::Busy { streak: Some(_), .. }), "{reply:?}");
+    }
+    let reply = clients.side.call(Call::history(vec![resource()], 0));
+    let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+    let names: BTreeSet<_> = past[0].past.jobs.keys().cloned().collect();
+    assert_eq!(names, (2..count).map(|number| number.to_string()).collect());
 }
 
 /// A release on a full server frees the lock and leaves the history as it is.

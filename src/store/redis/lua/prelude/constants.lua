@@ -41,6 +41,9 @@ local KEEP = 604800000
 -- entry in the history, and the process of the last.
 local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND = 1, 2, 3, 4, 5, 6
 
+-- Maximum number of jobs that a resource remembers. Each change of the past writes all of them.
+local JOBS_MAX = 100
+
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000
 

@@ -16,12 +16,23 @@ local function jobs_of(r)
   return jobs ~= '' and unpacked(jobs) or {}
 end
 
--- Keeps the jobs that are worth remembering.
+-- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
+-- too many goes.
 local function keep_jobs(r, jobs)
+  local known, oldest, its_last = 0, nil, nil
   for name, job in pairs(jobs) do
-    if math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0) + KEEP * 1000 <= now then
+    local last = math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0)
+    if last + KEEP * 1000 <= now then
       jobs[name] = nil
+    else
+      known = known + 1
+      if not oldest or last < its_last or last == its_last and before(name, oldest) then
+        oldest, its_last = name, last
+      end
     end
+  end
+  if known > JOBS_MAX then
+    jobs[oldest] = nil
   end
   changed_past(r)[JOBS] = next(jobs) and pack(jobs) or ''
 end
