@@ -14,15 +14,7 @@ local need = needed({ session }, known)
 if need then
   return need
 end
-if known or #due > 0 then
-  make_way()
-  -- The request of a known session has made the check.
-  if not known then
-    check()
-  end
-  spread_all()
-end
-drop_expired()
+drop_expired_beside(known)
 drop_lost(session)
 local at = places(session)
 local own = #at > 0 and at[1].records[session]

@@ -64,15 +64,7 @@ local need = needed({ session }, known)
 if need then
   return need
 end
-if known or #due > 0 then
-  make_way()
-  -- The request of a known session has made the check.
-  if not known then
-    check()
-  end
-  spread_all()
-end
-drop_expired()
+drop_expired_beside(known)
 local at = places(session)
 if #at == 0 then
   return finish({ 'unknown' })

@@ -70,15 +70,7 @@ local need = needed({ session }, lost)
 if need then
   return need
 end
-if #due > 0 or #at > 0 then
-  make_way()
-  -- The request of a known session has made the check.
-  if #at == 0 then
-    check()
-  end
-  spread_all()
-end
-drop_expired()
+drop_expired_beside(#at > 0)
 drop_lost(session)
 at = places(session)
 for i = 1, #at do

@@ -207,6 +207,19 @@ local function drop_expired()
   end
 end
 
+-- Begins to write for a session that may be known, and drops the expired sessions. The request of a
+-- known session has made the check.
+local function drop_expired_beside(known)
+  if known or #due > 0 then
+    make_way()
+    if not known then
+      check()
+    end
+    spread_all()
+  end
+  drop_expired()
+end
+
 -- Removes a session that has lost some of its claims, so that none of its claims counts.
 local function drop_lost(id)
   local _, lost = places(id)
