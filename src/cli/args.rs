@@ -317,7 +317,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
     wait_options().into_iter().chain(whose()).chain(options).chain(cron_options())
 }
 
-/// The options that say for people who is behind a request.
+/// The options for the owner and the reason of a request.
 fn whose() -> [Arg; 2] {
     let owner = "The person or system that this is for [default: RLOCK_OWNER]";
     let reason = "The reason for this, for others to read [default: RLOCK_REASON]";

@@ -56,8 +56,8 @@ pub struct StoreOptions {
     pub namespace: Option<String>,
 }
 
-/// Who is behind a request, as text for people. The environment and the CI apply where an option is
-/// absent.
+/// The owner and the reason of a request, as text for people. The environment and the CI apply
+/// where an option is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// The person or the system that the request is made for.
@@ -91,7 +91,7 @@ pub struct Exec {
     pub connect_timeout: Duration,
     /// How many replicas must have the grant before the command starts.
     pub replicas: u32,
-    /// Who is behind the request.
+    /// The owner and the reason of the request.
     pub whose: Whose,
     /// The name of the job, which replaces the user and the command.
     pub job: Option<String>,

@@ -79,7 +79,7 @@ pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     }))
 }
 
-/// Who is behind the request.
+/// The owner and the reason of the request.
 fn whose(matches: &mut ArgMatches) -> Whose {
     Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
 }

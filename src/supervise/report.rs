@@ -1,4 +1,5 @@
-//! Sums up how a request and its command went, for the history of the store and for `--status-file`.
+//! Sums up how a request and its command went, for the history of the store and for
+//! `--status-file`.
 //!
 //! The report follows the events and the actions of [`super::machine`] and decides nothing.
 

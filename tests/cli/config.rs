@@ -8,8 +8,8 @@ use std::fs;
 use crate::support::needs;
 use crate::support::{Lab, RLOCK, Ran};
 
-/// Runs a script as root in a mount namespace in which no store is named, and in which `conf` writes
-/// its input to /etc/rlock.conf.
+/// Runs a script as root in a mount namespace in which no store is named, and in which `conf`
+/// writes its input to /etc/rlock.conf.
 fn script(lab: &Lab, text: &str) -> Option<Ran> {
     let mut unshare = needs::mount_namespace_as_root()?;
     lab.settle(&mut unshare);

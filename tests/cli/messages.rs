@@ -130,8 +130,8 @@ fn verbose_request_reports_the_grant_and_the_release() {
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
 }
 
-/// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the first
-/// in the way changes, …, and at the grant with how long it took."
+/// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the
+/// first in the way changes, …, and at the grant with how long it took."
 #[test]
 fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
     let lab = Lab::new();

@@ -271,8 +271,8 @@ fn break_stops_the_holder_and_grants_the_waiter() {
     });
 }
 
-/// A free resource leaves its state and its history behind, which expire within a week. Keys of live
-/// sessions have no time to live.
+/// A free resource leaves its state and its history behind, which expire within a week. Keys of
+/// live sessions have no time to live.
 #[test]
 fn free_resource_leaves_two_keys_that_expire_within_a_week() {
     crate::support::needs::skip_unless!(Kind::Valkey9.is_present());

@@ -1,5 +1,5 @@
-//! An `rlock shrink` or `rlock downgrade`, which a command runs to give up a part of its lock, or an
-//! `rlock cleanup --break`, which takes away the locks of others.
+//! An `rlock shrink` or `rlock downgrade`, which a command runs to give up a part of its lock, or
+//! an `rlock cleanup --break`, which takes away the locks of others.
 
 use std::future::poll_fn;
 use std::pin::pin;

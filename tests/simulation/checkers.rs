@@ -513,11 +513,11 @@ impl Checkers {
     /// The data of the server is exchanged for older data, by a restart or a failover. These live
     /// runs were holders `before`, and are holders `after`.
     ///
-    /// The older data may give a run a grant back that `cleanup --break`, a lost key or a step of the
-    /// clock took away. The promise of `docs/design.md` covers none of these, nor the exchange. The
-    /// run goes on with a valid grant, so its renewals tell of no loss. Others that held the lock
-    /// meanwhile may have released it already. Then nobody can be told of the overlap. A run that
-    /// has neither released nor kept its grant is still told.
+    /// The older data may give a run a grant back that `cleanup --break`, a lost key or a step of
+    /// the clock took away. The promise of `docs/design.md` covers none of these, nor the exchange.
+    /// The run goes on with a valid grant, so its renewals tell of no loss. Others that held the
+    /// lock meanwhile may have released it already. Then nobody can be told of the overlap. A run
+    /// that has neither released nor kept its grant is still told.
     pub(super) fn give_back(&mut self, before: &BTreeSet<usize>, after: &BTreeSet<usize>) {
         let Self { runs, uncovered, .. } = self;
         let has_released = |run: usize| runs[run].exit.is_some() || !runs[run].released_on.is_empty();

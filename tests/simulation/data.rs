@@ -45,9 +45,9 @@ pub(super) fn sure<T>(result: Result<T, std::convert::Infallible>) -> T {
 }
 
 impl Data {
-    /// The instant of a script: time never goes back, whatever the clock says. The table forgets the
-    /// last token of a resource that nobody uses, which the scripts keep. So the time exceeds every
-    /// token.
+    /// The instant of a script: time never goes back, whatever the clock says. The table forgets
+    /// the last token of a resource that nobody uses, which the scripts keep. So the time exceeds
+    /// every token.
     pub(super) fn time(&self, now: StoreTime) -> StoreTime {
         now.max(self.clock + Duration::from_micros(1))
     }

@@ -166,8 +166,8 @@ impl World {
         self.fail(id, ErrorKind::Closed(Stage::Used));
     }
 
-    /// Breaks a connection for what is sent from now on. The server still carries out what is on the
-    /// way to it, and its replies are lost.
+    /// Breaks a connection for what is sent from now on. The server still carries out what is on
+    /// the way to it, and its replies are lost.
     fn break_off(&mut self, id: usize) {
         self.note(|| format!("network: connection {id} breaks off"));
         let delay = self.weather.delay(&mut self.random);

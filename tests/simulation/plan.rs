@@ -56,8 +56,8 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 /// How many rlocks run inside each other at most.
 pub(super) const DEPTH: usize = 3;
 
-/// The longest wait of a nested request that reaches past what one claim above it holds. It may wait
-/// for a waiter that waits for the claim above.
+/// The longest wait of a nested request that reaches past what one claim above it holds. It may
+/// wait for a waiter that waits for the claim above.
 const NESTED_WAIT: u64 = 3000;
 
 impl Plan {

@@ -93,8 +93,8 @@ impl Server {
         (reply, also)
     }
 
-    /// The resources that the call has to name too: those of the sessions that it removes, and those
-    /// of the waiters that it may grant because it frees something.
+    /// The resources that the call has to name too: those of the sessions that it removes, and
+    /// those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
         if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
             return None;

@@ -254,7 +254,8 @@ impl LastTime {
         next.after(report)
     }
 
-    /// The command was sent SIGKILL, which it may survive for as long as the kernel is busy with it.
+    /// The command was sent SIGKILL, which it may survive for as long as the kernel is busy with
+    /// it.
     pub(super) fn killed_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         let report = self.note_loss(event, now, settings);
         let next = match event {

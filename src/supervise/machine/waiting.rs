@@ -37,8 +37,8 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     }
 }
 
-/// The end of a busy request. A skip is silent, but not for ever. The work of `--else` gets the busy
-/// line instead of the user.
+/// The end of a busy request. A skip is silent, but not for ever. The work of `--else` gets the
+/// busy line instead of the user.
 fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
     match settings.skip {
         Skip::Always => return Next::finish([], Action::Exit(0)),

@@ -42,7 +42,7 @@ pub(super) enum Located {
 pub(super) struct Lookup {
     /// Ends with the lookup.
     end: PipeReader,
-    /// Whoever waits for the result.
+    /// Lives as long as somebody waits for the result.
     _waits: Arc<()>,
     found: Receiver<Result<Address, Failure>>,
     server: String,
