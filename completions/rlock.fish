@@ -203,10 +203,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours; auto: on a terminal' -r -f -a "auto\t''
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tree -d 'Show as a tree who holds, what runs below, and who waits for what'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l dot -d 'Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Show times of day instead of ages, and session ids'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f

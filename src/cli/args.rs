@@ -50,6 +50,11 @@ pub(super) mod id {
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
+    pub(crate) const NAMES: &str = "names";
+    pub(crate) const TREE: &str = "tree";
+    pub(crate) const DOT: &str = "dot";
+    pub(crate) const FORM: &str = "form";
+    pub(crate) const WATCH: &str = "watch";
     pub(crate) const COLOR: &str = "color";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
@@ -415,10 +420,24 @@ fn command_words() -> Arg {
 }
 
 pub(super) fn inspect(command: Command) -> Command {
+    let form = |id, help| switch(id, help).group(id::FORM);
     command
         .override_usage("rlock inspect [KEY]... [OPTIONS]")
+        .after_help("On a terminal, --watch redraws the table until q or Ctrl-C.")
         .arg(keys("What to show [default: all that is held or waited for]"))
-        .arg(switch(id::JSON, "Print JSON"))
+        .group(ArgGroup::new(id::FORM))
+        .arg(form(id::JSON, "Print JSON"))
+        .arg(form(id::NAMES, "Print the names alone").conflicts_with(id::WATCH))
+        .arg(form(id::TREE, "Show as a tree who holds, what runs below, and who waits for what"))
+        .arg(
+            form(id::DOT, "Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg")
+                .conflicts_with(id::WATCH),
+        )
+        .arg(
+            option(id::WATCH, "DUR", values::interval, "Go on with each change; a server is asked each DUR [1s]")
+                .num_args(0..=1)
+                .require_equals(true),
+        )
         .arg(verbose("Show times of day instead of ages, and session ids"))
         .arg(color())
 }
@@ -429,9 +448,10 @@ fn color() -> Arg {
         id::COLOR,
         "WHEN",
         PossibleValuesParser::new(["auto", "always", "never"]),
-        "Use colours; auto: on a terminal",
+        "Use colours: always, never, or auto: on a terminal",
     )
     .default_value("auto")
+    .hide_possible_values(true)
 }
 
 pub(super) fn cleanup(command: Command) -> Command {

@@ -224,6 +224,8 @@ pub struct Inspect {
     pub resources: Vec<Resource>,
     /// What to print.
     pub form: Form,
+    /// Go on with each change, and ask a store that cannot tell of changes at these intervals.
+    pub watch: Option<Duration>,
     /// Show instants instead of ages, and session ids.
     pub verbose: bool,
     /// When to use colours.
@@ -237,6 +239,12 @@ pub enum Form {
     Table,
     /// One JSON object.
     Json,
+    /// The names alone.
+    Names,
+    /// A tree of sessions below resources.
+    Tree,
+    /// A graph in the language of Graphviz.
+    Dot,
 }
 
 /// `rlock cleanup`.

@@ -170,12 +170,22 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Inspect(Inspect {
         resources: resources(&mut matches),
-        form: if matches.get_flag(id::JSON) { Form::Json } else { Form::Table },
+        form: match [id::JSON, id::NAMES, id::TREE, id::DOT].map(|id| matches.get_flag(id)) {
+            [true, ..] => Form::Json,
+            [_, true, ..] => Form::Names,
+            [.., true, _] => Form::Tree,
+            [.., true] => Form::Dot,
+            _ => Form::Table,
+        },
+        watch: matches.contains_id(id::WATCH).then(|| matches.remove_one(id::WATCH).unwrap_or(WATCH_EVERY)),
         verbose: matches.get_flag(id::VERBOSE),
         color: color(&mut matches),
         store: store(&mut matches),
     }))
 }
+
+/// How often `--watch` asks a server, unless it is told.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 fn color(matches: &mut ArgMatches) -> ColorChoice {
     match matches.remove_one::<String>(id::COLOR).as_deref() {
@@ -421,7 +431,8 @@ mod tests {
     fn other_subcommands_are_parsed() {
         let store = StoreOptions::default();
         let inspect = |resources, form, verbose, color| {
-            Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, form, verbose, color })
+            let watch = None;
+            Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, form, watch, verbose, color })
         };
         assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
         let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
@@ -430,6 +441,16 @@ mod tests {
             parsed("inspect -v --color=always").unwrap(),
             inspect(vec![], Form::Table, true, ColorChoice::Always)
         );
+        for (word, form) in [("--names", Form::Names), ("--tree", Form::Tree), ("--dot", Form::Dot)] {
+            assert_eq!(parsed(&format!("inspect {word}")).unwrap(), inspect(vec![], form, false, ColorChoice::Auto));
+        }
+        for (line, every) in [("--watch", 1000), ("--watch=100ms", 100), ("--watch --json", 1000)] {
+            let Ok(Invocation::Inspect(inspect)) = parsed(&format!("inspect {line} k")) else { panic!("{line}") };
+            assert_eq!((inspect.watch, inspect.resources), (Some(Duration::from_millis(every)), names(&["k"])));
+        }
+        assert!(mistake("inspect --json --names").contains(" exclude each other"));
+        assert!(mistake("inspect --watch --dot").contains(" exclude each other"));
+        assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
         let cleanup = |resources, dry_run, break_grants| {
             Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
         };

@@ -5,7 +5,7 @@
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
-//! asks the terminal how listings may look.
+//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`.
 
 mod acquire;
 mod acquired;
@@ -29,6 +29,7 @@ mod serve;
 mod shrink;
 mod status;
 mod variables;
+mod watch;
 
 use std::ffi::OsString;
 use std::io;

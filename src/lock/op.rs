@@ -255,6 +255,8 @@ pub struct HolderListing {
     pub expiry: Option<StoreTime>,
     /// Whether the claim is held without a process, until the expiry.
     pub kept: bool,
+    /// The sessions whose commands this session runs below, innermost first.
+    pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
 }
@@ -274,6 +276,8 @@ pub struct WaiterListing {
     pub since: StoreTime,
     /// The place of the request in the queue of this resource; the first place is 1.
     pub position: u32,
+    /// The sessions whose commands this session runs below, innermost first.
+    pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
 }

@@ -6,7 +6,7 @@
 use rustix::event::PollFlags;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::clock::Boottime;
@@ -124,6 +124,16 @@ pub struct Inspection {
     pub resources: Vec<ResourceListing>,
 }
 
+/// What becomes ready when a listing may have changed since its inspection.
+#[derive(Debug)]
+pub struct Notices {
+    /// The descriptors to poll for reading. An error or a hang-up tells of a change as well.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether the descriptors tell of every change but the end of a kept hold. If not, somebody
+    /// has to ask again now and then.
+    pub are_complete: bool,
+}
+
 /// The result of a shrink or a downgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
@@ -184,6 +194,11 @@ pub trait Store {
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     /// Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
+
+    /// Like [`inspect`](Self::inspect), with what tells of the next change if the store can tell.
+    fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
+        Ok((self.inspect(resources)?, None))
+    }
 
     /// Removes expired and dead sessions that hold or wait for the named resources, or for any
     /// resource if none is named. With `dry_run`, the store only reports these sessions.

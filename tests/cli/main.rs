@@ -35,3 +35,4 @@ mod status;
 mod stuck;
 mod usage;
 mod users;
+mod watch;

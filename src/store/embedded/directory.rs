@@ -18,11 +18,11 @@
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fstat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fstat, inotify};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -288,6 +288,16 @@ impl Directory {
         let at: usize = self.lock_text()?.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
         rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
         Ok(())
+    }
+
+    /// Makes a descriptor that becomes readable when a transaction changes the table, or when
+    /// somebody removes or replaces the lock file.
+    pub(super) fn watch(&self) -> io::Result<OwnedFd> {
+        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        // Each transaction that changes the table writes its seal into the lock file.
+        let lock = format!("/proc/self/fd/{}", self.lock.as_raw_fd());
+        inotify::add_watch(&changes, lock, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        Ok(changes)
     }
 
     /// Opens the table's file, or makes it with the right permissions.
