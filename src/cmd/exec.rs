@@ -164,6 +164,9 @@ fn inherited(
     ];
     variables.extend(context::exported(&exec.store, store)?);
     variables.extend(exec.ttl.map(|ttl| (context::TTL.into(), words::duration(ttl).into())));
+    if exec.verbose {
+        variables.push((context::VERBOSE.into(), "1".into()));
+    }
     // A stale variable from outside would make strangers the ancestors of this session's
     // descendants.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
