@@ -203,7 +203,11 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours; auto: on a terminal' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Show times of day instead of ages, and session ids'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f

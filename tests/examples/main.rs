@@ -47,7 +47,7 @@ fn debian_package_has_every_example() {
             }
             let is_executable = fs::metadata(path("").join(&file)).expect("a file").permissions().mode() & 0o111 != 0;
             let mode = if is_executable { "755" } else { "644" };
-            let target = Path::new("usr/share/doc/rlock/examples").join(&folder);
+            let target = Path::new("usr/share/doc/rlock-cli/examples").join(&folder);
             let is_asset = |asset: &Value| {
                 let source = Path::new(asset[0].as_str().expect("a pattern"));
                 let (place, pattern) = (source.parent(), source.file_name().expect("a name").to_string_lossy());
