@@ -1,11 +1,13 @@
 //! The messages of rlock, and the cases in which rlock writes nothing.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Lab, RLOCK, Running, wait_until};
+use crate::acquire::on_both;
+use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
@@ -128,6 +130,32 @@ fn verbose_request_reports_the_grant_and_the_release() {
     let claims = "'k' for write, [1.2,1.8] of 't' for read, 's' for slot";
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""));
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
+}
+
+/// "With -v exec says in the words of the busy line what it holds, shrinks, downgrades and releases
+/// (`holds [1.2,1.8] of 'tree' for write`)."
+#[test]
+fn verbose_request_reports_the_changes_of_its_hold() {
+    on_both(|lab| {
+        let changes = "rlock shrink --resource t 1.2 1.8 && rlock shrink --resource u 1/4 1/2\n\
+            rlock downgrade --resource t read && rlock exec j -- rlock downgrade --resource u prewrite";
+        let words = ["exec", "-v", "--range-write", "t", "[1,2]", "--range-read", "t", "[3,4]"];
+        let mut rlock = lab.rlock(words);
+        let folder = Path::new(RLOCK).parent().expect("rlock is in a folder").display().to_string();
+        rlock.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
+        let ran = Ran::of(rlock.args(["--range-write", "u", "(0,1)", "-c", changes]));
+        let lines = [
+            "holds [1,2] of 't' for write, [3,4] of 't' for read, (0,1) of 'u' for write",
+            "shrinks [1,2] of 't' for write to [1.2,1.8]",
+            "shrinks (0,1) of 'u' for write to [1/4,1/2]",
+            "downgrades [1.2,1.8] of 't' for write, [3,4] of 't' for read to read",
+            "downgrades [1/4,1/2] of 'u' for write to prewrite",
+            "releases [1.2,1.8] of 't' for read, [3,4] of 't' for read, [1/4,1/2] of 'u' for prewrite",
+        ];
+        assert_eq!((ran.code(), ran.stderr), (Some(0), lines.map(|line| format!("rlock: {line}\n")).concat()));
+        let ran = lab.run(["range-write", "-v", "t", "1", "2", "--", RLOCK, "shrink", "5", "6"]);
+        assert!(ran.code() == Some(65) && !ran.stderr.contains("shrinks"), "{ran:?}");
+    });
 }
 
 /// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the
