@@ -75,6 +75,7 @@ pub(super) mod id {
     pub(crate) const LOST_SIGNAL: &str = "lost-signal";
     pub(crate) const EXPORT: &str = "export";
     pub(crate) const SESSION: &str = "SESSION";
+    pub(crate) const HOLDER: &str = "session";
 }
 
 /// An option with one value.
@@ -442,6 +443,15 @@ pub(super) fn inspect(command: Command) -> Command {
         .arg(color())
 }
 
+pub(super) fn doctor(command: Command) -> Command {
+    command
+        .override_usage("rlock doctor [OPTIONS]")
+        .after_help("Exit: 0, or 69 if something makes rlock unusable.")
+        .arg(switch(id::JSON, "Print JSON"))
+        .arg(ttl())
+        .arg(color())
+}
+
 /// When to use colours.
 fn color() -> Arg {
     option(
@@ -456,10 +466,24 @@ fn color() -> Arg {
 
 pub(super) fn cleanup(command: Command) -> Command {
     command
-        .override_usage("rlock cleanup [KEY]... [--dry-run]\n       rlock cleanup --break KEY... [--dry-run]")
+        .override_usage(
+            "rlock cleanup [KEY]... [--dry-run]\n       \
+             rlock cleanup --break KEY... [--session ID | --pid PID] [--dry-run]",
+        )
         .arg(keys("What to clean [default: all]"))
         .arg(switch(id::DRY_RUN, "Only say what would be removed"))
         .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
+        .arg(
+            option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
+                .requires(id::BREAK)
+                .conflicts_with(id::PID)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(
+            option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
+                .requires(id::BREAK)
+                .value_hint(ValueHint::Other),
+        )
 }
 
 fn keys(help: &'static str) -> Arg {

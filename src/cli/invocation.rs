@@ -33,6 +33,8 @@ pub enum Invocation {
     Held(HeldBy),
     /// Show holders and waiters.
     Inspect(Inspect),
+    /// Check the store.
+    Doctor(Doctor),
     /// Remove expired and dead sessions, or break grants.
     Cleanup(Cleanup),
     /// Give up a part of a held span.
@@ -247,6 +249,19 @@ pub enum Form {
     Dot,
 }
 
+/// `rlock doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doctor {
+    /// The store to check.
+    pub store: StoreOptions,
+    /// Print JSON instead of lines.
+    pub json: bool,
+    /// The ttl to compare with; `None` for that of the environment, or the default.
+    pub ttl: Option<Duration>,
+    /// When to use colours.
+    pub color: ColorChoice,
+}
+
 /// `rlock cleanup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleanup {
@@ -259,6 +274,17 @@ pub struct Cleanup {
     pub dry_run: bool,
     /// Take live grants away too.
     pub break_grants: bool,
+    /// Take only the grants of this holder away.
+    pub only: Option<Holder>,
+}
+
+/// Selects one of several holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The holder with this session.
+    Session(SessionId),
+    /// The holder with this process, on whatever host.
+    Process(Pid),
 }
 
 /// `rlock shrink`.

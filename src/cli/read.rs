@@ -17,8 +17,8 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, Form, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
-    StoreOptions, Until, Whose,
+    Acquire, Cleanup, Doctor, Downgrade, Exec, Form, HeldBy, Holder, Inspect, Invocation, Man, Release, Renew, Serve,
+    Shrink, StoreOptions, Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -195,11 +195,24 @@ fn color(matches: &mut ArgMatches) -> ColorChoice {
     }
 }
 
+pub(super) fn doctor(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Doctor(Doctor {
+        json: matches.get_flag(id::JSON),
+        ttl: matches.remove_one(id::TTL),
+        color: color(&mut matches),
+        store: store(&mut matches),
+    }))
+}
+
 pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let cleanup = Cleanup {
         resources: resources(&mut matches),
         dry_run: matches.get_flag(id::DRY_RUN),
         break_grants: matches.get_flag(id::BREAK),
+        only: matches
+            .remove_one(id::HOLDER)
+            .map(Holder::Session)
+            .or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
         store: store(&mut matches),
     };
     if cleanup.break_grants && cleanup.resources.is_empty() {
@@ -452,10 +465,14 @@ mod tests {
         assert!(mistake("inspect --watch --dot").contains(" exclude each other"));
         assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
         let cleanup = |resources, dry_run, break_grants| {
-            Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
+            let (store, only) = (StoreOptions::default(), None);
+            Invocation::Cleanup(Cleanup { store, resources, dry_run, break_grants, only })
         };
         assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
         assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+        let Ok(Invocation::Cleanup(one)) = parsed("cleanup --break k --pid 7") else { panic!("--pid is an option") };
+        assert!(matches!(one.only, Some(super::Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));
         let resource = names(&["k"]).pop();
         assert_eq!(
             parsed("downgrade --resource k prewrite").unwrap(),

@@ -15,6 +15,7 @@ mod cleanup;
 mod completions;
 mod config;
 mod context;
+mod doctor;
 mod downgrade;
 mod exec;
 mod held;
@@ -94,6 +95,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Release(release) => release::run(&release),
         Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
+        Invocation::Doctor(doctor) => doctor::run(&doctor),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),

@@ -74,6 +74,13 @@ pub enum Op {
     Reap(SessionId),
     /// Removes every holder of a resource, together with the other claims of these holders.
     Break(Resource),
+    /// Removes one holder of a resource, together with its other claims.
+    BreakOne {
+        /// The resource.
+        resource: Resource,
+        /// The holder.
+        session: SessionId,
+    },
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     Inspect(Vec<Resource>),
 }

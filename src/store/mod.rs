@@ -22,6 +22,7 @@ use sessions::Sessions;
 
 mod delayed;
 pub mod embedded;
+pub mod facts;
 mod percent;
 pub mod redis;
 pub mod sessions;
@@ -204,9 +205,14 @@ pub trait Store {
     /// resource if none is named. With `dry_run`, the store only reports these sessions.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away all grants on a resource, and tells the holders. With `dry_run`, the store only
-    /// reports the holders.
-    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
+    /// Takes away all grants on a resource, or only that of one session, and tells the holders. With
+    /// `dry_run`, the store only reports the holders.
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error>;
 
     /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
     /// asked. The hold never ends sooner. `resources` are all resources of the session.
@@ -219,6 +225,9 @@ pub trait Store {
     /// Returns what the named resources remember of ended sessions, or all resources if none is
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
+
+    /// Gathers the facts about the store's place, for `rlock doctor`.
+    fn examine(&mut self) -> Result<facts::Facts, Error>;
 
     /// The places of other stores on this machine, such as those of other users, as text for people.
     fn elsewhere(&self) -> Vec<String> {

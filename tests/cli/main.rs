@@ -16,6 +16,7 @@ mod crowd;
 mod damage;
 mod default_directory;
 mod directory;
+mod doctor;
 mod environment;
 mod exit_codes;
 mod fleet;

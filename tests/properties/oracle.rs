@@ -164,6 +164,13 @@ impl Oracle {
                 self.leave(now, &holders, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }
+            Op::BreakOne { resource, session } => {
+                let claims = |m: &Member| m.request.claims.iter().any(|claim| claim.resource == resource);
+                let is_it = |m: &&Member| m.id() == session && m.holds() && claims(m);
+                let holders: Vec<_> = self.members.iter().filter(is_it).map(Member::id).collect();
+                self.leave(now, &holders, Why::Broken, &mut granted);
+                Reply::Broken(holders)
+            }
             Op::Inspect(names) => Reply::Listing(self.list(&names)),
         };
         Outcome { reply, granted, expired }

@@ -30,6 +30,7 @@ use super::beacon::{self, Peer};
 use crate::lock::request::SessionId;
 use crate::passwd;
 use crate::store::Error;
+use crate::store::facts::DirectoryFacts;
 use crate::words::reason;
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties
@@ -180,6 +181,28 @@ impl Directory {
         let user = |uid| passwd::lookup(uid).map_or_else(|| format!("uid {uid}"), |(name, _)| name);
         let used = paths.into_iter().filter(|(uid, path)| is_used(*uid, path));
         used.map(|(uid, path)| format!("{} ({})", path.display(), user(uid))).collect()
+    }
+
+    /// Gathers the facts about this directory.
+    pub(super) fn examine(&self) -> io::Result<DirectoryFacts> {
+        let stat = fstat(&self.dir)?;
+        let table = rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let room = rustix::fs::fstatvfs(&self.state).ok();
+        Ok(DirectoryFacts {
+            path: self.path.clone(),
+            user: geteuid().as_raw(),
+            owner: stat.st_uid,
+            mode: stat.st_mode,
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the kernel's numbers have 32 bits"
+            )]
+            file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
+            free: room.map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
+            files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
+        })
     }
 
     /// Makes the error of a store that cannot be used because of `reason`.

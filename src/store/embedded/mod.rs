@@ -71,6 +71,7 @@ use self::handle::EmbeddedHandle;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::{Answer, Interest};
 use self::transaction::{View, Work};
+use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
 use crate::lock::index::Rank;
@@ -224,6 +225,10 @@ impl Store for Embedded {
         false
     }
 
+    fn examine(&mut self) -> Result<Facts, Error> {
+        Ok(Facts::Directory(self.directory.examine().map_err(|error| self.directory.unusable(&error))?))
+    }
+
     fn elsewhere(&self) -> Vec<String> {
         self.directory.others()
     }
@@ -328,16 +333,25 @@ impl Store for Embedded {
         Ok(dead)
     }
 
-    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error> {
         self.transact(None, |work| {
-            let holders = work.sessions_of(resource, Rank::is_held)?;
+            let mut holders = work.sessions_of(resource, Rank::is_held)?;
+            holders.retain(|holder| only.is_none_or(|only| *holder == only));
             let mut broken = Vec::new();
             for id in &holders {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));
             }
             if !dry_run {
                 work.wake_later(&holders)?;
-                work.apply(Op::Break(resource.clone()))?;
+                work.apply(match only {
+                    None => Op::Break(resource.clone()),
+                    Some(session) => Op::BreakOne { resource: resource.clone(), session },
+                })?;
                 let claims = broken.iter().flat_map(|(_, session)| &session.claims);
                 let freed: Vec<_> = claims.map(|record| record.claim.resource.clone()).collect();
                 work.wake_waiters_of(&freed)?;
