@@ -85,7 +85,7 @@ impl Watched {
 
 /// Which of two processes this one is, after [`split`].
 pub(crate) enum Side {
-    Caller(Caller),
+    Caller(Box<Caller>),
     Keeper(Attached),
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
             let signals = Signals::install()?;
             // The installation has unblocked the signals.
             std::mem::forget(held_back);
-            Ok(Side::Caller(Caller { keeper, report: read, signals }))
+            Ok(Side::Caller(Box::new(Caller { keeper, report: read, signals })))
         }
     }
 }
