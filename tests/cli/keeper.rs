@@ -246,7 +246,8 @@ fn signal_at_any_instant_of_acquire_leaves_a_whole_lock_or_none() {
                 thread::sleep(Duration::from_micros(random.below(20_000)));
                 acquire.signal(signal);
                 let ran = acquire.end();
-                assert_eq!(ran.stderr, "", "{ran:?}");
+                // The keeper of a killed process may say that it ends.
+                assert!(ran.stderr.is_empty() || signal == Signal::KILL, "{ran:?}");
                 match ran.code() {
                     Some(0) => assert!(!is_free(lab, "k") && ran.stdout.contains("RLOCK_TOKEN="), "{ran:?}"),
                     // A killed process may have printed.
