@@ -79,7 +79,12 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
         entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
     };
     let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
-    let entry = remembered.iter().flat_map(|past| &past.entries).rfind(is_own);
+    if request.job.history == 0 {
+        // There is no entry, and few holds can have ended since.
+        let mut last = remembered.iter().filter_map(|found| found.past.last);
+        return last.any(|(ending, _)| ending == KEPT.ending);
+    }
+    let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
     entry.is_some_and(|entry| entry.event == Event::Ended(KEPT.ending))
 }
 
@@ -129,6 +134,7 @@ fn lock(
             is_acquire: true,
             keep_for,
             max_waiting: acquire.max_waiting,
+            history: context::history(acquire.history)?,
             ..Job::default()
         },
         process,

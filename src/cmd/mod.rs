@@ -3,7 +3,8 @@
 //!
 //! `context` reads the environment that the subcommands share, and `config` the configuration file.
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
-//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
+//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `replaced`
+//! writes a file that the user names. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
 
 mod acquire;
@@ -17,11 +18,13 @@ mod context;
 mod downgrade;
 mod exec;
 mod held;
+mod history;
 mod inspect;
 mod man;
 mod nested;
 mod release;
 mod renew;
+mod replaced;
 mod room;
 mod serve;
 mod shrink;
@@ -91,6 +94,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Release(release) => release::run(&release),
         Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
+        Invocation::History(history) => history::run(&history),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),

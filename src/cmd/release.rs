@@ -25,7 +25,7 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     let mut code = 0;
     for (id, session) in sessions {
         let released = match session {
-            Some(session) => store.release(id, &acquired::resources(&session), Some(KEPT)).map_err(Failure::from)?,
+            Some(session) => store.release(id, &session, Some(KEPT)).map_err(Failure::from)?,
             None => Released::Lost,
         };
         if released == Released::Lost {
