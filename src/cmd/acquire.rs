@@ -15,10 +15,10 @@ use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
+use crate::keeper;
 use crate::keeper::process::{self, Side, Watched};
-use crate::keeper::{self, KEPT};
 use crate::lock::lease::Lease;
-use crate::lock::past::{Entry, Event, HISTORY_MAX};
+use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
@@ -82,10 +82,10 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
     if request.job.history == 0 {
         // There is no entry, and few holds can have ended since.
         let mut last = remembered.iter().filter_map(|found| found.past.last);
-        return last.any(|(ending, _)| ending == KEPT.ending);
+        return last.any(|(ending, _)| ending == Ending::Kept);
     }
     let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
-    entry.is_some_and(|entry| entry.event == Event::Ended(KEPT.ending))
+    entry.is_some_and(|entry| entry.event == Event::Ended(Ending::Kept))
 }
 
 /// A request that was made, and what belongs to it.
