@@ -37,7 +37,7 @@ impl Selection {
 
 /// Whether a request that was granted did not end as it should. The entry does not tell the codes
 /// of `--success-codes`.
-fn has_failed(event: Event) -> bool {
+pub(crate) fn has_failed(event: Event) -> bool {
     !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept) | Event::Skipped(_))
 }
 

@@ -51,6 +51,7 @@ pub(super) mod id {
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
+    pub(crate) const COLOR: &str = "color";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
     pub(crate) const MODE: &str = "MODE";
@@ -438,6 +439,8 @@ pub(super) fn inspect(command: Command) -> Command {
         )
         .arg(keys("What to show [default: all that is held or waited for]"))
         .arg(switch(id::JSON, "Print JSON"))
+        .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(color())
         .args(checks())
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
             id::JSON,
@@ -471,6 +474,18 @@ pub(super) fn history_of_keys(command: Command) -> Command {
         .arg(switch(id::FAILED, "Only what failed: not exit 0, a skip, or the end of rlock acquire"))
         .arg(switch(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
         .arg(switch(id::JSON, "Print JSON"))
+        .arg(color())
+}
+
+/// When to use colours.
+fn color() -> Arg {
+    option(
+        id::COLOR,
+        "WHEN",
+        PossibleValuesParser::new(["auto", "always", "never"]),
+        "Use colours; auto: on a terminal",
+    )
+    .default_value("auto")
 }
 
 pub(super) fn cleanup(command: Command) -> Command {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap_complete::Shell;
 use glob::Pattern;
 use rustix::process::Pid;
@@ -228,8 +229,12 @@ pub struct Inspect {
     /// The resources to show, none twice. If empty, all resources with holders or waiters are
     /// shown.
     pub resources: Vec<Resource>,
-    /// Print JSON instead of a table.
-    pub json: bool,
+    /// What to print.
+    pub form: Form,
+    /// Show instants instead of ages, and session ids.
+    pub verbose: bool,
+    /// When to use colours.
+    pub color: ColorChoice,
     /// Show only holds that have lasted for longer than this time.
     pub held_longer_than: Option<Duration>,
     /// Report the resources without a successful run in this time. Then some are named.
@@ -238,6 +243,16 @@ pub struct Inspect {
     pub prometheus: bool,
     /// The file for the metrics, in place of standard output.
     pub output: Option<PathBuf>,
+}
+
+/// What `rlock inspect` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// A table for people.
+    #[default]
+    Table,
+    /// One JSON object.
+    Json,
 }
 
 /// `rlock history`.
@@ -257,6 +272,8 @@ pub struct History {
     pub stats: bool,
     /// Print JSON instead of a table.
     pub json: bool,
+    /// When to use colours.
+    pub color: ColorChoice,
 }
 
 /// `rlock cleanup`.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
@@ -16,7 +17,7 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, HeldBy, History, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
+    Acquire, Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
     StoreOptions, Until, Whose,
 };
 use super::pages::Page;
@@ -171,7 +172,9 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let inspect = Inspect {
         resources: resources(&mut matches),
-        json: matches.get_flag(id::JSON),
+        form: if matches.get_flag(id::JSON) { Form::Json } else { Form::Table },
+        verbose: matches.get_flag(id::VERBOSE),
+        color: color(&mut matches),
         held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
         no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
         prometheus: matches.get_flag(id::PROMETHEUS),
@@ -192,8 +195,17 @@ pub(super) fn history(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         failed: matches.get_flag(id::FAILED),
         stats: matches.get_flag(id::STATS),
         json: matches.get_flag(id::JSON),
+        color: color(&mut matches),
         store: store(&mut matches),
     }))
+}
+
+fn color(matches: &mut ArgMatches) -> ColorChoice {
+    match matches.remove_one::<String>(id::COLOR).as_deref() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
 }
 
 pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -292,9 +304,11 @@ mod tests {
 
     use rustix::process::Pid;
 
+    use anstream::ColorChoice;
+
     use super::super::completions::SHELLS;
     use super::super::invocation::{
-        Cleanup, Downgrade, Exec, HeldBy, History, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink,
+        Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink,
         StoreOptions, Until,
     };
     use super::super::pages::Page;
@@ -430,10 +444,17 @@ mod tests {
     #[test]
     fn other_subcommands_are_parsed() {
         let store = StoreOptions::default();
-        let inspect = |resources, json| Invocation::Inspect(Inspect { resources, json, ..Inspect::default() });
-        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], false));
-        assert_eq!(parsed("inspect b --json a b").unwrap(), inspect(names(&["b", "a"]), true));
-        let checks = Inspect { held_longer_than: Some(secs(60)), json: true, ..Inspect::default() };
+        let inspect = |resources, form, verbose, color| {
+            Invocation::Inspect(Inspect { resources, form, verbose, color, ..Inspect::default() })
+        };
+        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
+        let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
+        assert_eq!(parsed("inspect b --json a b --color never").unwrap(), json);
+        assert_eq!(
+            parsed("inspect -v --color=always").unwrap(),
+            inspect(vec![], Form::Table, true, ColorChoice::Always)
+        );
+        let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
         assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
         let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
         assert_eq!(parsed("inspect --no-success-for 1m k").unwrap(), Invocation::Inspect(checks));

@@ -3,9 +3,9 @@
 //!
 //! `context` reads the environment that the subcommands share, and `config` the configuration file.
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
-//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `replaced`
-//! writes a file that the user names. `acquired`
-//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
+//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
+//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
+//! asks the terminal how listings may look. `replaced` writes a file that the user names.
 
 mod acquire;
 mod acquired;
@@ -20,6 +20,7 @@ mod exec;
 mod held;
 mod history;
 mod inspect;
+mod look;
 mod man;
 mod nested;
 mod release;
