@@ -148,6 +148,12 @@ fn release_ends_the_keeper_and_leaves_the_process_alone() {
         until_ended(keeper);
         assert!(process.runs());
         Ran::of(&mut below(lab, &variables, &["release"])).failed(76);
+        // Without a history, the keeper still takes a release for one.
+        let variables = acquire(lab, &["k", "--pid", &process.pid(), "--history", "0"]);
+        let keeper = self::keeper(lab, "k");
+        Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+        until_ended(keeper);
+        assert!(process.runs());
         lab.assert_idle();
     });
 }
