@@ -855,7 +855,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__history)
-            opts="-n -h --store --namespace --last --since --failed --stats --json --help"
+            opts="-n -h --store --namespace --last --since --failed --stats --json --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -884,6 +884,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -892,7 +896,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-o -h --store --namespace --json --held-longer-than --no-success-for --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --verbose --color --held-longer-than --no-success-for --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -907,6 +911,10 @@ _rlock() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 --held-longer-than)
