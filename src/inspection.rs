@@ -66,7 +66,7 @@ pub(crate) fn change_as_json(change: &Change) -> Value {
     let claims = request.map(|request| {
         let claims = request.claims.iter();
         let claim = |(mode, span, slots): &(Mode, Span, Option<u32>)| {
-            json!({ "mode": mode.as_str(), "span": interval(span), "slots": slots })
+            json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots })
         };
         claims.map(claim).collect::<Vec<_>>()
     });
@@ -116,10 +116,23 @@ fn skip(job: &str, streak: &Streak) -> Value {
     })
 }
 
+/// A span: null for the whole, or an interval with its ends as text.
+pub(crate) fn span(span: &Span) -> Value {
+    let interval = span.as_interval().map(|interval| {
+        json!({
+            "lo": interval.lo().text(),
+            "hi": interval.hi().text(),
+            "lo_open": interval.lo_open(),
+            "hi_open": interval.hi_open(),
+        })
+    });
+    interval.unwrap_or_default()
+}
+
 fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
     json!({
         "mode": mode.as_str(),
-        "span": interval(span),
+        "span": self::span(span),
         "slots": slots,
         "host": process.host,
         "pid": process.pid,
@@ -128,17 +141,5 @@ fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: 
         "owner": process.owner,
         "reason": process.reason,
         "since": messages::time(since),
-    })
-}
-
-/// The ends of an interval, or null for the whole resource.
-fn interval(span: &Span) -> Option<Value> {
-    span.as_interval().map(|interval| {
-        json!({
-            "lo": interval.lo().text(),
-            "hi": interval.hi().text(),
-            "lo_open": interval.lo_open(),
-            "hi_open": interval.hi_open(),
-        })
     })
 }

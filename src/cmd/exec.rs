@@ -89,6 +89,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
             skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
+            history: context::history(exec.history)?,
             ..Job::default()
         },
         process,

@@ -5,7 +5,8 @@
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
-//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`.
+//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced` writes
+//! a file that the user names.
 
 mod acquire;
 mod acquired;
@@ -19,12 +20,14 @@ mod doctor;
 mod downgrade;
 mod exec;
 mod held;
+mod history;
 mod inspect;
 mod look;
 mod man;
 mod nested;
 mod release;
 mod renew;
+mod replaced;
 mod room;
 mod serve;
 mod shrink;
@@ -96,6 +99,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Doctor(doctor) => doctor::run(&doctor),
+        Invocation::History(history) => history::run(&history),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),

@@ -141,8 +141,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
 fn draw(mut watch: Watch<'_>, first: Seen) -> anyhow::Result<u8> {
     let (read, write) = UnixStream::pair().context("can't receive signals")?;
     let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCONT, SIGWINCH];
-    let mut signals =
-        SignalDelivery::with_pipe(read, write, SignalOnly::default(), signals).context("can't receive signals")?;
+    let mut signals = SignalDelivery::with_pipe(read, write, SignalOnly, signals).context("can't receive signals")?;
     let stdin = io::stdin();
     let mut screen = Screen::enter().context("can't use the terminal")?;
     let mut shown = Shown { inspection: first.inspection, at: Boottime::now(), trouble: None };

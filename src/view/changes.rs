@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn request_that_came_and_went_in_between_is_told_from_the_history() {
         let quick = entry(&holder(7).process, Some(7), Event::Ended(Ending::Exit(0)));
-        let (before, after) = (seen(vec![], vec![], &[]), seen(vec![], vec![], &[quick.clone()]));
+        let (before, after) = (seen(vec![], vec![], &[]), seen(vec![], vec![], std::slice::from_ref(&quick)));
         assert_eq!(told(&before, &after), [(What::Granted, 3, Some(4007)), (What::Released, 2, Some(4007))]);
         assert_eq!(told(&after, &after), [], "it is told once");
         // A waiter that was granted and has ended.

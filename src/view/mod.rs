@@ -1,4 +1,5 @@
-//! Shows holders and waiters to people: everything that `rlock inspect` prints except JSON.
+//! Shows holders, waiters and ended requests to people: what `rlock inspect` and `rlock history`
+//! print, except JSON.
 //!
 //! The whole module is pure. A listing goes in, and lines of text come out.
 //!
@@ -6,11 +7,13 @@
 //! - `columns`: lays out rows in columns that fit a width.
 //! - `listing`: the table of holders and waiters.
 //! - `edges`: the graph of sessions and resources, which `tree` and `dot` show.
+//! - `history`: the tables of ended requests.
 
 pub(crate) mod changes;
 pub(crate) mod columns;
 pub(crate) mod dot;
 mod edges;
+pub(crate) mod history;
 pub(crate) mod listing;
 pub(crate) mod tree;
 

@@ -72,7 +72,11 @@ fn check_recovery(clients: &mut Clients, subscribers: &mut [Connection], trigger
             assert_eq!(clients.side.call(Call::expire(vec![resource()])), ScriptReply::Expired(vec![]), "{context}")
         }
         Trigger::Break => {
-            assert_eq!(clients.side.call(Call::break_grants(resource(), None)), ScriptReply::Broken(vec![]), "{context}")
+            assert_eq!(
+                clients.side.call(Call::break_grants(resource(), None)),
+                ScriptReply::Broken(vec![]),
+                "{context}"
+            )
         }
     }
     for subscriber in subscribers {
