@@ -64,7 +64,7 @@ fn invalid_resource_name_exits_64() {
 fn unknown_option_exits_64_and_is_named() {
     assert_usage_errors(&[
         ("exec --bogus k -- true", "unexpected argument '--bogus'; see 'rlock exec --help'"),
-        ("exec -x k -- true", "unexpected argument '-x'; see 'rlock exec --help'"),
+        ("exec -y k -- true", "unexpected argument '-y'; see 'rlock exec --help'"),
         ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
         ("inspect --break", "unexpected argument '--break'; see 'rlock inspect --help'"),
         ("exce k -- true", "no such subcommand 'exce': did you mean 'exec'?"),
