@@ -209,7 +209,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours; auto: on a terminal' -r -f -a "auto\t''
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r
@@ -223,7 +223,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The st
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r
-complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours; auto: on a terminal' -r -f -a "auto\t''
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l failed -d 'Only what failed: not exit 0, a skip, or the end of rlock acquire'

@@ -483,9 +483,10 @@ fn color() -> Arg {
         id::COLOR,
         "WHEN",
         PossibleValuesParser::new(["auto", "always", "never"]),
-        "Use colours; auto: on a terminal",
+        "Use colours: always, never, or auto: on a terminal",
     )
     .default_value("auto")
+    .hide_possible_values(true)
 }
 
 pub(super) fn cleanup(command: Command) -> Command {
