@@ -68,7 +68,7 @@ fn unknown_option_exits_64_and_is_named() {
         ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
         ("inspect --break", "unexpected argument '--break'; see 'rlock inspect --help'"),
         ("exce k -- true", "no such subcommand 'exce': did you mean 'exec'?"),
-        ("lock k -- true", "no such subcommand 'lock'; see 'rlock --help'"),
+        ("zzz k -- true", "no such subcommand 'zzz'; see 'rlock --help'"),
         ("downgrade write", "MODE must be read or prewrite, not 'write'"),
         ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
     ]);
