@@ -87,14 +87,14 @@ pub(super) mod id {
     pub(crate) const STATS: &str = "stats";
 }
 
-/// An option with one value.
+/// An option with one value. A shell completes the value only where another hint replaces this one.
 pub(super) fn option(
     id: &'static str,
     value_name: &'static str,
     parser: impl Into<ValueParser>,
     help: &'static str,
 ) -> Arg {
-    Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).help(help)
+    Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).value_hint(ValueHint::Other).help(help)
 }
 
 /// An option without a value.
@@ -113,7 +113,7 @@ pub(super) fn store_options() -> [Arg; 2] {
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
-        option(id::NAMESPACE, "NAME", values::plain, namespace).value_hint(ValueHint::Other).display_order(101),
+        option(id::NAMESPACE, "NAME", values::plain, namespace).display_order(101),
     ]
     .map(|arg| arg.global(true).help_heading("Store options"))
 }
@@ -138,15 +138,13 @@ pub(super) fn exec(command: Command) -> Command {
 
 /// The claims on whole resources and on intervals.
 fn claims() -> [Arg; 9] {
-    let claim =
-        |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other);
+    let claim = |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append);
     // The two values have different types, so `claims` parses them.
     let range = |id, help| {
         option(id, "KEY", values::plain, help)
             .value_names(["KEY", "INTERVAL"])
             .num_args(2)
             .action(ArgAction::Append)
-            .value_hint(ValueHint::Other)
             .help_heading("Claims on intervals")
     };
     [
@@ -155,23 +153,16 @@ fn claims() -> [Arg; 9] {
         claim(id::READ, "Lock KEY for reading: beside other readers"),
         claim(id::PREWRITE, "Lock KEY for reading now and writing later: beside readers only"),
         claim(id::WRITE, "Lock KEY for writing: alone, as a bare KEY does"),
-        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
-            .action(ArgAction::Append)
-            .value_hint(ValueHint::Other),
+        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY").action(ArgAction::Append),
         range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading"),
         range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later"),
         range(id::RANGE_WRITE, "Lock an interval of KEY for writing"),
     ]
 }
 
-/// Words after KEY. They never parse without `--`, so zsh completes them only behind `--`, where
-/// they are the command's words.
+/// Words after KEY.
 fn stray_words() -> Arg {
-    word(id::STRAY, values::plain, "The command and its arguments")
-        .action(ArgAction::Append)
-        .num_args(1..)
-        .hide(true)
-        .value_hint(ValueHint::CommandName)
+    word(id::STRAY, values::plain, "The command and its arguments").action(ArgAction::Append).num_args(1..).hide(true)
 }
 
 pub(super) fn range(command: Command) -> Command {
@@ -236,14 +227,12 @@ pub(super) fn acquire(command: Command) -> Command {
         .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
-                .conflicts_with(id::FOR)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::FOR),
         )
         .arg(
             option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
                 .default_value("TERM")
-                .conflicts_with(id::FOR)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::FOR),
         )
         .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
@@ -339,7 +328,6 @@ fn whose() -> [Arg; 2] {
     let owner = "The person or system that this is for [default: RLOCK_OWNER]";
     let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
     [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
-        .map(|arg| arg.value_hint(ValueHint::Other))
 }
 
 /// The options that jobs of cron and CI need.
@@ -351,8 +339,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
             .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
         option(id::ONCE_PER, "DUR", values::period, "Do nothing if a run began less than DUR ago and succeeded"),
         option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Exit codes that are a success, too")
-            .value_delimiter(',')
-            .value_hint(ValueHint::Other),
+            .value_delimiter(','),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
@@ -371,7 +358,7 @@ fn max_waiting() -> Arg {
 }
 
 fn job() -> Arg {
-    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]").value_hint(ValueHint::Other)
+    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]")
 }
 
 fn history() -> Arg {
@@ -398,7 +385,6 @@ pub(super) fn serve(command: Command) -> Command {
         .arg(
             option(id::LISTEN, "ADDRESS", values::listen, "Where to listen: HOST:PORT or unix:/PATH")
                 .action(ArgAction::Append)
-                .value_hint(ValueHint::Other)
                 .conflicts_with(id::STDIO),
         )
         .arg(switch(id::STDIO, "Serve one client on standard input and output"))
@@ -417,8 +403,7 @@ pub(super) fn serve(command: Command) -> Command {
         )
         .arg(
             option(id::ONLY, "GLOB", values::glob, "Serve only KEYs that match one of these patterns")
-                .action(ArgAction::Append)
-                .value_hint(ValueHint::Other),
+                .action(ArgAction::Append),
         )
         .arg(ttl())
         .arg(history())
@@ -532,13 +517,11 @@ pub(super) fn cleanup(command: Command) -> Command {
         .arg(
             option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
                 .requires(id::BREAK)
-                .conflicts_with(id::PID)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::PID),
         )
         .arg(
             option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
-                .requires(id::BREAK)
-                .value_hint(ValueHint::Other),
+                .requires(id::BREAK),
         )
 }
 
@@ -564,7 +547,6 @@ pub(super) fn downgrade(command: Command) -> Command {
 /// Selects one of several holds.
 fn which() -> Arg {
     option(id::RESOURCE, "KEY", values::resource, "Which lock, where the command holds several")
-        .value_hint(ValueHint::Other)
 }
 
 pub(super) fn completions(command: Command) -> Command {
