@@ -157,6 +157,7 @@ local function leave(ids, hint, freed, leaving, run)
     local id = ids[i]
     local at = places(id, hint)
     local claims, where = claims_of(id, at)
+    work = work - GRANT * #claims
     for j = 1, #claims do
       local claim = claims[j]
       freed[#freed + 1] = { where[j], claim[LO], claim[HI], FREED[claim[MODE]] }

@@ -32,12 +32,20 @@ local function ahead(r, score, modes, claim, kin, enough)
     local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
     some = some or overlapping(r, mode, lo, hi) > own
   end
-  local found, at = 0, first_place(r)
+  local view, found, at = r, 0, first_place(r)
+  local tiring = at + long
   while some and found < enough do
-    local entry = waiter(r, at)
+    if view == r and at == tiring then
+      local few = view_of_few(r, modes, lo, hi)
+      if few then
+        view, found, at = few, 0, 1
+      end
+    end
+    local entry = waiter(view, at)
     if not entry or entry.score >= score then
       break
     end
+    work = work - LOOK
     if not r.left[entry.id] and not kin[entry.id] then
       for j = 1, #entry, 3 do
         if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
