@@ -1,7 +1,7 @@
 //! Large numbers: of expired sessions, of waiters that one release frees, of claims in a request, of
 //! waiters with the same place, and of digits.
 
-use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::mode::Mode::{Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -17,6 +17,7 @@ on_each_server!(
     crowd_of_readers_is_granted_step_by_step_by_those_that_claim,
     newcomer_does_not_pass_the_waiters_that_a_release_has_put_off,
     last_waiter_is_granted_behind_a_crowd_of_the_dead,
+    crowd_of_shares_outlives_its_slot_step_by_step,
     request_with_4500_claims_is_granted_and_released,
     record_memory_is_linear_in_the_number_of_resources,
     waiters_with_the_same_place_are_all_listed,
@@ -152,6 +153,33 @@ fn last_waiter_is_granted_behind_a_crowd_of_the_dead(kind: Kind) {
     assert!(!clients.holders_and_waiters().1.is_empty());
     assert!(is_granted(&clients.renew(CROWD + 1, false)));
     assert_eq!(clients.holders_and_waiters(), (vec![CROWD + 1], vec![]));
+}
+
+/// A share that outlives its slot takes a slot. Whoever asks for a slot afterwards finds all of them
+/// taken.
+fn crowd_of_shares_outlives_its_slot_step_by_step(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "shares", Wake::Nobody);
+    clients.acquire(0, Slot, "");
+    for number in 1..=CROWD {
+        let share = Request { ancestors: vec![id(0)], ..request(number, Slot, "") };
+        assert!(is_granted(&clients.side.call(Call::acquire(&share, 0, false))));
+    }
+    commands(&server);
+    assert!(is_released(&clients.release(1)));
+    let executed = commands(&server);
+    assert!(executed < 100, "the release of a share executes {executed} commands");
+    assert!(is_released(&clients.release(0)));
+    let executed = commands(&server);
+    assert!(executed < COMMANDS_MAX, "the release of the slot executes {executed} commands");
+    let newcomer = Request { wait: false, ..request(CROWD + 1, Slot, "") };
+    let reply = clients.side.call(Call::acquire(&newcomer, 0, false));
+    assert!(matches!(reply, ScriptReply::Busy { .. }), "{reply:?}");
+    for number in 2..CROWD {
+        clients.release(number);
+    }
+    assert!(is_granted(&clients.acquire(CROWD + 1, Slot, "")), "one slot of two is free");
+    assert!(is_waiting(&clients.acquire(CROWD + 2, Slot, "")));
 }
 
 /// Lua passes at most 8,000 values to a function, fewer than the claims need.

@@ -15,9 +15,6 @@ local function is_heard(channel)
   return not (publish == 'PUBLISH' and subscribers(channel) == 0) and call(publish, channel, 'granted') > 0
 end
 
--- Whether this call has looked at a waiter, and whether it has granted a request from the queue.
-local has_looked, has_granted = false, false
-
 -- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'absent' or
 -- 'done'. A waiter is absent if it listens and does not receive the message, or if it has lost some
 -- of its claims. An absent waiter leaves the queue, and its claims are appended to `freed`. So does
@@ -133,13 +130,14 @@ local put_off_so_far = 0
 local function put_off(freed, from)
   for i = from, #freed do
     local walk, r = freed[i], freed[i][WHERE]
+    local has_shares = r.count.H or r.count.h
     put_off_so_far = put_off_so_far + 1
-    if r.count.waiters then
+    if walk[TO] and r.count.waiters or not walk[TO] and has_shares then
       r.walks, r.is_changed = r.walks or {}, true
       walk[WHERE] = put_off_so_far
       local previous = r.walks[#r.walks]
-      if #r.walks == WALKS_MAX then
-        r.walks = { { r.walks[1][WHERE], '\0', '\255', 'rpwsh' } }
+      if #r.walks >= WALKS_MAX then
+        r.walks = { { r.walks[1][WHERE], '\0', '\255', 'rpwsh' }, has_shares and { r.walks[1][WHERE], '' } }
       elseif not previous or walk[NEXT] or previous[NEXT] or previous[FROM] ~= walk[FROM] or previous[TO] ~= walk[TO]
         or previous[MODES] ~= walk[MODES] then
         r.walks[#r.walks + 1] = walk
@@ -166,6 +164,17 @@ end
 -- Carries out walks, as far as the work of this call goes. `freed` grows while absent waiters leave.
 local function settle(freed)
   local i = 1
+  -- A share that outlives its slot takes a slot, so shares come before all grants.
+  while freed[i] do
+    if freed[i][TO] then
+      i = i + 1
+    elseif unshare(freed[i]) then
+      return put_off(freed, 1)
+    else
+      table.remove(freed, i)
+    end
+  end
+  i = 1
   while freed[i] do
     local next, is_cut = freed[i], false
     while next and not is_cut do
