@@ -52,9 +52,10 @@ end
 
 -- Grants the requests that a freed span lets in, first come, first served. Only waiters that
 -- overlap the span in one of the walk's modes can have become grantable. The walk ends when it has
--- seen all of these waiters. It also ends when claims that cover the span have ruled out all of the
--- modes for later claims, and at a waiter whose job is done: it wanted the whole resource, and the
--- walk for its claim, which the function returns, covers the rest of this one. The second value is
+-- seen all of these waiters. When claims that cover the span have ruled out all of the modes for
+-- later claims, the walk goes on with the waiters that may overtake. It also ends at a waiter whose
+-- job is done: it wanted the whole resource, and the walk for its claim, which the function returns,
+-- covers the rest of this one. The second value is
 -- true if the work of this call is done before the walk ends. The walk then has what another call
 -- needs to go on.
 local function settle_one(walk, freed)
@@ -78,12 +79,19 @@ local function settle_one(walk, freed)
   left = left or 0
   local few = not walk[NEXT] and (r.count.waiters or 0) > long and view_of_few(r, modes, lo, hi)
   local view = few or walk[NEXT] and view_from(r, walk[NEXT]) or r
-  local at, last = view == r and first_place(r) or 1, nil
+  local at, late, last = view == r and first_place(r) or 1, nil, nil
   while left > 0 do
-    local entry = waiter(view, at)
-    -- A nested claim ignores other waiters, so the walk always looks at it.
-    local nested = entry and entry.score < 0
-    if not entry or open == 0 and not nested then
+    local entry
+    if late then
+      entry = table.remove(late, 1)
+    else
+      entry = waiter(view, at)
+    end
+    if entry and open == 0 and entry.score >= 0 and not late then
+      late = overtakers(r, entry.score)
+      entry = table.remove(late, 1)
+    end
+    if not entry then
       break
     end
     -- The next call begins with the first waiter that has this number. Each call looks at one waiter
@@ -97,12 +105,14 @@ local function settle_one(walk, freed)
       return walk, true
     end
     last, has_looked = entry.score, true
+    -- A nested claim ignores other waiters, so the walk always looks at it.
+    local heeds_all = entry.score >= 0 and not r.count[entry.id]
     local outcome, slot
     for i = 1, r.left[entry.id] and 0 or #entry, 3 do
       local mode = entry[i]
       if find(modes, mode, 1, true) and overlaps(entry[i + 1], entry[i + 2], lo, hi) then
         left = left - 1
-        if nested or not closed[mode] then
+        if not (heeds_all and closed[mode]) then
           if not outcome then
             outcome, slot = try(entry.id, r, freed)
             if outcome == 'done' then
