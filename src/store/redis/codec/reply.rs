@@ -52,8 +52,8 @@ pub enum ScriptReply {
     AlreadyDone,
     /// The request can never be granted.
     Refused(Refusal),
-    /// The script did nothing and has to be called again with these resources too. There are none
-    /// if more sessions had expired than one call removes.
+    /// The call has to be repeated with these resources too. There are none if earlier calls have
+    /// left over more than one call does.
     Need(Vec<Resource>),
     /// The change is made.
     Done,

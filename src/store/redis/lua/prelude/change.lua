@@ -123,10 +123,10 @@ local function unshare_one(r, id)
   end
 end
 
--- Looks at the shares that a slot may leave behind, which has this number, and at the waiting shares,
--- which have none. Without a number, looks at all shares. Every share has an ancestor with a slot
--- that is no share, so nothing else that leaves concerns a share. Returns whether the work of this
--- call is done before.
+-- Looks at the shares that a slot may leave behind, which has this number, and at the waiting
+-- shares, which have none. Without a number, looks at all shares. Every share has an ancestor with
+-- a slot that is no share, so nothing else that leaves concerns a share. Returns whether the work
+-- of this call is done before.
 local function unshare(walk)
   local r = walk[WHERE]
   local number = walk[FROM] ~= '' and '\0' .. format('%08x', walk[FROM]) or ''
@@ -175,8 +175,9 @@ end
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
 -- Removes sessions. Appends the claims that they held or waited for to `freed`, in the order of
--- sessions and claims, and the slots that may leave shares behind. The holders have `released`, have `expired` or are `broken`; without a word
--- for it, they leave no trace. `run` tells how the command of a holder ended, if that is known.
+-- sessions and claims, and the slots that may leave shares behind. The holders have `released`,
+-- have `expired` or are `broken`; without a word for it, they leave no trace. `run` tells how the
+-- command of a holder ended, if that is known.
 local function leave(ids, hint, freed, leaving, run)
   for i = 1, #ids do
     local id = ids[i]

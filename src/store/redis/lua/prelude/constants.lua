@@ -57,8 +57,8 @@ local WORK, READ, LOOK, TRY, GRANT = 1000, 1, 0.1, 8, 10
 
 -- A walk along the queue of a resource: where it goes, the modes of the waiters that it looks for,
 -- and how many such claims lie ahead. A walk that was cut short has the number of the next waiter,
--- and the modes in which no later waiter can be granted. A slot that is given up has a walk along its
--- shares, with its number in FROM, and with a member of l in NEXT.
+-- and the modes in which no later waiter can be granted. A slot that is given up has a walk along
+-- its shares, with its number in FROM, and with a member of l in NEXT.
 local WHERE, FROM, TO, MODES, AHEAD_OF_IT, NEXT, CLOSED = 1, 2, 3, 4, 5, 6, 7
 
 -- Maximum number of waiters that are read at once.

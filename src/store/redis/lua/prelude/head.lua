@@ -9,8 +9,8 @@ local damaged = false
 -- What this call has left of its work, how many expired sessions it drops, and how many waiters
 -- make a long queue.
 local work, crowd, long = WORK, CROWD, LONG
--- Whether this call has looked at a waiter or a share, and whether it has granted a request from the
--- queue.
+-- Whether this call has looked at a waiter or a share, and whether it has granted a request from
+-- the queue.
 local has_looked, has_granted = false, false
 
 -- Adds the fields that never change to the others of a record.

@@ -54,10 +54,9 @@ end
 -- overlap the span in one of the walk's modes can have become grantable. The walk ends when it has
 -- seen all of these waiters. When claims that cover the span have ruled out all of the modes for
 -- later claims, the walk goes on with the waiters that may overtake. It also ends at a waiter whose
--- job is done: it wanted the whole resource, and the walk for its claim, which the function returns,
--- covers the rest of this one. The second value is
--- true if the work of this call is done before the walk ends. The walk then has what another call
--- needs to go on.
+-- job is done: it wanted the whole resource, and the walk for its claim, which the function
+-- returns, covers the rest of this one. The second value is true if the work of this call is done
+-- before the walk ends. The walk then has what another call needs to go on.
 local function settle_one(walk, freed)
   local r, lo, hi, modes, left = walk[WHERE], walk[FROM], walk[TO], walk[MODES], walk[AHEAD_OF_IT]
   local closed, open = {}, #modes
@@ -94,8 +93,8 @@ local function settle_one(walk, freed)
     if not entry then
       break
     end
-    -- The next call begins with the first waiter that has this number. Each call looks at one waiter
-    -- at least.
+    -- The next call begins with the first waiter that has this number. Each call looks at one
+    -- waiter at least.
     if work <= 0 and has_looked and entry.score ~= last then
       local ruled_out = ''
       for mode in pairs(closed) do
@@ -171,7 +170,8 @@ local function wake_another(walk)
   end
 end
 
--- Carries out walks, as far as the work of this call goes. `freed` grows while absent waiters leave.
+-- Carries out walks, as far as the work of this call goes. `freed` grows while absent waiters
+-- leave.
 local function settle(freed)
   local i = 1
   -- A share that outlives its slot takes a slot, so shares come before all grants.
