@@ -90,7 +90,8 @@ impl Both {
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
             Op::Downgrade { session, resource, mode } => Call::downgrade(*session, with_others(resource), *mode),
             Op::Expire => Call::expire(own.to_vec()),
-            Op::Break(resource) => Call::break_grants(resource.clone()),
+            Op::Break(resource) => Call::break_grants(resource.clone(), None),
+            Op::BreakOne { resource, session } => Call::break_grants(resource.clone(), Some(*session)),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
         };
         if self.all_named && !matches!(op, Op::Inspect(_)) {
@@ -98,6 +99,9 @@ impl Both {
         }
         let broken = match &op {
             Op::Break(resource) => self.sessions_holding(resource),
+            Op::BreakOne { resource, session } => {
+                self.sessions_holding(resource).into_iter().filter(|(id, _)| id == session).collect()
+            }
             _ => Vec::new(),
         };
         let Ok(outcome) = self.table.apply(now, op.clone());

@@ -182,7 +182,7 @@ impl World {
                 None => vec![self.resources[0].clone()],
             },
             Op::Expire => self.resources.clone(),
-            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::Inspect(_) => Vec::new(),
+            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::BreakOne { .. } | Op::Inspect(_) => Vec::new(),
         }
     }
 
@@ -238,7 +238,11 @@ impl World {
                 let mode = if rng.chance(50) { Mode::Read } else { *rng.pick(&Mode::ALL) };
                 Op::Downgrade { session, resource, mode }
             }
-            81..84 => Op::Break(rng.pick(&self.resources).clone()),
+            81..83 => Op::Break(rng.pick(&self.resources).clone()),
+            83 => {
+                let session = self.random_holder(rng).unwrap_or(session);
+                Op::BreakOne { resource: rng.pick(&self.resources).clone(), session }
+            }
             84..86 => Op::Inspect(vec![rng.pick(&self.resources).clone(), self.resources[0].clone()]),
             86..88 => Op::Expire,
             _ => Op::Release { session, end: self.end(rng) },

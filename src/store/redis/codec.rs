@@ -250,13 +250,15 @@ impl Call {
     }
 
     /// Takes a resource away from its holders.
-    pub fn break_grants(resource: Resource) -> Self {
-        Self::new(&scripts::BREAK, vec![resource], Vec::new())
+    ///
+    /// With `only`, the call takes away no grant but that of this session.
+    pub fn break_grants(resource: Resource, only: Option<SessionId>) -> Self {
+        Self::new(&scripts::BREAK, vec![resource], only.map(Argument::Session).into_iter().collect())
     }
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Word("dry"));
+        self.arguments.insert(0, Argument::Word("dry"));
         self
     }
 
