@@ -46,6 +46,7 @@ pub(super) mod id {
     pub(crate) const SPLAY: &str = "splay";
     pub(crate) const NESTED: &str = "nested";
     pub(crate) const STATUS_FILE: &str = "status-file";
+    pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
@@ -235,7 +236,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 13] = [
+const OF_ACQUIRE: [&str; 14] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -245,6 +246,7 @@ const OF_ACQUIRE: [&str; 13] = [
     id::GRACE,
     id::CONNECT_TIMEOUT,
     id::REPLICAS,
+    id::DEADLOCK_TIMEOUT,
     id::QUIET,
     id::VERBOSE,
     id::MAX_WAITING,
@@ -307,6 +309,8 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
+        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
+            .default_value("1s"),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),

@@ -97,6 +97,8 @@ pub struct Exec {
     pub job: Option<String>,
     /// How many sessions may wait ahead of the request; more make it busy.
     pub max_waiting: Option<u32>,
+    /// How long a nested request waits before it looks for a deadlock; zero for never.
+    pub deadlock_timeout: Duration,
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
     pub skip_ok: Option<Option<Duration>>,
@@ -156,6 +158,8 @@ pub struct Acquire {
     pub job: Option<String>,
     /// See [`Exec::max_waiting`].
     pub max_waiting: Option<u32>,
+    /// See [`Exec::deadlock_timeout`].
+    pub deadlock_timeout: Duration,
     /// See [`Exec::quiet`].
     pub quiet: bool,
     /// See [`Exec::verbose`].
