@@ -47,6 +47,7 @@ mod processes;
 mod serve;
 mod start;
 mod supervise;
+mod view;
 mod words;
 
 /// Makes the simulation faster.

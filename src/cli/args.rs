@@ -51,6 +51,7 @@ pub(super) mod id {
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
+    pub(crate) const COLOR: &str = "color";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
     pub(crate) const MODE: &str = "MODE";
@@ -422,6 +423,19 @@ pub(super) fn inspect(command: Command) -> Command {
         .override_usage("rlock inspect [KEY]... [OPTIONS]")
         .arg(keys("What to show [default: all that is held or waited for]"))
         .arg(switch(id::JSON, "Print JSON"))
+        .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(color())
+}
+
+/// When to use colours.
+fn color() -> Arg {
+    option(
+        id::COLOR,
+        "WHEN",
+        PossibleValuesParser::new(["auto", "always", "never"]),
+        "Use colours; auto: on a terminal",
+    )
+    .default_value("auto")
 }
 
 pub(super) fn cleanup(command: Command) -> Command {

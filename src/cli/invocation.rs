@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap_complete::Shell;
 use glob::Pattern;
 use rustix::process::Pid;
@@ -225,8 +226,21 @@ pub struct Inspect {
     /// The resources to show, none twice. If empty, all resources with holders or waiters are
     /// shown.
     pub resources: Vec<Resource>,
-    /// Print JSON instead of a table.
-    pub json: bool,
+    /// What to print.
+    pub form: Form,
+    /// Show instants instead of ages, and session ids.
+    pub verbose: bool,
+    /// When to use colours.
+    pub color: ColorChoice,
+}
+
+/// What `rlock inspect` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A table for people.
+    Table,
+    /// One JSON object.
+    Json,
 }
 
 /// `rlock cleanup`.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
@@ -16,8 +17,8 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions,
-    Until, Whose,
+    Acquire, Cleanup, Downgrade, Exec, Form, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
+    StoreOptions, Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -171,9 +172,19 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Inspect(Inspect {
         resources: resources(&mut matches),
-        json: matches.get_flag(id::JSON),
+        form: if matches.get_flag(id::JSON) { Form::Json } else { Form::Table },
+        verbose: matches.get_flag(id::VERBOSE),
+        color: color(&mut matches),
         store: store(&mut matches),
     }))
+}
+
+fn color(matches: &mut ArgMatches) -> ColorChoice {
+    match matches.remove_one::<String>(id::COLOR).as_deref() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
 }
 
 pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -271,10 +282,12 @@ mod tests {
 
     use rustix::process::Pid;
 
+    use anstream::ColorChoice;
+
     use super::super::completions::SHELLS;
     use super::super::invocation::{
-        Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink, StoreOptions,
-        Until,
+        Cleanup, Downgrade, Exec, Form, HeldBy, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink,
+        StoreOptions, Until,
     };
     use super::super::pages::Page;
     use super::super::parse;
@@ -411,10 +424,16 @@ mod tests {
     #[test]
     fn other_subcommands_are_parsed() {
         let store = StoreOptions::default();
-        let inspect =
-            |resources, json| Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, json });
-        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], false));
-        assert_eq!(parsed("inspect b --json a b").unwrap(), inspect(names(&["b", "a"]), true));
+        let inspect = |resources, form, verbose, color| {
+            Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, form, verbose, color })
+        };
+        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
+        let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
+        assert_eq!(parsed("inspect b --json a b --color never").unwrap(), json);
+        assert_eq!(
+            parsed("inspect -v --color=always").unwrap(),
+            inspect(vec![], Form::Table, true, ColorChoice::Always)
+        );
         let cleanup = |resources, dry_run, break_grants| {
             Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
         };

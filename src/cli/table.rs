@@ -41,6 +41,16 @@ pub(super) struct Subcommand {
 /// What rlock does, in one line.
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
+/// What `--version` prints after the program's name. The first line is that of `-V`.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("RLOCK_COMMIT"),
+    "\ntarget: ",
+    env!("RLOCK_TARGET"),
+    "\nstores: file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster"
+);
+
 /// Every subcommand, in the order of the help.
 pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
     Subcommand {
@@ -249,6 +259,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
     let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
     Command::new("rlock")
         .version(env!("CARGO_PKG_VERSION"))
+        .long_version(LONG_VERSION)
         .about(ABOUT)
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         .after_help(

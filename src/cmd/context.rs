@@ -12,7 +12,7 @@ use crate::cli::invocation::StoreOptions;
 use crate::cli::{parse_ttl, text_for_people};
 use crate::failure::Failure;
 use crate::lock::records::Session;
-use crate::lock::request::SessionId;
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store, percent};
 use crate::words;
@@ -41,6 +41,8 @@ pub(super) const REASON: &str = "RLOCK_REASON";
 pub(super) const TTL: &str = "RLOCK_TTL";
 /// The numbers of the slots.
 pub(super) const SLOT: &str = "RLOCK_SLOT";
+/// Set below an rlock with --verbose, for the rlocks that change its hold.
+pub(super) const VERBOSE: &str = "RLOCK_VERBOSE";
 /// How the last hold of the resource ended.
 pub(super) const LAST: &str = "RLOCK_LAST";
 
@@ -206,10 +208,17 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     .collect()
 }
 
+/// What a session holds of a resource.
+pub(super) struct HoldAbove {
+    pub(super) session: SessionId,
+    pub(super) resource: Resource,
+    pub(super) claims: Vec<Claim>,
+}
+
 /// The hold that a `shrink` or `downgrade` in this process changes. With `resource`, it belongs to
 /// the innermost session above that holds `resource`. Without it, the hold is the only resource of
 /// the innermost session.
-pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<(SessionId, Resource), Failure> {
+pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<HoldAbove, Failure> {
     let above = sessions_above()?;
     if above.is_empty() {
         return Err(Failure::usage(format!(
@@ -223,10 +232,15 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
     for id in looked_at {
         let Some(session) = store.session(*id, &places)? else { continue };
         let held = held_by(&session);
+        let hold = |resource: &Resource| {
+            let claims = session.claims.iter().map(|record| &record.claim);
+            let claims = claims.filter(|claim| claim.resource == *resource).cloned().collect();
+            Ok(HoldAbove { session: *id, resource: resource.clone(), claims })
+        };
         match (resource, held.as_slice()) {
-            (Some(name), held) if held.contains(name) => return Ok((*id, name.clone())),
+            (Some(name), held) if held.contains(name) => return hold(name),
             (Some(_), _) | (None, []) => {}
-            (None, [only]) => return Ok((*id, only.clone())),
+            (None, [only]) => return hold(only),
             (None, several) => {
                 let names: Vec<_> = several.iter().map(|name| format!("'{name}'")).collect();
                 return Err(Failure::usage(format!(
@@ -270,10 +284,16 @@ pub(super) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> Stri
     names.collect::<Vec<_>>().join(",")
 }
 
-/// The exit code of a change to a hold.
-pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
+/// The exit code of a change to a hold. Below an rlock with --verbose, `report` describes the
+/// change.
+pub(super) fn changed(changed: Changed, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
     match changed {
-        Changed::Done => Ok(0),
+        Changed::Done => {
+            if env::var_os(VERBOSE).is_some_and(|value| !value.is_empty()) {
+                super::say(&report());
+            }
+            Ok(0)
+        }
         Changed::Refused(refusal) => Err(Failure::refused(&refusal).into()),
         Changed::Lost => Err(Failure::refused(&NOTHING_HELD).into()),
     }

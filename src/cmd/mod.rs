@@ -4,7 +4,8 @@
 //! `context` reads the environment that the subcommands share, and `config` the configuration file.
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
-//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
+//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
+//! asks the terminal how listings may look.
 
 mod acquire;
 mod acquired;
@@ -18,6 +19,7 @@ mod downgrade;
 mod exec;
 mod held;
 mod inspect;
+mod look;
 mod man;
 mod nested;
 mod release;

@@ -206,6 +206,11 @@ pub trait Store {
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
 
+    /// The places of other stores on this machine, such as those of other users, as text for people.
+    fn elsewhere(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns one line for each resource whose state rlock did not write. The calls before this
     /// one could not read or change those resources, and went on with the others.
     fn take_unusable(&mut self) -> Vec<String> {

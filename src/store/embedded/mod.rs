@@ -219,6 +219,10 @@ impl Store for Embedded {
         false
     }
 
+    fn elsewhere(&self) -> Vec<String> {
+        self.directory.others()
+    }
+
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         if options.replicas > 0 {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
