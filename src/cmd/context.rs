@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::config;
 use crate::cli::invocation::StoreOptions;
-use crate::cli::{parse_ttl, text_for_people};
+use crate::cli::{parse_history, parse_ttl, text_for_people};
 use crate::failure::Failure;
+use crate::lock::past;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -39,6 +40,8 @@ pub(super) const OWNER: &str = "RLOCK_OWNER";
 pub(super) const REASON: &str = "RLOCK_REASON";
 /// The default of --ttl.
 pub(super) const TTL: &str = "RLOCK_TTL";
+/// The default of --history.
+const HISTORY: &str = "RLOCK_HISTORY";
 /// The numbers of the slots.
 pub(super) const SLOT: &str = "RLOCK_SLOT";
 /// Set below an rlock with --verbose, for the rlocks that change its hold.
@@ -56,6 +59,16 @@ pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
     }
     let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
     parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
+}
+
+/// The number of entries that a history keeps: of the option, else of the environment, else the
+/// default.
+pub(super) fn history(option: Option<u32>) -> Result<u32, Failure> {
+    if let Some(entries) = option {
+        return Ok(entries);
+    }
+    let Some(text) = variable(HISTORY)? else { return Ok(past::HISTORY) };
+    parse_history(&text).map_err(|mistake| Failure::usage(format!("{HISTORY}: {mistake}")))
 }
 
 /// The value of a variable that is set and not empty.

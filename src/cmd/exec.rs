@@ -93,6 +93,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
             held_above: held_above.clone(),
+            history: context::history(exec.history)?,
             ..Job::default()
         },
         process,

@@ -1,6 +1,9 @@
 //! `rlock inspect`: shows the holders and waiters of each resource, and since when they hold or
 //! wait.
 
+mod checks;
+mod prometheus;
+
 use std::collections::HashMap;
 
 use anyhow::Context;
@@ -21,21 +24,31 @@ use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
+    if inspect.prometheus {
+        return prometheus::run(inspect);
+    }
+    if let Some(limit) = inspect.no_success_for {
+        return checks::no_success_for(inspect, limit);
+    }
     let mut store = context::open_store(&inspect.store)?;
-    let inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
+    let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
+    let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
     let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
     let text = match inspect.form {
         Form::Json => format!("{}\n", inspection::as_json(&store.url(), &inspection, &pasts)),
         // The table would say that nobody holds, which is unknown for unusable resources.
         Form::Table if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
+        // A check is silent if there is nothing to report.
+        Form::Table if checked == Some(0) => String::new(),
         Form::Table => {
             let look = look(inspect.color, inspect.verbose);
             table(&inspection, &look) + &skips(&inspection, &pasts) + &places(store.as_ref(), &look)
         }
     };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
-    Ok(super::after_all_but(&unusable))
+    let code = super::after_all_but(&unusable);
+    Ok(checked.filter(|checked| *checked > 0).unwrap_or(code))
 }
 
 fn table(inspection: &Inspection, look: &Look) -> String {

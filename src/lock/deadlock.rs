@@ -20,9 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::conflict::excludes;
 use super::index::Rank;
 use super::mode::Mode;
+use super::op::ResourceListing;
 use super::records::{ClaimRecord, Phase, Session};
-use super::request::SessionId;
+use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
+use super::span::Span;
 
 /// Maximum number of resources that a reading asks for.
 const NAMES_MAX: usize = 256;
@@ -34,6 +36,47 @@ const CLAIMS_MAX: usize = 1_000;
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
 /// resources.
 pub type Reading = BTreeMap<SessionId, Session>;
+
+/// The sessions of a listing of all resources, to find the circles in it. `ancestors` tells below
+/// which sessions a session runs, innermost first.
+pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) -> Vec<SessionId>) -> Reading {
+    let mut reading = Reading::new();
+    for listing in listings {
+        let mut add = |session, phase, asked, process: &Process, record: ClaimRecord| {
+            let new = || Session {
+                ancestors: ancestors(session),
+                claims: Vec::new(),
+                phase,
+                asked,
+                since: asked,
+                expiry: None,
+                terms: None,
+                job: Job::default(),
+                last: None,
+                process: process.clone(),
+            };
+            reading.entry(session).or_insert_with(new).claims.push(record);
+        };
+        let record = |session, mode, span: &Span, slots, position: Option<u32>| {
+            let above = ancestors(session);
+            let mut above = listing.holders.iter().filter(|it| above.contains(&it.session));
+            let shares = mode == Mode::Slot && above.clone().any(|it| it.mode == Mode::Slot);
+            let is_nested = above.any(|it| it.span.overlaps(span));
+            let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into(), is_nested));
+            let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
+            ClaimRecord { claim, rank, token: 0, shares, slot: None }
+        };
+        for it in &listing.holders {
+            let phase = if it.kept { Phase::Kept } else { Phase::Held };
+            add(it.session, phase, it.since, &it.process, record(it.session, it.mode, &it.span, it.slots, None));
+        }
+        for it in &listing.waiters {
+            let record = record(it.session, it.mode, &it.span, it.slots, Some(it.position));
+            add(it.session, Phase::Waiting, it.since, &it.process, record);
+        }
+    }
+    reading
+}
 
 /// A set of sessions.
 type Set = BTreeSet<SessionId>;
@@ -135,6 +178,14 @@ impl Graph {
             }
         }
         edges
+    }
+
+    /// What a session waits for: a waiter for those that block it, a holder for the waiters below
+    /// it.
+    pub fn waits_for(&self, id: SessionId) -> Set {
+        let Some(wait) = self.waits.get(&id) else { return Set::new() };
+        let takers = wait.slots.values().flat_map(|(_, takers)| takers);
+        wait.all.iter().chain(&wait.below).chain(takers).copied().collect()
     }
 
     /// The groups of sessions that wait for each other, directly or through others. Every session

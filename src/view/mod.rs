@@ -1,11 +1,14 @@
-//! Shows holders and waiters to people: everything that `rlock inspect` prints except JSON.
+//! Shows holders, waiters and ended requests to people: what `rlock inspect` and `rlock history`
+//! print, except JSON.
 //!
 //! The whole module is pure. A listing goes in, and lines of text come out.
 //!
 //! - `columns`: lays out rows in columns that fit a width.
 //! - `listing`: the table of holders and waiters.
+//! - `history`: the tables of ended requests.
 
 pub(crate) mod columns;
+pub(crate) mod history;
 pub(crate) mod listing;
 
 use anstyle::{AnsiColor, Style};

@@ -148,6 +148,12 @@ fn release_ends_the_keeper_and_leaves_the_process_alone() {
         until_ended(keeper);
         assert!(process.runs());
         Ran::of(&mut below(lab, &variables, &["release"])).failed(76);
+        // Without a history, the keeper still takes a release for one.
+        let variables = acquire(lab, &["k", "--pid", &process.pid(), "--history", "0"]);
+        let keeper = self::keeper(lab, "k");
+        Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+        until_ended(keeper);
+        assert!(process.runs());
         lab.assert_idle();
     });
 }
@@ -246,7 +252,8 @@ fn signal_at_any_instant_of_acquire_leaves_a_whole_lock_or_none() {
                 thread::sleep(Duration::from_micros(random.below(20_000)));
                 acquire.signal(signal);
                 let ran = acquire.end();
-                assert_eq!(ran.stderr, "", "{ran:?}");
+                // The keeper of a killed process may say that it ends.
+                assert!(ran.stderr.is_empty() || signal == Signal::KILL, "{ran:?}");
                 match ran.code() {
                     Some(0) => assert!(!is_free(lab, "k") && ran.stdout.contains("RLOCK_TOKEN="), "{ran:?}"),
                     // A killed process may have printed.

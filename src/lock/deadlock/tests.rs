@@ -310,6 +310,9 @@ fn compare(seed: u64, steps: u32) -> u32 {
         let is_waiting = |id: &SessionId| !sessions[id].is_holder();
         let found: Set = Graph::new(&sessions).stuck().into_iter().filter(is_waiting).collect();
         assert_eq!(found, stuck, "seed {seed}, step {step}");
+        let Reply::Listing(listings) = world.apply(Op::Inspect(Vec::new())) else { panic!("inspect lists") };
+        let listed = Graph::new(&reading_of(&listings, |id| sessions[&id].ancestors.clone()));
+        assert_eq!(listed, Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
         circles += settle(&mut world, &stuck, seed, step);
     }
     circles
