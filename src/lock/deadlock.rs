@@ -86,9 +86,8 @@ type Set = BTreeSet<SessionId>;
 struct Wait {
     /// All of these have to end.
     all: Set,
-    /// For each claim on a slot that waits for one: the number of slots, and the sessions that take
-    /// them.
-    slots: BTreeMap<usize, (u32, Set)>,
+    /// For each resource of which all slots are taken: their number, and the sessions that take them.
+    slots: BTreeMap<Resource, (u32, Set)>,
     /// For a holder, the waiters below it. The holder ends no sooner than each of them.
     below: Set,
 }
@@ -115,9 +114,9 @@ impl Graph {
         }
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             let mut wait = Wait::default();
-            for (index, record) in session.claims.iter().enumerate() {
+            for record in &session.claims {
                 let others = claims.get(&record.claim.resource).map_or(&[][..], Vec::as_slice);
-                look_at_claim(reading, (*id, session), (index, record), others, &mut wait);
+                look_at_claim(reading, (*id, session), record, others, &mut wait);
             }
             graph.add(*id, wait);
             for ancestor in &session.ancestors {
@@ -142,9 +141,9 @@ impl Graph {
         let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
         for (id, one) in &self.waits {
             let Some(two) = other.waits.get(id) else { continue };
-            let slots = one.slots.iter().filter_map(|(index, (slots, takers))| {
-                let (same, others) = two.slots.get(index)?;
-                (slots == same).then(|| (*index, (*slots, common(takers, others))))
+            let slots = one.slots.iter().filter_map(|(name, (slots, takers))| {
+                let (same, others) = two.slots.get(name)?;
+                (slots == same).then(|| (name.clone(), (*slots, common(takers, others))))
             });
             let wait =
                 Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
@@ -255,7 +254,7 @@ fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
 fn look_at_claim(
     reading: &Reading,
     (id, session): (SessionId, &Session),
-    (index, record): (usize, &ClaimRecord),
+    record: &ClaimRecord,
     others: &[(SessionId, &Session, &ClaimRecord)],
     wait: &mut Wait,
 ) {
@@ -280,7 +279,7 @@ fn look_at_claim(
     }
     let slots = claim.slots.unwrap_or(0);
     if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
-        wait.slots.insert(index, (slots, takers));
+        wait.slots.insert(claim.resource.clone(), (slots, takers));
     }
 }
 

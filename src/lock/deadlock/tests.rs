@@ -345,7 +345,7 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
 
 #[test]
 fn detector_agrees_with_a_naive_search_in_random_histories() {
-    let circles: u32 = (1..=60).map(|seed| compare(seed, 60)).sum();
+    let circles: u32 = (1..=20).map(|seed| compare(seed, 60)).sum();
     assert!(circles > 10, "{circles} circles");
 }
 
