@@ -47,6 +47,7 @@ pub(super) mod id {
     pub(crate) const SPLAY: &str = "splay";
     pub(crate) const NESTED: &str = "nested";
     pub(crate) const STATUS_FILE: &str = "status-file";
+    pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
@@ -251,7 +252,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 14] = [
+const OF_ACQUIRE: [&str; 15] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -261,6 +262,7 @@ const OF_ACQUIRE: [&str; 14] = [
     id::GRACE,
     id::CONNECT_TIMEOUT,
     id::REPLICAS,
+    id::DEADLOCK_TIMEOUT,
     id::QUIET,
     id::VERBOSE,
     id::MAX_WAITING,
@@ -324,6 +326,8 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
+        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
+            .default_value("1s"),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),

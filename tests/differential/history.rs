@@ -281,6 +281,7 @@ impl World {
             keep_for,
             is_acquire: keep_for.is_some(),
             history: *rng.pick(&[0, 1, 3, 32]),
+            held_above: self.resources.iter().filter(|_| rng.chance(10)).cloned().collect(),
         }
     }
 

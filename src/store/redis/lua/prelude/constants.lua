@@ -6,7 +6,7 @@
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
-local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE = 17, 18, 19, 20, 21, 22, 23
+local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE, HELD_ABOVE = 17, 18, 19, 20, 21, 22, 23, 24
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
