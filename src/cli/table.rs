@@ -52,7 +52,7 @@ const LONG_VERSION: &str = concat!(
 );
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -161,6 +161,17 @@ pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
         texts: &[include_str!("pages/inspect.txt")],
         define: args::inspect,
         read: read::inspect,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "history",
+        page: "rlock-history",
+        section: 1,
+        about: "Show what ran under a lock, when, and how it ended",
+        texts: &[include_str!("pages/history.txt")],
+        define: args::history_of_keys,
+        read: read::history,
         has_numbers: false,
         runs_command: false,
     },

@@ -138,6 +138,8 @@ pub(super) struct Checkers {
     tokens: Tokens<usize>,
     /// The sets of runs that overlapped where the promise does not hold.
     uncovered: Vec<Vec<usize>>,
+    /// When an rlock was last killed, or ended before it had released its locks.
+    pub(super) abandoned: Option<Duration>,
     /// Whether no fault strikes.
     pub(super) is_calm: bool,
     /// Whether no fault breaks connections or ends processes, so that every session is released.
@@ -464,6 +466,20 @@ impl Checkers {
         })
     }
 
+    /// An rlock has ended before it released its locks. Others wait for the ends of its leases.
+    ///
+    /// That happens without a fault too: an rlock kills the tree of its command after
+    /// `--max-runtime`, and an inner rlock in that tree may be about to start its own command.
+    pub(super) fn abandon(&mut self, now: Duration) {
+        self.abandoned = Some(now);
+    }
+
+    /// How long a live waiter may wait after every session ahead of it has left.
+    fn idle_max(&self, now: Duration) -> Duration {
+        let is_calm = self.is_calm && self.abandoned.is_none_or(|at| now > at + IDLE_MAX);
+        if is_calm { IDLE_MAX_CALM } else { IDLE_MAX }
+    }
+
     /// A fault began or ended.
     pub(super) fn disturb(&mut self, now: Duration) {
         self.disturbed = self.disturbed.max(now);
@@ -578,7 +594,7 @@ impl Checkers {
             return;
         }
         self.looked = now;
-        let limit = if self.is_calm { IDLE_MAX_CALM } else { IDLE_MAX };
+        let limit = self.idle_max(now);
         let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
         let place = |run: usize| place(self.runs[run].session);
         let is_blocked = |run: usize| {
@@ -746,6 +762,16 @@ mod tests {
         checkers.looked = Duration::ZERO;
         checkers.check_waiters(late + 2 * IDLE_MAX_CALM, |_| None);
         assert_eq!(checkers.violations.len(), 1);
+    }
+
+    #[test]
+    fn waiter_may_wait_for_the_lease_of_a_killed_rlock() {
+        for (at, expected) in [(IDLE_MAX, 0), (IDLE_MAX + MS(2), 1)] {
+            let mut checkers = writers(1);
+            checkers.abandon(MS(1));
+            checkers.check_waiters(at, |_| None);
+            assert_eq!(checkers.violations.len(), expected, "{:?}", checkers.violations);
+        }
     }
 
     #[test]

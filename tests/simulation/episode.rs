@@ -104,7 +104,7 @@ fn finish(world: &mut World) {
     if !world.checkers.violations.is_empty() {
         return;
     }
-    if !world.checkers.is_mild || world.has_abandoned {
+    if !world.checkers.is_mild || world.checkers.abandoned.is_some() {
         let now = world.server_time();
         world.primary().server.expire(now, ALL_LEASES);
     }

@@ -206,7 +206,7 @@ impl World {
     /// Kills the rlock of a task. Its guardian kills the command with its tree.
     pub(super) fn kill(&mut self, task: usize) {
         self.mailboxes[task].is_stopped = false;
-        self.has_abandoned = true;
+        self.checkers.abandon(self.now);
         self.killed.push(task);
         self.kill_tree(task);
         self.end(task);

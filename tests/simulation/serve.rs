@@ -163,7 +163,8 @@ impl<'s> Serve<'s> {
         }
         let now = self.site.now();
         if self.is_draining || signals > 1 {
-            self.site.world().has_abandoned = true;
+            let world = &mut *self.site.world();
+            world.checkers.abandon(world.now);
             self.is_over = true;
         } else {
             self.is_draining = true;

@@ -82,8 +82,6 @@ pub(super) struct World {
     pub(super) killed: Vec<usize>,
     /// The processes that run, by their runs.
     pub(super) processes: BTreeMap<usize, Process>,
-    /// Whether a lock server ended before it released all of its sessions.
-    pub(super) has_abandoned: bool,
     /// How many tasks are going to break a lock before their next session.
     pub(super) to_break: u64,
     pub(super) checkers: Checkers,
@@ -124,7 +122,6 @@ impl World {
             mailboxes,
             killed: Vec::new(),
             processes: BTreeMap::new(),
-            has_abandoned: false,
             to_break: 0,
             nodes: (0..nodes).map(|node| Node::new(clock_of(&mut random), is_replica(node))).collect(),
             primary: 0,
