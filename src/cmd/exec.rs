@@ -52,7 +52,7 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
-    let mut store = context::open_store_within(&exec.store, exec.connect_timeout)?;
+    let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
@@ -72,7 +72,13 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
     let ci = ci::run();
     let process = caller::process(&exec.whose, ci.as_ref(), &exec.command)?;
-    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
+    let cover = match exec.nested {
+        true => {
+            let above = context::open_store_within(&exec.store, exec.connect_timeout)?;
+            Some(Cover::find(above, &ancestors, &exec.claims)?)
+        }
+        false => None,
+    };
     let request = Request {
         session,
         ancestors: ancestors.clone(),

@@ -1,7 +1,8 @@
 //! `exec --nested`, which runs nothing unless a hold around it covers its claims.
 
+use crate::acquire::{acquire, below};
 use crate::spare::on_both;
-use crate::support::{Lab, RLOCK, Ran};
+use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// Runs `exec --nested` with these claims inside the command of an rlock with these.
 fn inside(lab: &Lab, outer: &[&str], inner: &[&str]) -> Ran {
@@ -55,4 +56,20 @@ fn nested_request_below_a_hold_that_has_ended_runs_nothing() {
     holder.kill();
     assert_eq!(below(&session).code(), Some(76));
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+}
+
+/// "A step whose acquire has ended in between doesn't silently lock anew."
+#[test]
+fn upgrade_that_waits_until_the_hold_around_it_has_ended_runs_nothing() {
+    on_both(|lab| {
+        let outer = acquire(lab, &["--prewrite", "k", "--for", "1h"]);
+        let reader = lab.hold_by(["exec", "--read", "k"]);
+        let step = Running::waiter(&mut below(lab, &outer, &["exec", "--nested", "k"]));
+        lab.until_waiting("k", 1);
+        lab.run(["release", &outer["RLOCK_SESSION"]]).silently(0);
+        reader.end();
+        let step = step.end();
+        assert!(step.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "), "{step:?}");
+        lab.assert_idle();
+    });
 }
