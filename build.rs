@@ -1,4 +1,5 @@
-//! Assembles the Lua scripts, and links the binary statically if the C library allows it.
+//! Assembles the Lua scripts, links the binary statically if the C library allows it, and finds the
+//! commit that `rlock --version` tells.
 //!
 //! A static binary starts in half the time of a dynamic one: it needs no loader and no relocation.
 //! Starting is most of what `rlock exec` costs. A static binary also runs on any machine that it is
@@ -71,7 +72,36 @@ fn main() {
     println!("cargo:rerun-if-changed={LUA}");
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("scripts.rs"), scripts()).expect("OUT_DIR is writable");
-    link_statically(&out);
+    let linking = if link_statically(&out) { "static" } else { "dynamic" };
+    println!("cargo:rustc-env=RLOCK_TARGET={}, {linking}", env::var("TARGET").expect("cargo sets TARGET"));
+    println!("cargo:rustc-env=RLOCK_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
+}
+
+/// The commit that an optimised build is made from. `cargo package` notes it in a file; otherwise
+/// git knows it, unless the repository around the sources is another one. A debug build has none,
+/// because every commit would build the crate anew.
+fn commit() -> Option<String> {
+    const NOTE: &str = ".cargo_vcs_info.json";
+    if env::var("PROFILE").as_deref() != Ok("release") {
+        return None;
+    }
+    if let Ok(note) = fs::read_to_string(NOTE) {
+        let (_, rest) = note.split_once("\"sha1\": \"")?;
+        return Some(rest.split('"').next()?.to_owned());
+    }
+    if !Path::new(".git").exists() {
+        return None;
+    }
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+    };
+    let moved = ["HEAD", "logs/HEAD"].map(|file| git(&["rev-parse", "--git-path", file]));
+    let changed = ["src", "Cargo.toml", "Cargo.lock"].map(|path| Some(path.to_owned()));
+    for path in moved.into_iter().chain(changed).flatten().filter(|path| Path::new(path).exists()) {
+        println!("cargo:rerun-if-changed={path}");
+    }
+    git(&["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty= with changes"])
 }
 
 /// Generates the module of the scripts: one static for each script, and the core that they share.
@@ -151,15 +181,16 @@ fn with_values(lua: &str, constants: &BTreeMap<&str, &str>) -> String {
     written
 }
 
-fn link_statically(out: &Path) {
+/// Whether the binary is static now.
+fn link_statically(out: &Path) -> bool {
     let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     let is_host = env::var("HOST") == env::var("TARGET");
     let already_static = target("FEATURE").split(',').any(|feature| feature == "crt-static");
-    if target("OS") != "linux" || target("ENV") != "gnu" || already_static || !is_host {
-        return;
+    if already_static || target("OS") != "linux" || target("ENV") != "gnu" || !is_host {
+        return already_static;
     }
     let Some(archives) = LIBRARIES.iter().map(|(_, archive)| find(archive)).collect::<Option<Vec<_>>>() else {
-        return;
+        return false;
     };
     for ((asked, _), archive) in LIBRARIES.iter().zip(archives) {
         fs::write(out.join(asked), format!("INPUT ( {archive} )\n")).expect("OUT_DIR is writable");
@@ -171,6 +202,7 @@ fn link_statically(out: &Path) {
             println!("cargo:rustc-link-arg-{kind}={argument}");
         }
     }
+    true
 }
 
 /// The path of an archive that comes with the C compiler or its library. Some distributions have

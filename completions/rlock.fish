@@ -37,6 +37,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "renew" -d 'Let a lock o
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "release" -d 'Give back a lock of rlock acquire'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
@@ -72,6 +73,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Sto
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
@@ -99,6 +101,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
@@ -126,6 +129,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runti
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
@@ -153,6 +157,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
@@ -180,6 +185,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for a shell\'s eval instead of NAME=value'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
@@ -203,8 +209,27 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Show times of day instead of ages, and session ids'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prometheus -d 'Print metrics for Prometheus'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l failed -d 'Only what failed: not exit 0, a skip, or the end of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l stats -d 'Sum up: waits, holds, failures, busy requests, queues'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
@@ -226,6 +251,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'
@@ -238,19 +264,20 @@ complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store:
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -3,7 +3,8 @@
 # `rows.sh 300 400` run side by side.
 set -eu
 
-[ "${LOCKED_BY-}" = "$0" ] || exec env LOCKED_BY="$0" rlock range-write rows "$1" "$2" -- "$0" "$@"
+[ "$1" = --locked ] || exec rlock range-write rows "$1" "$2" -- "$0" --locked "$@"
+shift
 
 row=$1
 while [ "$row" -lt "$2" ]; do

@@ -80,8 +80,9 @@ fn skip(job: &str, streak: &Streak) -> Value {
     })
 }
 
-fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
-    let span = span.as_interval().map(|interval| {
+/// A span: null for the whole, or an interval with its ends as text.
+pub(crate) fn span(span: &Span) -> Value {
+    let interval = span.as_interval().map(|interval| {
         json!({
             "lo": interval.lo().text(),
             "hi": interval.hi().text(),
@@ -89,9 +90,13 @@ fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: 
             "hi_open": interval.hi_open(),
         })
     });
+    interval.unwrap_or_default()
+}
+
+fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
     json!({
         "mode": mode.as_str(),
-        "span": span,
+        "span": self::span(span),
         "slots": slots,
         "host": process.host,
         "pid": process.pid,

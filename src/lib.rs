@@ -20,6 +20,7 @@
 //! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
 //! | `identity` | describes processes, makes the ids of sessions |
 //! | `inspection` | holders and waiters as JSON |
+//! | `history` | ended requests as JSON, and their statistics |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
 //! | `keeper` | the process that `acquire --pid` leaves behind: a poll loop and a pure machine |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
@@ -38,6 +39,7 @@ pub mod store;
 mod cmd;
 mod failure;
 mod files;
+mod history;
 mod identity;
 mod inspection;
 mod keeper;
@@ -47,6 +49,7 @@ mod processes;
 mod serve;
 mod start;
 mod supervise;
+mod view;
 mod words;
 
 /// Makes the simulation faster.

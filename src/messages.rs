@@ -47,12 +47,30 @@ impl Messages {
     /// `waited` is the time that the request waited for the grant, if it is worth a word.
     pub(crate) fn holds(&self, waited: Option<Duration>) -> String {
         let waited = waited.map(|waited| format!("; waited {}", duration(waited))).unwrap_or_default();
-        format!("holds {}{waited}", self.held())
+        format!("holds {}{waited}", held_all(&self.claims))
     }
 
-    /// `stays` says that the hold stays without a process.
-    pub(crate) fn releases(&self, stays: bool) -> String {
-        format!("{} {}", if stays { "keeps" } else { "releases" }, self.held())
+    /// `held` are the claims that the session held at the end, and `stays` says that the hold stays
+    /// without a process.
+    pub(crate) fn releases(held: &[Claim], stays: bool) -> String {
+        format!("{} {}", if stays { "keeps" } else { "releases" }, held_all(held))
+    }
+
+    /// The claims that the session holds by now, if the store lists them. `shrink` and `downgrade`
+    /// change them.
+    pub(crate) fn listed(&self, obstructions: &[Obstruction]) -> Vec<Claim> {
+        let own = |holder: &&HolderListing| self.related.last() == Some(&holder.session);
+        let claims_of = |obstruction: &Obstruction| {
+            let listing = &obstruction.listing;
+            let claim = |holder: &HolderListing| Claim {
+                resource: listing.name.clone(),
+                mode: holder.mode,
+                span: holder.span.clone(),
+                slots: holder.slots,
+            };
+            listing.holders.iter().filter(own).map(claim).collect::<Vec<_>>()
+        };
+        obstructions.iter().flat_map(claims_of).collect()
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
@@ -107,13 +125,6 @@ impl Messages {
     pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
         let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
         format!("could not release {}, held until {end}: {reason}", self.names())
-    }
-
-    /// The claims of the request, in the words of the busy line.
-    fn held(&self) -> String {
-        let shown = self.claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
-        let others = (self.claims.len() > NAMES_MAX).then(|| format!("{} others", self.claims.len() - NAMES_MAX));
-        shown.chain(others).collect::<Vec<_>>().join(", ")
     }
 
     /// The first session that blocks the request.
@@ -229,6 +240,25 @@ fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstructi
     }
     let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+}
+
+/// Claims in the words of the busy line.
+fn held_all(claims: &[Claim]) -> String {
+    let shown = claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
+    let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
+    shown.chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// `claims` are those of the resource before the one that covers `span` shrinks to it.
+pub(crate) fn shrinks(claims: &[Claim], span: &Span) -> String {
+    let shrunk = claims.iter().find(|claim| claim.span.covers(span));
+    format!("shrinks {} to {span}", held_all(shrunk.map_or(claims, std::slice::from_ref)))
+}
+
+/// `claims` are those of the resource before the downgrade to `mode`.
+pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
+    let lowered: Vec<_> = claims.iter().filter(|claim| claim.mode.lowers_to(mode)).cloned().collect();
+    format!("downgrades {} to {mode}", held_all(&lowered))
 }
 
 /// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.

@@ -31,6 +31,7 @@ pub(super) mod id {
     pub(crate) const WAIT: &str = "wait";
     pub(crate) const CONFLICT_EXIT_CODE: &str = "conflict-exit-code";
     pub(crate) const TTL: &str = "ttl";
+    pub(crate) const HISTORY: &str = "history";
     pub(crate) const GRACE: &str = "grace";
     pub(crate) const CONNECT_TIMEOUT: &str = "connect-timeout";
     pub(crate) const REPLICAS: &str = "replicas";
@@ -50,6 +51,7 @@ pub(super) mod id {
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
+    pub(crate) const COLOR: &str = "color";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
     pub(crate) const MODE: &str = "MODE";
@@ -69,6 +71,14 @@ pub(super) mod id {
     pub(crate) const LOST_SIGNAL: &str = "lost-signal";
     pub(crate) const EXPORT: &str = "export";
     pub(crate) const SESSION: &str = "SESSION";
+    pub(crate) const LAST: &str = "last";
+    pub(crate) const HELD_LONGER_THAN: &str = "held-longer-than";
+    pub(crate) const NO_SUCCESS_FOR: &str = "no-success-for";
+    pub(crate) const PROMETHEUS: &str = "prometheus";
+    pub(crate) const OUTPUT: &str = "output";
+    pub(crate) const SINCE: &str = "since";
+    pub(crate) const FAILED: &str = "failed";
+    pub(crate) const STATS: &str = "stats";
 }
 
 /// An option with one value.
@@ -235,7 +245,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 13] = [
+const OF_ACQUIRE: [&str; 14] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -249,6 +259,7 @@ const OF_ACQUIRE: [&str; 13] = [
     id::VERBOSE,
     id::MAX_WAITING,
     id::JOB,
+    id::HISTORY,
 ];
 
 /// Whether `exec` has this option, `--name` or `-n`.
@@ -341,6 +352,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
         max_waiting(),
         job(),
+        history(),
         option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
             .value_hint(ValueHint::FilePath),
         switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
@@ -354,6 +366,10 @@ fn max_waiting() -> Arg {
 
 fn job() -> Arg {
     option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]").value_hint(ValueHint::Other)
+}
+
+fn history() -> Arg {
+    option(id::HISTORY, "N", values::history, "Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]")
 }
 
 fn ttl() -> Arg {
@@ -399,6 +415,7 @@ pub(super) fn serve(command: Command) -> Command {
                 .value_hint(ValueHint::Other),
         )
         .arg(ttl())
+        .arg(history())
         .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM").default_value("5s"))
         .arg(verbose("Log each connection, lock and unlock"))
 }
@@ -415,9 +432,61 @@ fn command_words() -> Arg {
 
 pub(super) fn inspect(command: Command) -> Command {
     command
-        .override_usage("rlock inspect [KEY]... [OPTIONS]")
+        .override_usage(
+            "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
+             rlock inspect --no-success-for DUR KEY...\n       \
+             rlock inspect [KEY]... --prometheus [-o FILE]",
+        )
         .arg(keys("What to show [default: all that is held or waited for]"))
         .arg(switch(id::JSON, "Print JSON"))
+        .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(color())
+        .args(checks())
+        .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
+            id::JSON,
+            id::HELD_LONGER_THAN,
+            id::NO_SUCCESS_FOR,
+        ]))
+        .arg(
+            option(id::OUTPUT, "FILE", value_parser!(PathBuf), "Write the metrics to FILE")
+                .short('o')
+                .requires(id::PROMETHEUS)
+                .value_hint(ValueHint::FilePath),
+        )
+}
+
+/// The options of `inspect` that check something, and tell the result by the exit code.
+fn checks() -> [Arg; 2] {
+    [
+        option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
+            .conflicts_with(id::NO_SUCCESS_FOR),
+        option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
+            .conflicts_with(id::JSON),
+    ]
+}
+
+pub(super) fn history_of_keys(command: Command) -> Command {
+    command
+        .override_usage("rlock history [KEY]... [-n N] [--since DUR] [--failed] [--stats] [--json]")
+        .arg(keys("What to show [default: all that is remembered]"))
+        .arg(option(id::LAST, "N", values::entries, "Only the last N entries of each KEY").short('n').long("last"))
+        .arg(option(id::SINCE, "DUR", values::duration, "Only what ended less than DUR ago"))
+        .arg(switch(id::FAILED, "Only what failed: not exit 0, a skip, or the end of rlock acquire"))
+        .arg(switch(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
+        .arg(switch(id::JSON, "Print JSON"))
+        .arg(color())
+}
+
+/// When to use colours.
+fn color() -> Arg {
+    option(
+        id::COLOR,
+        "WHEN",
+        PossibleValuesParser::new(["auto", "always", "never"]),
+        "Use colours: always, never, or auto: on a terminal",
+    )
+    .default_value("auto")
+    .hide_possible_values(true)
 }
 
 pub(super) fn cleanup(command: Command) -> Command {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap_complete::Shell;
 use glob::Pattern;
 use rustix::process::Pid;
@@ -32,6 +33,8 @@ pub enum Invocation {
     Held(HeldBy),
     /// Show holders and waiters.
     Inspect(Inspect),
+    /// Show ended requests.
+    History(History),
     /// Remove expired and dead sessions, or break grants.
     Cleanup(Cleanup),
     /// Give up a part of a held span.
@@ -97,6 +100,9 @@ pub struct Exec {
     pub job: Option<String>,
     /// How many sessions may wait ahead of the request; more make it busy.
     pub max_waiting: Option<u32>,
+    /// How many entries the history of each resource keeps; `None` for the number of the
+    /// environment, or the default.
+    pub history: Option<u32>,
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
     pub skip_ok: Option<Option<Duration>>,
@@ -156,6 +162,8 @@ pub struct Acquire {
     pub job: Option<String>,
     /// See [`Exec::max_waiting`].
     pub max_waiting: Option<u32>,
+    /// See [`Exec::history`].
+    pub history: Option<u32>,
     /// See [`Exec::quiet`].
     pub quiet: bool,
     /// See [`Exec::verbose`].
@@ -214,15 +222,58 @@ pub struct HeldBy {
 }
 
 /// `rlock inspect`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspect {
     /// The store to inspect.
     pub store: StoreOptions,
     /// The resources to show, none twice. If empty, all resources with holders or waiters are
     /// shown.
     pub resources: Vec<Resource>,
+    /// What to print.
+    pub form: Form,
+    /// Show instants instead of ages, and session ids.
+    pub verbose: bool,
+    /// When to use colours.
+    pub color: ColorChoice,
+    /// Show only holds that have lasted for longer than this time.
+    pub held_longer_than: Option<Duration>,
+    /// Report the resources without a successful run in this time. Then some are named.
+    pub no_success_for: Option<Duration>,
+    /// Print metrics for Prometheus instead of a table.
+    pub prometheus: bool,
+    /// The file for the metrics, in place of standard output.
+    pub output: Option<PathBuf>,
+}
+
+/// What `rlock inspect` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// A table for people.
+    #[default]
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// `rlock history`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The store to ask.
+    pub store: StoreOptions,
+    /// The resources to show, none twice. If empty, all resources that remember anything are shown.
+    pub resources: Vec<Resource>,
+    /// Show at most so many of the last entries of each resource.
+    pub last: Option<u32>,
+    /// Show only what ended less than this time ago.
+    pub since: Option<Duration>,
+    /// Show only holds that failed.
+    pub failed: bool,
+    /// Sum up the entries.
+    pub stats: bool,
     /// Print JSON instead of a table.
     pub json: bool,
+    /// When to use colours.
+    pub color: ColorChoice,
 }
 
 /// `rlock cleanup`.
@@ -282,6 +333,8 @@ pub struct Serve {
     pub only: Vec<Pattern>,
     /// The ttl of the leases, see [`Exec::ttl`].
     pub ttl: Option<Duration>,
+    /// See [`Exec::history`].
+    pub history: Option<u32>,
     /// How long holders may go on after TERM, or after their lease could not be renewed.
     pub grace: Duration,
     /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
@@ -16,8 +17,8 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, Man, Release, Renew, Serve, Shrink, StoreOptions,
-    Until, Whose,
+    Acquire, Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
+    StoreOptions, Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -53,6 +54,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        history: matches.remove_one(id::HISTORY),
         skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
         once_per: matches.remove_one(id::ONCE_PER),
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
@@ -109,6 +111,7 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        history: matches.remove_one(id::HISTORY),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
@@ -167,11 +170,42 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
 }
 
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::Inspect(Inspect {
+    let inspect = Inspect {
         resources: resources(&mut matches),
+        form: if matches.get_flag(id::JSON) { Form::Json } else { Form::Table },
+        verbose: matches.get_flag(id::VERBOSE),
+        color: color(&mut matches),
+        held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
+        no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
+        prometheus: matches.get_flag(id::PROMETHEUS),
+        output: matches.remove_one(id::OUTPUT),
+        store: store(&mut matches),
+    };
+    if inspect.no_success_for.is_some() && inspect.resources.is_empty() {
+        return Err(Mistake::plain("--no-success-for needs a KEY: name what has to run"));
+    }
+    Ok(Invocation::Inspect(inspect))
+}
+
+pub(super) fn history(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::History(History {
+        resources: resources(&mut matches),
+        last: matches.remove_one(id::LAST),
+        since: matches.remove_one(id::SINCE),
+        failed: matches.get_flag(id::FAILED),
+        stats: matches.get_flag(id::STATS),
         json: matches.get_flag(id::JSON),
+        color: color(&mut matches),
         store: store(&mut matches),
     }))
+}
+
+fn color(matches: &mut ArgMatches) -> ColorChoice {
+    match matches.remove_one::<String>(id::COLOR).as_deref() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
 }
 
 pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -220,6 +254,7 @@ pub(super) fn serve(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         only: matches.remove_many(id::ONLY).into_iter().flatten().collect(),
         grace_yields: matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue),
         ttl: matches.remove_one(id::TTL),
+        history: matches.remove_one(id::HISTORY),
         grace: given(&mut matches, id::GRACE),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
@@ -269,10 +304,12 @@ mod tests {
 
     use rustix::process::Pid;
 
+    use anstream::ColorChoice;
+
     use super::super::completions::SHELLS;
     use super::super::invocation::{
-        Cleanup, Downgrade, Exec, HeldBy, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink, StoreOptions,
-        Until,
+        Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink,
+        StoreOptions, Until,
     };
     use super::super::pages::Page;
     use super::super::parse;
@@ -407,10 +444,27 @@ mod tests {
     #[test]
     fn other_subcommands_are_parsed() {
         let store = StoreOptions::default();
-        let inspect =
-            |resources, json| Invocation::Inspect(Inspect { store: StoreOptions::default(), resources, json });
-        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], false));
-        assert_eq!(parsed("inspect b --json a b").unwrap(), inspect(names(&["b", "a"]), true));
+        let inspect = |resources, form, verbose, color| {
+            Invocation::Inspect(Inspect { resources, form, verbose, color, ..Inspect::default() })
+        };
+        assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
+        let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
+        assert_eq!(parsed("inspect b --json a b --color never").unwrap(), json);
+        assert_eq!(
+            parsed("inspect -v --color=always").unwrap(),
+            inspect(vec![], Form::Table, true, ColorChoice::Always)
+        );
+        let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
+        assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
+        let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
+        assert_eq!(parsed("inspect --no-success-for 1m k").unwrap(), Invocation::Inspect(checks));
+        let metrics = Inspect { prometheus: true, output: Some(PathBuf::from("f")), ..Inspect::default() };
+        assert_eq!(parsed("inspect --prometheus -o f").unwrap(), Invocation::Inspect(metrics));
+        let history =
+            History { resources: names(&["k"]), last: Some(3), failed: true, json: true, ..History::default() };
+        assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
+        let history = History { since: Some(secs(60)), stats: true, ..History::default() };
+        assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
         let cleanup = |resources, dry_run, break_grants| {
             Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
         };

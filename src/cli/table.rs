@@ -41,8 +41,18 @@ pub(super) struct Subcommand {
 /// What rlock does, in one line.
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
 
+/// What `--version` prints after the program's name. The first line is that of `-V`.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("RLOCK_COMMIT"),
+    "\ntarget: ",
+    env!("RLOCK_TARGET"),
+    "\nstores: file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster"
+);
+
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -155,6 +165,17 @@ pub(super) static SUBCOMMANDS: [Subcommand; 15] = [
         runs_command: false,
     },
     Subcommand {
+        name: "history",
+        page: "rlock-history",
+        section: 1,
+        about: "Show what ran under a lock, when, and how it ended",
+        texts: &[include_str!("pages/history.txt")],
+        define: args::history_of_keys,
+        read: read::history,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
         name: "cleanup",
         page: "rlock-cleanup",
         section: 1,
@@ -249,6 +270,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
     let wanted = SUBCOMMANDS.iter().filter(|subcommand| only.is_none_or(|only| only.name == subcommand.name));
     Command::new("rlock")
         .version(env!("CARGO_PKG_VERSION"))
+        .long_version(LONG_VERSION)
         .about(ABOUT)
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         .after_help(

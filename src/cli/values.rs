@@ -8,7 +8,7 @@ use glob::Pattern;
 use rustix::process::{Pid, Signal};
 
 use crate::lock::kept::KEPT_MAX;
-use crate::lock::past::RETENTION;
+use crate::lock::past::{HISTORY_MAX, RETENTION};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
@@ -85,7 +85,7 @@ pub(super) fn kept(word: &str) -> Result<Duration, String> {
     within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
 }
 
-/// Parses the time between two successful runs.
+/// Parses the time since a successful run.
 pub(super) fn period(word: &str) -> Result<Duration, String> {
     within_week(word, RETENTION, "a success is forgotten after 7 days")
 }
@@ -207,6 +207,17 @@ pub(super) fn waiters(word: &str) -> Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
 }
 
+/// Parses the number of entries that a history keeps.
+pub(crate) fn history(word: &str) -> Result<u32, String> {
+    let word = unmark(word);
+    let entries = word.parse().ok().filter(|entries| *entries <= HISTORY_MAX);
+    entries.ok_or_else(|| format!("'{word}' is not the length of a history: give a number from 0 to {HISTORY_MAX}"))
+}
+
+pub(super) fn entries(word: &str) -> Result<u32, String> {
+    word.parse().map_err(|_| format!("'{word}' is not a number of entries: give 1, 2, 3 and so on"))
+}
+
 /// Parses the address of a listening socket.
 pub(super) fn listen(word: &str) -> Result<Address, String> {
     let mistake =
@@ -241,7 +252,7 @@ pub(super) fn glob(word: &str) -> Result<Pattern, String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{duration, exit_code, plain, replicas, resource, slot, ttl};
+    use super::{duration, exit_code, history, plain, replicas, resource, slot, ttl};
 
     #[test]
     fn duration_without_a_unit_is_in_seconds() {
@@ -300,6 +311,9 @@ mod tests {
     fn number_out_of_range_is_rejected_with_its_range() {
         assert_eq!((exit_code("0"), exit_code("255")), (Ok(0), Ok(255)));
         assert_eq!(exit_code("256"), Err("'256' is not an exit code: give a number from 0 to 255".to_owned()));
+        assert_eq!((history("0"), history("1000")), (Ok(0), Ok(1000)));
+        let text = "'1001' is not the length of a history: give a number from 0 to 1000";
+        assert_eq!(history("1001"), Err(text.to_owned()));
         assert_eq!(replicas("2"), Ok(2));
         assert_eq!(replicas("-1"), Err("'-1' is not a number of replicas: give 0, 1, 2 and so on".to_owned()));
     }

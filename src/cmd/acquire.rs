@@ -15,10 +15,10 @@ use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
+use crate::keeper;
 use crate::keeper::process::{self, Side, Watched};
-use crate::keeper::{self, KEPT};
 use crate::lock::lease::Lease;
-use crate::lock::past::{Entry, Event, HISTORY_MAX};
+use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
@@ -79,8 +79,13 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
         entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
     };
     let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
-    let entry = remembered.iter().flat_map(|past| &past.entries).rfind(is_own);
-    entry.is_some_and(|entry| entry.event == Event::Ended(KEPT.ending))
+    if request.job.history == 0 {
+        // There is no entry, and few holds can have ended since.
+        let mut last = remembered.iter().filter_map(|found| found.past.last);
+        return last.any(|(ending, _)| ending == Ending::Kept);
+    }
+    let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
+    entry.is_some_and(|entry| entry.event == Event::Ended(Ending::Kept))
 }
 
 /// A request that was made, and what belongs to it.
@@ -129,6 +134,7 @@ fn lock(
             is_acquire: true,
             keep_for,
             max_waiting: acquire.max_waiting,
+            history: context::history(acquire.history)?,
             ..Job::default()
         },
         process,

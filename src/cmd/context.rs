@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use super::config;
 use crate::cli::invocation::StoreOptions;
-use crate::cli::{parse_ttl, text_for_people};
+use crate::cli::{parse_history, parse_ttl, text_for_people};
 use crate::failure::Failure;
+use crate::lock::past;
 use crate::lock::records::Session;
-use crate::lock::request::SessionId;
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store};
 use crate::words;
@@ -36,8 +37,12 @@ pub(super) const OWNER: &str = "RLOCK_OWNER";
 pub(super) const REASON: &str = "RLOCK_REASON";
 /// The default of --ttl.
 pub(super) const TTL: &str = "RLOCK_TTL";
+/// The default of --history.
+const HISTORY: &str = "RLOCK_HISTORY";
 /// The numbers of the slots.
 pub(super) const SLOT: &str = "RLOCK_SLOT";
+/// Set below an rlock with --verbose, for the rlocks that change its hold.
+pub(super) const VERBOSE: &str = "RLOCK_VERBOSE";
 /// How the last hold of the resource ended.
 pub(super) const LAST: &str = "RLOCK_LAST";
 
@@ -51,6 +56,16 @@ pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
     }
     let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
     parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
+}
+
+/// The number of entries that a history keeps: of the option, else of the environment, else the
+/// default.
+pub(super) fn history(option: Option<u32>) -> Result<u32, Failure> {
+    if let Some(entries) = option {
+        return Ok(entries);
+    }
+    let Some(text) = variable(HISTORY)? else { return Ok(past::HISTORY) };
+    parse_history(&text).map_err(|mistake| Failure::usage(format!("{HISTORY}: {mistake}")))
 }
 
 /// The value of a variable that is set and not empty.
@@ -203,10 +218,17 @@ pub(super) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
     .collect()
 }
 
+/// What a session holds of a resource.
+pub(super) struct HoldAbove {
+    pub(super) session: SessionId,
+    pub(super) resource: Resource,
+    pub(super) claims: Vec<Claim>,
+}
+
 /// The hold that a `shrink` or `downgrade` in this process changes. With `resource`, it belongs to
 /// the innermost session above that holds `resource`. Without it, the hold is the only resource of
 /// the innermost session.
-pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<(SessionId, Resource), Failure> {
+pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<HoldAbove, Failure> {
     let above = sessions_above()?;
     if above.is_empty() {
         return Err(Failure::usage(format!(
@@ -220,10 +242,15 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
     for id in looked_at {
         let Some(session) = store.session(*id, &places)? else { continue };
         let held = held_by(&session);
+        let hold = |resource: &Resource| {
+            let claims = session.claims.iter().map(|record| &record.claim);
+            let claims = claims.filter(|claim| claim.resource == *resource).cloned().collect();
+            Ok(HoldAbove { session: *id, resource: resource.clone(), claims })
+        };
         match (resource, held.as_slice()) {
-            (Some(name), held) if held.contains(name) => return Ok((*id, name.clone())),
+            (Some(name), held) if held.contains(name) => return hold(name),
             (Some(_), _) | (None, []) => {}
-            (None, [only]) => return Ok((*id, only.clone())),
+            (None, [only]) => return hold(only),
             (None, several) => {
                 let names: Vec<_> = several.iter().map(|name| format!("'{name}'")).collect();
                 return Err(Failure::usage(format!(
@@ -245,10 +272,16 @@ pub(super) fn resources_above() -> Result<Vec<Resource>, Failure> {
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
 }
 
-/// The exit code of a change to a hold.
-pub(super) fn changed(changed: Changed) -> anyhow::Result<u8> {
+/// The exit code of a change to a hold. Below an rlock with --verbose, `report` describes the
+/// change.
+pub(super) fn changed(changed: Changed, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
     match changed {
-        Changed::Done => Ok(0),
+        Changed::Done => {
+            if env::var_os(VERBOSE).is_some_and(|value| !value.is_empty()) {
+                super::say(&report());
+            }
+            Ok(0)
+        }
         Changed::Refused(refusal) => Err(Failure::refused(&refusal).into()),
         Changed::Lost => Err(Failure::refused(&NOTHING_HELD).into()),
     }

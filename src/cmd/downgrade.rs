@@ -3,11 +3,12 @@
 use super::context;
 use crate::cli::invocation::Downgrade;
 use crate::failure::Failure;
+use crate::messages;
 
 /// Downgrades the hold and returns the exit code.
 pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {
     let mut store = context::open_store(&downgrade.store)?;
-    let (session, resource) = context::hold_above(store.as_mut(), downgrade.resource.as_ref())?;
-    let changed = store.downgrade(session, &resource, downgrade.mode).map_err(Failure::from)?;
-    context::changed(changed)
+    let hold = context::hold_above(store.as_mut(), downgrade.resource.as_ref())?;
+    let changed = store.downgrade(hold.session, &hold.resource, downgrade.mode).map_err(Failure::from)?;
+    context::changed(changed, || messages::downgrades(&hold.claims, downgrade.mode))
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -25,6 +26,9 @@ use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
 use crate::words;
+
+/// Maximum time to connect to a server again while a grant is held and nobody renews it.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the command under its claims and returns the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
@@ -52,7 +56,7 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
-    let store = context::open_store_within(&exec.store, exec.connect_timeout)?;
+    let mut store = context::open_store_within(&exec.store, exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
@@ -72,13 +76,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
     let ci = ci::run();
     let process = caller::process(&exec.whose, ci.as_ref(), &exec.command)?;
-    let cover = match exec.nested {
-        true => {
-            let above = context::open_store_within(&exec.store, exec.connect_timeout)?;
-            Some(Cover::find(above, &ancestors, &exec.claims)?)
-        }
-        false => None,
-    };
+    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -91,6 +89,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
             skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
+            history: context::history(exec.history)?,
             ..Job::default()
         },
         process,
@@ -127,8 +126,10 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         has_else: exec.otherwise.is_some(),
     };
     let is_whole = matches!(&exec.claims[..], [claim] if claim.span.is_whole());
+    let store_options = exec.store.clone();
     let start_with = move |grant: &Grant| {
-        cover.map_or(Ok(()), |cover| cover.check(grant))?;
+        cover
+            .map_or(Ok(()), |cover| cover.check(grant, || context::open_store_within(&store_options, LOOK_TIMEOUT)))?;
         variables.extend(of_grant(grant, is_whole));
         Ok(variables)
     };
@@ -170,6 +171,9 @@ fn inherited(
     ];
     variables.extend(context::exported(&exec.store, store)?);
     variables.extend(exec.ttl.map(|ttl| (context::TTL.into(), words::duration(ttl).into())));
+    if exec.verbose {
+        variables.push((context::VERBOSE.into(), "1".into()));
+    }
     // A stale variable from outside would make strangers the ancestors of this session's
     // descendants.
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {

@@ -4,7 +4,8 @@
 //! `context` reads the environment that the subcommands share, and `config` the configuration file.
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
-//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that.
+//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
+//! asks the terminal how listings may look. `replaced` writes a file that the user names.
 
 mod acquire;
 mod acquired;
@@ -17,11 +18,14 @@ mod context;
 mod downgrade;
 mod exec;
 mod held;
+mod history;
 mod inspect;
+mod look;
 mod man;
 mod nested;
 mod release;
 mod renew;
+mod replaced;
 mod room;
 mod serve;
 mod shrink;
@@ -91,6 +95,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Release(release) => release::run(&release),
         Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
+        Invocation::History(history) => history::run(&history),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),

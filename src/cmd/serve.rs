@@ -14,5 +14,6 @@ pub(super) fn run(options: &Serve) -> anyhow::Result<u8> {
     let grace = context::grace(ttl, options.grace, options.grace_yields, store.leases())?;
     let named = options.store.clone();
     let open = Arc::new(move || context::open_store_quietly(&named));
-    serve::run::run(options, token, (ttl, grace), store, open)
+    let history = context::history(options.history)?;
+    serve::run::run(options, token, (ttl, grace, history), store, open)
 }

@@ -3,11 +3,12 @@
 use super::context;
 use crate::cli::invocation::Shrink;
 use crate::failure::Failure;
+use crate::messages;
 
 /// Shrinks the hold and returns the exit code.
 pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {
     let mut store = context::open_store(&shrink.store)?;
-    let (session, resource) = context::hold_above(store.as_mut(), shrink.resource.as_ref())?;
-    let changed = store.shrink(session, &resource, shrink.span).map_err(Failure::from)?;
-    context::changed(changed)
+    let hold = context::hold_above(store.as_mut(), shrink.resource.as_ref())?;
+    let changed = store.shrink(hold.session, &hold.resource, shrink.span.clone()).map_err(Failure::from)?;
+    context::changed(changed, || messages::shrinks(&hold.claims, &shrink.span))
 }

@@ -1,13 +1,10 @@
-//! Writes how a request went into the file of `--status-file`: beside the file first, and then
-//! renamed, so that a reader finds the old or the new content.
+//! Writes how a request went into the file of `--status-file`.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 
 use serde_json::json;
 
+use super::replaced::Replaced;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::lock::request::{self, Claim};
@@ -16,12 +13,9 @@ use crate::supervise::event::Ended;
 use crate::supervise::report::Report;
 use crate::words::reason;
 
-/// A file that can be written, as far as anybody can tell beforehand.
+/// The file of `--status-file`.
 pub(super) struct StatusFile {
-    /// The file that the user named.
-    path: PathBuf,
-    /// The file that the status is written to first.
-    beside: PathBuf,
+    file: Replaced,
     resources: Vec<String>,
 }
 
@@ -31,33 +25,9 @@ impl StatusFile {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn prepare(path: &Path, claims: &[Claim]) -> Result<Self, Failure> {
-        let mistake = |reason: &dyn std::fmt::Display| {
-            let text = format!(
-                "--status-file: can't write '{}': {reason}: name a file in a directory that you may write to",
-                path.display()
-            );
-            Failure::usage(text)
-        };
-        // Renaming would replace a link or a device, and not what it leads to.
-        let path = match fs::canonicalize(path) {
-            Ok(found) if !found.is_file() => return Err(mistake(&"it is not a regular file")),
-            Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-            Err(error) => return Err(mistake(&reason(&error))),
-        };
-        let Some(name) = path.file_name() else { return Err(mistake(&"it is not a regular file")) };
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}", process::id()));
-        let file = Self {
-            beside: path.with_file_name(hidden),
-            path,
-            resources: request::resources(claims).iter().map(|name| name.as_str().to_owned()).collect(),
-        };
-        fs::write(&file.beside, "")
-            .and_then(|()| fs::remove_file(&file.beside))
-            .map_err(|error| mistake(&reason(&error)))?;
-        Ok(file)
+        let file = Replaced::prepare(path).map_err(|error| error.of_option("--status-file"))?;
+        let resources = request::resources(claims).iter().map(|name| name.as_str().to_owned()).collect();
+        Ok(Self { file, resources })
     }
 
     /// Writes the status. Returns a warning if that fails.
@@ -78,10 +48,7 @@ impl StatusFile {
             "token": grant.and_then(|grant| grant.tokens.iter().max()),
             "resources": self.resources,
         });
-        let written =
-            fs::write(&self.beside, format!("{status}\n")).and_then(|()| fs::rename(&self.beside, &self.path));
-        let error = written.err()?;
-        let _ = fs::remove_file(&self.beside);
-        Some(format!("can't write the status to '{}': {}", self.path.display(), reason(&error)))
+        let error = self.file.write(&format!("{status}\n")).err()?;
+        Some(format!("can't write the status to '{}': {}", self.file.path().display(), reason(&error)))
     }
 }

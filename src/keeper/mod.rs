@@ -22,11 +22,8 @@ use rustix::io::Errno;
 use self::machine::{Action, Event, Machine};
 use self::process::Watched;
 use crate::clock::Boottime;
-use crate::lock::past::{End, Ending};
+use crate::lock::past::End;
 use crate::store::{Grant, Handle, Standing};
-
-/// How the store remembers a hold of `acquire` that ended in time.
-pub(crate) const KEPT: End = End { ending: Ending::Kept, is_success: false };
 
 /// Keeps the grant of `handle` until the process ends or the grant is released or lost. A process
 /// whose grant is lost is told, on a store with leases `grace` before the end of the lease.
@@ -113,7 +110,7 @@ impl<R: FnMut() -> bool> Keeper<'_, R> {
             match action {
                 Action::Tell => self.process.tell(),
                 // The end of this process gives the lock back as well, on a server with its lease.
-                Action::Release => drop(self.handle.release(Some(KEPT))),
+                Action::Release => drop(self.handle.release(Some(End::KEPT))),
                 Action::Exit => self.is_over = true,
             }
         }

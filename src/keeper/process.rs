@@ -19,7 +19,7 @@ use rustix::process::{
 use crate::exit;
 use crate::failure::Failure;
 use crate::supervise::event::{Ended, Sender, Signal, Stop};
-use crate::supervise::signals::{Arrival, Signals};
+use crate::supervise::signals::{Arrival, Signals, hold_back_all};
 
 /// The keeper's name for ps(1).
 const NAME: &std::ffi::CStr = c"rlock-keeper";
@@ -85,7 +85,7 @@ impl Watched {
 
 /// Which of two processes this one is, after [`split`].
 pub(crate) enum Side {
-    Caller(Caller),
+    Caller(Box<Caller>),
     Keeper(Attached),
 }
 
@@ -93,6 +93,7 @@ pub(crate) enum Side {
 pub(crate) struct Caller {
     keeper: Pid,
     report: PipeReader,
+    signals: Signals,
 }
 
 /// The keeper before it detaches.
@@ -109,11 +110,14 @@ pub(crate) struct Attached {
 pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
     let (read, write) = io::pipe()?;
     let caller = getpid();
+    // The keeper may print before this process installs its signals. A signal in between would end
+    // this process as if nothing were printed.
+    let held_back = hold_back_all()?;
     // SAFETY: this process has one thread, so the child may do what any process may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            drop(read);
+            drop((read, held_back));
             set_parent_process_death_signal(Some(Kernel::KILL))?;
             // Signals of the terminal reach the caller, which passes them on.
             rustix::process::setsid()?;
@@ -124,7 +128,10 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
         }
         child => {
             let keeper = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
-            Ok(Side::Caller(Caller { keeper, report: read }))
+            let signals = Signals::install()?;
+            // The installation has unblocked the signals.
+            std::mem::forget(held_back);
+            Ok(Side::Caller(Box::new(Caller { keeper, report: read, signals })))
         }
     }
 }
@@ -182,7 +189,7 @@ impl Caller {
     /// # Errors
     /// The kernel's.
     pub(crate) fn wait(mut self) -> anyhow::Result<u8> {
-        let mut signals = Signals::install().context("can't receive signals")?;
+        let signals = &mut self.signals;
         let mut is_interrupted = false;
         loop {
             let mut polled = [

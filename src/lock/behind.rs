@@ -16,7 +16,8 @@
 //!
 //! The earlier waiter has to be an ordinary one. A nested waiter may have come later, and an
 //! ordinary waiter does not look again then. Nested waiters wait for holders only, so no waiter
-//! stands in for a holder in their lists.
+//! stands in for a holder in their lists. A waiter that may overtake need not have the earlier waiter
+//! in its list.
 //!
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.
@@ -42,6 +43,7 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
     let mut batch = 1;
     loop {
         let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
+        let open = if state.overtakers.is_empty() { open } else { Modes::ALL };
         let waiting = open.intersection(blocked);
         let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before: Rank::LAST };
         let waiters = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
@@ -50,6 +52,10 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
         }
         for waiter in waiters {
             after = waiter.rank;
+            let heeds_all = after >= Rank::FIRST_ORDINARY && !state.overtakers.contains(&waiter.session);
+            if heeds_all && closed.contains(waiter.mode) {
+                continue;
+            }
             found.push(waiter.session);
             let stands_in = after >= Rank::FIRST_ORDINARY && after > queued;
             if stands_in && waiter.lower == *claim.span.lower() && *claim.span.upper() <= waiter.upper {

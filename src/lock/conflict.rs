@@ -3,12 +3,16 @@
 //! The rule is PostgreSQL's wake rule (src/backend/storage/lmgr/README) with spans. Holders and
 //! earlier waiters block a request alike. So no request overtakes a waiter that it conflicts with,
 //! and a request without conflicts passes the queue.
+//!
+//! One exception: a nested request overtakes a waiter that itself waits for one of the request's
+//! ancestors. The waiter can't be granted before the ancestor ends, and the ancestor waits for its
+//! descendant.
 
 use std::ops::ControlFlow;
 
-use super::index::{Query, Rank};
+use super::index::{Entry, Query, Rank};
 use super::mode::{Mode, Modes};
-use super::records::Records;
+use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 
 /// The session whose claim is checked. Its own claims and those of its ancestors never block it.
@@ -16,12 +20,77 @@ use super::request::{Claim, SessionId};
 pub(super) struct Asker<'a> {
     pub(super) session: SessionId,
     pub(super) ancestors: &'a [SessionId],
+    /// Whether the session is not in the table yet.
+    pub(super) is_new: bool,
 }
 
 impl Asker<'_> {
     fn is_related_to(self, other: SessionId) -> bool {
         self.session == other || self.ancestors.contains(&other)
     }
+
+    /// Whether a waiter waits for an ancestor of this session, so that it can't be granted before
+    /// the ancestor ends.
+    fn is_awaited_above<R: Records>(self, records: &R, waiter: SessionId) -> Result<bool, R::Error> {
+        let Some(waiter) = records.session(waiter)?.filter(|waiter| !waiter.is_holder()) else { return Ok(false) };
+        for ancestor in self.ancestors.iter().filter(|ancestor| !waiter.ancestors.contains(ancestor)) {
+            let Some(above) = records.session(*ancestor)?.filter(Session::is_holder) else { continue };
+            let waits_for = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
+            if above.claims.iter().any(waits_for) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
+pub(super) fn excludes(one: &Claim, other: &Claim) -> bool {
+    let is_only_slot = one.slots == Some(1) && other.slots == Some(1);
+    one.resource == other.resource
+        && (one.mode.clashes_with(other.mode) || is_only_slot)
+        && one.span.overlaps(&other.span)
+}
+
+/// Whether a claim that is about to wait conflicts with an earlier waiter that the session may
+/// overtake.
+///
+/// The table asks once, because the answer changes only if a waiter returns to an earlier place.
+/// The holds of the ancestors only become less, and a waiter's claims stay the same.
+pub(super) fn may_overtake<R: Records>(
+    records: &R,
+    claim: &Claim,
+    asker: Asker<'_>,
+    before: Rank,
+) -> Result<bool, R::Error> {
+    if !is_waited_for(records, asker.ancestors)? {
+        return Ok(false);
+    }
+    let Some(state) = records.resource(&claim.resource)? else { return Ok(false) };
+    let mut waiting = claim.mode.clashing();
+    if claim.mode == Mode::Slot {
+        waiting.insert(Mode::Slot);
+    }
+    let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before };
+    let mut found = Ok(false);
+    state.tree.visit(records, &claim.resource, query, |entry| {
+        found = asker.is_awaited_above(records, entry.session);
+        if matches!(found, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    found
+}
+
+/// Whether a session waits for a resource that one of these sessions holds.
+fn is_waited_for<R: Records>(records: &R, holders: &[SessionId]) -> Result<bool, R::Error> {
+    for holder in holders {
+        let Some(holder) = records.session(*holder)?.filter(Session::is_holder) else { continue };
+        for record in &holder.claims {
+            if records.resource(&record.claim.resource)?.is_some_and(|state| state.waiting > 0) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// The sessions that block a claim, or none if the claim can be granted. A claim with `shares` uses
@@ -30,7 +99,7 @@ impl Asker<'_> {
 /// The search covers the held claims and the waiting claims with a rank below `before`. The search
 /// stops at the first conflicting claim and names its session, because the request can't be granted
 /// while that claim remains. If all slots are taken, the list names the sessions that take them,
-/// because any of them could free a slot.
+/// because any of them could free a slot. A waiter that the session may overtake does not count.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
@@ -40,10 +109,20 @@ pub(super) fn blockers<R: Records>(
 ) -> Result<Vec<SessionId>, R::Error> {
     let Some(state) = records.resource(&claim.resource)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
+    let overtakes = !asker.ancestors.is_empty() && (asker.is_new || state.overtakers.contains(&asker.session));
+    let mut failure = Ok(());
+    let mut is_in_the_way = |entry: &Entry| {
+        if asker.is_related_to(entry.session) {
+            return false;
+        }
+        let passes = overtakes && !entry.rank.is_held();
+        let passes = passes.then(|| asker.is_awaited_above(records, entry.session)).transpose();
+        !matches!(passes.map_err(|error| failure = Err(error)), Ok(Some(true)))
+    };
     let clashing = claim.mode.clashing();
     let query = Query { span: &claim.span, held: clashing, waiting: clashing, before };
     state.tree.visit(records, &claim.resource, query, |entry| {
-        if asker.is_related_to(entry.session) {
+        if !is_in_the_way(entry) {
             return ControlFlow::Continue(());
         }
         found.push(entry.session);
@@ -51,12 +130,12 @@ pub(super) fn blockers<R: Records>(
     })?;
     let slots = claim.slots.unwrap_or(0) as usize;
     if !found.is_empty() || claim.mode != Mode::Slot || shares {
-        return Ok(found);
+        return failure.map(|()| found);
     }
     let slot = Modes::of(&[Mode::Slot]);
     let query = Query { span: &claim.span, held: slot, waiting: slot, before };
     state.tree.visit(records, &claim.resource, query, |entry| {
-        if !entry.shares && !asker.is_related_to(entry.session) {
+        if !entry.shares && is_in_the_way(entry) {
             found.push(entry.session);
         }
         if found.len() < slots { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -64,7 +143,7 @@ pub(super) fn blockers<R: Records>(
     if found.len() < slots {
         found.clear();
     }
-    Ok(found)
+    failure.map(|()| found)
 }
 
 #[cfg(test)]
@@ -88,7 +167,7 @@ mod tests {
 
     fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
         let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
-        let asker = Asker { session: id(100), ancestors: &ancestors };
+        let asker = Asker { session: id(100), ancestors: &ancestors, is_new: true };
         blockers(table.records(), claim, false, asker, before).unwrap()
     }
 

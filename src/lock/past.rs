@@ -43,7 +43,8 @@ pub enum Ending {
     Broken,
     /// The command exceeded its maximum run time.
     Timeout,
-    /// A hold that `acquire` made ended at its instant, with its process, or by `rlock release`.
+    /// A hold without a command ended as it should: a hold of `acquire` at its instant, with its
+    /// process or by `rlock release`, or a hold of a client of `serve`.
     Kept,
 }
 
@@ -92,6 +93,11 @@ pub struct End {
     pub ending: Ending,
     /// Whether the run counts as a success.
     pub is_success: bool,
+}
+
+impl End {
+    /// The end of a hold without a command.
+    pub const KEPT: Self = Self { ending: Ending::Kept, is_success: false };
 }
 
 /// What an entry of a ring reports.

@@ -119,6 +119,8 @@ pub struct ResourceState {
     pub waiting: u32,
     /// The claims, ordered by where their spans begin.
     pub tree: Tree,
+    /// The waiters that need not heed all earlier waiters: see [`super::conflict`].
+    pub overtakers: BTreeSet<SessionId>,
 }
 
 /// The storage of the table. A method that changes one record leaves all other records alone.

@@ -5,7 +5,7 @@
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ impl<R: Records> LockTable<R> {
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: id, ancestors: &session.ancestors };
+        let asker = Asker { session: id, ancestors: &session.ancestors, is_new: false };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
             let before = record.rank.waits_behind();
             let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, before)?;
@@ -223,6 +223,9 @@ impl<R: Records> LockTable<R> {
         let mut session = session_of(request, &standings, rank, asked, now);
         session.renew(now);
         self.queue(now, id, session)?;
+        if place.is_some() {
+            self.note_overtakers_of(id)?;
+        }
         Ok(Reply::Waiting)
     }
 
@@ -250,7 +253,7 @@ impl<R: Records> LockTable<R> {
         standings: &[Standing],
         place: Option<u64>,
     ) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: request.session, ancestors: &request.ancestors };
+        let asker = Asker { session: request.session, ancestors: &request.ancestors, is_new: true };
         let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
         for (claim, standing) in request.claims.iter().zip(standings) {
             let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
@@ -299,6 +302,7 @@ impl<R: Records> LockTable<R> {
     }
 
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<(), R::Error> {
+        let overtakes = self.overtakes(id, &session)?;
         for (index, record) in session.claims.iter().enumerate() {
             let name = &record.claim.resource;
             remember::current(&mut self.records, now, name)?;
@@ -306,9 +310,50 @@ impl<R: Records> LockTable<R> {
             state.waiting += 1;
             state.count_slots(record);
             state.tree.insert(&mut self.records, name, entry(id, index, record))?;
+            if overtakes.contains(&index) {
+                state.overtakers.insert(id);
+            }
             self.records.put_resource(name, state)?;
         }
         self.records.put_session(id, session)
+    }
+
+    /// The claims of a session that is about to wait for which it may overtake a waiter.
+    fn overtakes(&self, id: SessionId, session: &Session) -> Result<Vec<usize>, R::Error> {
+        let asker = Asker { session: id, ancestors: &session.ancestors, is_new: true };
+        let mut found = Vec::new();
+        for (index, record) in session.claims.iter().enumerate() {
+            let heeds_waiters = record.rank >= Rank::FIRST_ORDINARY;
+            if heeds_waiters && conflict::may_overtake(&self.records, &record.claim, asker, record.rank)? {
+                found.push(index);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes the waiters that may overtake a waiter which has returned to its place ahead of them.
+    fn note_overtakers_of(&mut self, id: SessionId) -> Result<(), R::Error> {
+        let Some(returned) = self.records.session(id)? else { return Ok(()) };
+        for name in returned.resources() {
+            let Some(state) = self.records.resource(name)? else { continue };
+            let query = Query { span: &Span::Whole, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::LAST };
+            let behind = Rank::waiting(returned.place(), false);
+            let mut overtakers = BTreeSet::new();
+            for entry in state.tree.waiting_after(&self.records, name, query, behind, usize::MAX)? {
+                let Some(session) = self.records.session(entry.session)? else { continue };
+                if !session.ancestors.is_empty()
+                    && self.overtakes(entry.session, &session)?.contains(&(entry.claim as usize))
+                {
+                    overtakers.insert(entry.session);
+                }
+            }
+            if !overtakers.is_empty() {
+                let mut state = self.records.take_resource(name)?.unwrap_or_default();
+                state.overtakers.extend(overtakers);
+                self.records.put_resource(name, state)?;
+            }
+        }
+        Ok(())
     }
 
     /// Grants the request of a session, whose phase has begun already. The claims of a waiter are
@@ -328,6 +373,7 @@ impl<R: Records> LockTable<R> {
                 state.count_slots(&session.claims[index]);
             } else {
                 state.waiting -= 1;
+                state.overtakers.remove(&id);
                 let waiting = entry(id, index, &session.claims[index]);
                 state.tree.remove(&mut self.records, &name, &waiting)?;
             }
@@ -514,8 +560,8 @@ impl<R: Records> LockTable<R> {
     /// freed, and the walk for that claim covers the rest of this one.
     fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<Vec<Freed>, R::Error> {
         let Freed { resource, span, modes } = freed;
-        // Modes in which no later ordinary waiter can be granted here. A nested waiter waits for no
-        // other waiter, so the walk tries every nested waiter.
+        // Modes in which no later ordinary waiter can be granted here, unless it may overtake. A
+        // nested waiter waits for no other waiter, so the walk tries every nested waiter.
         let mut closed = Modes::EMPTY;
         let mut after = Rank::HELD;
         let mut batch = 2;
@@ -524,14 +570,17 @@ impl<R: Records> LockTable<R> {
                 return Ok(Vec::new());
             };
             let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
+            let open = if state.overtakers.is_empty() { open } else { Modes::ALL };
             let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
             let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
+            let overtakers = state.overtakers.clone();
             if candidates.is_empty() {
                 return Ok(Vec::new());
             }
             for candidate in candidates {
                 after = candidate.rank;
-                if after >= Rank::FIRST_ORDINARY && closed.contains(candidate.mode) {
+                let heeds_all = after >= Rank::FIRST_ORDINARY && !overtakers.contains(&candidate.session);
+                if heeds_all && closed.contains(candidate.mode) {
                     continue;
                 }
                 let outcome = match self.try_grant(now, candidate.session, granted)? {

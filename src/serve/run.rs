@@ -28,7 +28,7 @@ use crate::store::Store;
 pub(crate) fn run(
     serve: &Serve,
     token: Option<String>,
-    (ttl, grace): (Duration, Duration),
+    (ttl, grace, history): (Duration, Duration, u32),
     store: Box<dyn Store>,
     open: Arc<Open>,
 ) -> anyhow::Result<u8> {
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
     let sessions = store.sessions().map_err(crate::failure::Failure::from)?;
     let limits = Limits { connections: serve.max_connections, waiting: serve.max_waiting };
-    let server = Server::new(rules, limits, ttl, serve.verbose, sessions, worker);
+    let server = Server::new(rules, limits, (ttl, history), serve.verbose, sessions, worker);
     let mut server = server.context("can't prepare the server")?;
     for listener in listeners {
         server.listen(listener).context("can't listen")?;

@@ -49,6 +49,8 @@ pub(super) struct Server {
     rules: Arc<Rules>,
     limits: Limits,
     ttl: Duration,
+    /// How many entries the history of each resource keeps.
+    history: u32,
     verbose: bool,
     pub(super) sessions: Box<dyn Sessions>,
     worker: Worker,
@@ -93,7 +95,7 @@ impl Server {
     pub(super) fn new(
         rules: Arc<Rules>,
         limits: Limits,
-        ttl: Duration,
+        (ttl, history): (Duration, u32),
         verbose: bool,
         sessions: Box<dyn Sessions>,
         worker: Worker,
@@ -102,6 +104,7 @@ impl Server {
             rules,
             limits,
             ttl,
+            history,
             verbose,
             sessions,
             worker,
@@ -306,7 +309,7 @@ impl Server {
                     claims,
                     wait,
                     terms,
-                    job: Job::default(),
+                    job: Job { history: self.history, ..Job::default() },
                     process,
                 });
             }

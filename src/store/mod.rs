@@ -197,13 +197,17 @@ pub trait Store {
     /// asked. The hold never ends sooner. `resources` are all resources of the session.
     fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error>;
 
-    /// Ends the grant of a session of another process, such as a kept hold. `resources` are all
-    /// resources of the session.
-    fn release(&mut self, id: SessionId, resources: &[Resource], end: Option<End>) -> Result<Released, Error>;
+    /// Ends the grant of a session of another process, such as a kept hold.
+    fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error>;
 
     /// Returns what the named resources remember of ended sessions, or all resources if none is
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
+
+    /// The places of other stores on this machine, such as those of other users, as text for people.
+    fn elsewhere(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Returns one line for each resource whose state rlock did not write. The calls before this
     /// one could not read or change those resources, and went on with the others.

@@ -16,9 +16,10 @@ pub trait Sessions {
     /// Begins to make a request. [`Event::Standing`] reports its state, and every change of it.
     fn acquire(&mut self, request: Request);
 
-    /// Begins to give back a grant or a place in the queue. [`Event::Released`] reports the result,
-    /// and nothing else is reported about the session from now on. A session that is not known, for
-    /// example because it was reported as lost, counts as released.
+    /// Begins to give back a grant, whose hold had no command, or a place in the queue.
+    /// [`Event::Released`] reports the result, and nothing else is reported about the session from
+    /// now on. A session that is not known, for example because it was reported as lost, counts as
+    /// released.
     fn release(&mut self, session: SessionId);
 
     /// The descriptors to poll, each with the events that call for [`advance`](Self::advance). An

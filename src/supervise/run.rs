@@ -25,7 +25,7 @@ use super::terminal::StatusLine;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::lock::past::Streak;
-use crate::lock::request::SessionId;
+use crate::lock::request::{Claim, SessionId};
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
@@ -484,14 +484,15 @@ where
         // queue.
         self.asks = false;
         self.on_child(Child::dismiss_guardian);
+        let held = if self.settings.verbose && self.grant.is_some() { self.held_by_now() } else { Vec::new() };
         let released = self.handle.release(self.report.end());
         if let Some(child) = &mut self.child {
             child.reap_guardian().context("cannot reap the guardian")?;
         }
         match released {
             Ok(released @ (Released::Done | Released::Kept)) => {
-                if self.settings.verbose && self.grant.is_some() {
-                    self.say(&self.messages.releases(released == Released::Kept));
+                if !held.is_empty() {
+                    self.say(&Messages::releases(&held, released == Released::Kept));
                 }
                 self.on(Event::Released)
             }
@@ -501,6 +502,12 @@ where
                 self.on(Event::Released)
             }
         }
+    }
+
+    /// The claims that the session holds. The command may have given up a part of the granted ones.
+    fn held_by_now(&mut self) -> Vec<Claim> {
+        let listed = self.handle.inspect().map(|listed| self.messages.listed(&listed)).unwrap_or_default();
+        if listed.is_empty() { self.messages.claims.clone() } else { listed }
     }
 
     fn show_waiting(&mut self) {

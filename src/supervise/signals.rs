@@ -44,6 +44,13 @@ pub(crate) fn ignore_all() -> io::Result<()> {
     Signal::ALL.into_iter().try_for_each(|signal| replace(signal.kernel().as_raw(), &ignored).map(drop))
 }
 
+/// Blocks all that [`Signals`] receives until the guard is dropped. [`Signals::install`] meanwhile
+/// receives what has come since.
+pub(crate) fn hold_back_all() -> io::Result<HeldBack> {
+    let numbers = Signal::ALL.map(|signal| signal.kernel().as_raw());
+    Ok(HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&numbers))? })
+}
+
 /// An event that the handlers recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {

@@ -203,7 +203,7 @@ fn same_key_in_two_namespaces_is_two_resources() {
     lab.run(["exec", "-nq", "k", "--namespace", "a", "--", "true"]).silently(75);
     for other in ["b", "A", "aa", "a b", "rlock"] {
         lab.run(["exec", "-nq", "k", "--namespace", other, "--", "true"]).silently(0);
-        lab.run(["inspect", "--namespace", other]).printed("nobody holds or waits\n");
+        assert!(lab.run(["inspect", "--namespace", other]).stdout.starts_with("nobody holds or waits\n"));
         lab.run(["cleanup", "--break", "k", "--namespace", other]).failed(1);
     }
     assert_eq!(lab.inspect(["--namespace", "a"])["resources"][0]["name"], "k");

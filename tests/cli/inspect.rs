@@ -67,6 +67,15 @@ fn inspect_shows_the_number_of_slots() {
     assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
 }
 
+/// The lines that rlock prints above those that name the store and other stores.
+fn table(lab: &Lab, words: &[&str]) -> Vec<String> {
+    let ran = lab.run(words);
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let place = format!("in {}, ", lab.url());
+    assert!(ran.stdout.lines().any(|line| line.starts_with(&place)), "{ran:?}");
+    ran.stdout.lines().take_while(|line| !line.starts_with(&place)).map(str::to_owned).collect()
+}
+
 /// A KEY on the command line without holders or waiters is listed with empty lists.
 #[test]
 fn named_key_is_listed_even_if_free() {
@@ -74,11 +83,8 @@ fn named_key_is_listed_even_if_free() {
     assert_eq!(lab.inspect([""; 0])["resources"], json!([]));
     let free = |name: &str| json!({"name": name, "holders": [], "waiters": []});
     assert_eq!(lab.inspect(["b", "a", "b"])["resources"], json!([free("b"), free("a")]));
-    lab.run(["inspect"]).printed("nobody holds or waits\n");
-    lab.run(["inspect", "a"]).printed(
-        "RESOURCE  STATE  MODE  SPAN  WHO  PID  FOR  LEASE  COMMAND\n\
-         a         free\n",
-    );
+    assert_eq!(table(&lab, &["inspect"]), ["nobody holds or waits"]);
+    assert_eq!(table(&lab, &["inspect", "a"]), ["RESOURCE  STATE", "a         free"]);
     let _holder = lab.hold("c");
     assert_eq!(lab.inspect(["a"])["resources"], json!([free("a")]));
     assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));
@@ -97,20 +103,20 @@ fn table_shows_holders_and_the_queue_in_order() {
     let shown = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
     let text = |name: &str| shown[name].as_str().expect("text");
     let who = format!("{}@{}", text("user"), text("host"));
-    let table = lab.run(["inspect", "k", "j"]).stdout;
-    let rows: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows.len(), 5, "{table}");
+    let table = table(&lab, &["inspect", "k", "j"]);
+    let rows: Vec<Vec<_>> = table.iter().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 5, "{table:?}");
     let pids = [&holder, &first, &second].map(|running| running.pid().to_string());
-    let command = ["sh", "-c", "echo", "held;", "exec", "cat", ">/dev/null"];
-    let start = |row: usize| rows[row][..rows[row].len() - command.len() - 2].join(" ");
+    let command = ["sh", "-c", "'echo", "held;", "exec", "cat", ">/dev/null'"];
+    let start = |row: usize| rows[row][..rows[row].len() - command.len() - 1].join(" ");
     assert_eq!(start(1), format!("k holds write [1,2) {who} {}", pids[0]));
-    assert_eq!(start(2), format!("waits 1 read [0,1] {who} {}", pids[1]));
-    assert_eq!(start(3), format!("waits 2 write whole {who} {}", pids[2]));
+    assert_eq!(start(2), format!("k waits 1 read [0,1] {who} {}", pids[1]));
+    assert_eq!(start(3), format!("k waits 2 write - {who} {}", pids[2]));
     assert_eq!(rows[4], ["j", "free"]);
     for row in &rows[1..4] {
-        assert!(row.ends_with(&command), "{table}");
-        assert_eq!(row[row.len() - command.len() - 1], "-", "no lease in the embedded store");
+        assert!(row.ends_with(&command), "{table:?}");
     }
+    assert!(!table[0].contains("LEASE"), "no lease in the embedded store");
 }
 
 /// `inspect` leaves out dead holders and waiters.
@@ -124,7 +130,43 @@ fn inspect_leaves_out_dead_waiters_and_holders() {
     assert_eq!(lab.counts("k"), (1, 0));
     holder.kill();
     assert_eq!(lab.counts("k"), (0, 0));
-    lab.run(["inspect"]).printed("nobody holds or waits\n");
+    assert_eq!(table(&lab, &["inspect"]), ["nobody holds or waits"]);
+}
+
+/// "The line below the table names the store and the namespace", so that a person who looks at the wrong place
+/// notices it.
+#[test]
+fn line_below_the_table_names_the_store_and_the_namespace() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    for (words, namespace) in [(&["inspect"][..], "rlock"), (&["inspect", "--namespace", "other"], "other")] {
+        let ran = lab.run(words);
+        assert!(ran.stdout.contains(&format!("in {}, namespace '{namespace}'", lab.url())), "{ran:?}");
+    }
+}
+
+/// `-v` shows instants and session ids in place of ages.
+#[test]
+fn verbose_table_shows_times_and_sessions() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let shown = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+    let rows = table(&lab, &["inspect", "-v"]);
+    for name in ["since", "session"] {
+        assert!(rows[1].contains(shown[name].as_str().expect("text")), "{rows:?}");
+    }
+    assert!(rows[0].contains("SINCE") && rows[0].contains("SESSION"), "{rows:?}");
+}
+
+/// "--color always" colours even a pipe; NO_COLOR and "--color never" colour nothing.
+#[test]
+fn colours_depend_on_the_option_and_the_terminal() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let is_coloured = |words: &[&str]| lab.run(words).stdout.contains('\u{1b}');
+    assert!(is_coloured(&["inspect", "--color", "always"]));
+    assert!(!is_coloured(&["inspect", "--color", "never"]) && !is_coloured(&["inspect"]));
+    lab.run(["inspect", "--color", "blue"]).said(64, "--color must be auto, always or never, not 'blue'");
 }
 
 /// The cost of `inspect` is linear in the number of claims. When it was quadratic, this case took

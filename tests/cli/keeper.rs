@@ -6,10 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acquire::{acquire, below, is_free, on_both, printed};
+use crate::support::random::Random;
+use crate::support::servers::{Kind, Setup};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// A process that a lock is kept for. It ends with the test.
@@ -144,6 +148,12 @@ fn release_ends_the_keeper_and_leaves_the_process_alone() {
         until_ended(keeper);
         assert!(process.runs());
         Ran::of(&mut below(lab, &variables, &["release"])).failed(76);
+        // Without a history, the keeper still takes a release for one.
+        let variables = acquire(lab, &["k", "--pid", &process.pid(), "--history", "0"]);
+        let keeper = self::keeper(lab, "k");
+        Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+        until_ended(keeper);
+        assert!(process.runs());
         lab.assert_idle();
     });
 }
@@ -227,6 +237,65 @@ fn signal_to_a_waiting_acquire_gives_up_the_place_in_the_queue() {
             lab.run(["exec", "k", "--", "true"]).silently(0);
         }
     });
+}
+
+/// While acquire requests the lock, prints or detaches its keeper, a signal leaves the whole lock or
+/// none.
+#[test]
+fn signal_at_any_instant_of_acquire_leaves_a_whole_lock_or_none() {
+    on_both(|lab| {
+        let mut random = Random::new();
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::KILL] {
+            for _ in 0..6 {
+                let mut process = Watched::start();
+                let acquire = Running::start(&mut lab.rlock(["acquire", "k", "--pid", &process.pid(), "--ttl", "1s"]));
+                thread::sleep(Duration::from_micros(random.below(20_000)));
+                acquire.signal(signal);
+                let ran = acquire.end();
+                // The keeper of a killed process may say that it ends.
+                assert!(ran.stderr.is_empty() || signal == Signal::KILL, "{ran:?}");
+                match ran.code() {
+                    Some(0) => assert!(!is_free(lab, "k") && ran.stdout.contains("RLOCK_TOKEN="), "{ran:?}"),
+                    // A killed process may have printed.
+                    None if signal == Signal::KILL => {}
+                    code => {
+                        let ended = ran.status.signal().map_or(code, |number| Some(128 + number));
+                        assert_eq!((ended, ran.stdout.as_str()), (Some(128 + signal.as_raw()), ""), "{ran:?}");
+                        lab.run(["exec", "k", "--", "true"]).silently(0);
+                    }
+                }
+                process.end();
+                lab.run(["exec", "k", "--", "true"]).silently(0);
+            }
+        }
+    });
+}
+
+/// "On a server, a lease that could not be renewed counts as lost `--grace` before its end. The
+/// keeper goes on trying to renew it until its end." It ignores signals there, too, except KILL.
+#[test]
+fn keeper_that_cannot_renew_tells_its_process_once_whatever_signals_come() {
+    let Some(server) = Setup::new(Kind::Redis7).start_if_present() else { return };
+    let lab = Lab::at(server.url());
+    for signals in [&[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT][..], &[Signal::KILL]] {
+        let trap = "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut process = Running::start(Command::new("sh").args(["-c", trap]).stdin(Stdio::null()));
+        assert_eq!(process.line(), "ready");
+        acquire(&lab, &["k", "--pid", &process.pid().to_string(), "--ttl", "1s"]);
+        let keeper = keeper(&lab, "k");
+        server.stop();
+        assert_eq!(process.line(), "told");
+        for signal in signals {
+            // The lease may be over by now.
+            let _ = kill_process(keeper, *signal);
+        }
+        until_ended(keeper);
+        server.cont();
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        assert!(process.runs());
+        process.signal(Signal::KILL);
+        assert_eq!(process.end().stdout, "ready\ntold\n");
+    }
 }
 
 fn waiting_keeper(lab: &Lab) -> i32 {

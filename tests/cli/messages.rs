@@ -1,11 +1,13 @@
 //! The messages of rlock, and the cases in which rlock writes nothing.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Lab, RLOCK, Running, wait_until};
+use crate::acquire::on_both;
+use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
@@ -130,6 +132,32 @@ fn verbose_request_reports_the_grant_and_the_release() {
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
 }
 
+/// "With -v exec says in the words of the busy line what it holds, shrinks, downgrades and releases
+/// (`holds [1.2,1.8] of 'tree' for write`)."
+#[test]
+fn verbose_request_reports_the_changes_of_its_hold() {
+    on_both(|lab| {
+        let changes = "rlock shrink --resource t 1.2 1.8 && rlock shrink --resource u 1/4 1/2\n\
+            rlock downgrade --resource t read && rlock exec j -- rlock downgrade --resource u prewrite";
+        let words = ["exec", "-v", "--range-write", "t", "[1,2]", "--range-read", "t", "[3,4]"];
+        let mut rlock = lab.rlock(words);
+        let folder = Path::new(RLOCK).parent().expect("rlock is in a folder").display().to_string();
+        rlock.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
+        let ran = Ran::of(rlock.args(["--range-write", "u", "(0,1)", "-c", changes]));
+        let lines = [
+            "holds [1,2] of 't' for write, [3,4] of 't' for read, (0,1) of 'u' for write",
+            "shrinks [1,2] of 't' for write to [1.2,1.8]",
+            "shrinks (0,1) of 'u' for write to [1/4,1/2]",
+            "downgrades [1.2,1.8] of 't' for write, [3,4] of 't' for read to read",
+            "downgrades [1/4,1/2] of 'u' for write to prewrite",
+            "releases [1.2,1.8] of 't' for read, [3,4] of 't' for read, [1/4,1/2] of 'u' for prewrite",
+        ];
+        assert_eq!((ran.code(), ran.stderr), (Some(0), lines.map(|line| format!("rlock: {line}\n")).concat()));
+        let ran = lab.run(["range-write", "-v", "t", "1", "2", "--", RLOCK, "shrink", "5", "6"]);
+        assert!(ran.code() == Some(65) && !ran.stderr.contains("shrinks"), "{ran:?}");
+    });
+}
+
 /// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the
 /// first in the way changes, …, and at the grant with how long it took."
 #[test]
@@ -187,8 +215,9 @@ fn control_characters_of_a_command_line_never_reach_the_terminal() {
     holder.expect_held();
     assert!(lab.run(["exec", "-n", "k", "--", "true"]).failed(75).contains(">/dev/null ?[2J?rlock: fake'"));
     let table = lab.run(["inspect"]).stdout;
-    assert_eq!(table.lines().count(), 2, "{table}");
+    assert_eq!(table.lines().take_while(|line| !line.starts_with("in ")).count(), 2, "{table}");
     assert!(!table.replace('\n', "").contains(char::is_control), "{table:?}");
+    assert!(table.contains(r"$'\x1b[2J\nrlock: fake'"), "a shell reads the same word: {table}");
     wait_until("the holder still runs", || holder.runs());
 }
 

@@ -58,18 +58,43 @@ fn nested_request_below_a_hold_that_has_ended_runs_nothing() {
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
 }
 
-/// "A step whose acquire has ended in between doesn't silently lock anew."
+/// "a step whose acquire has ended in between doesn't silently lock anew": the prewrite of an
+/// upgrade ends while the upgrade waits for a reader.
 #[test]
-fn upgrade_that_waits_until_the_hold_around_it_has_ended_runs_nothing() {
+fn nested_upgrade_whose_prewrite_has_ended_runs_nothing() {
     on_both(|lab| {
-        let outer = acquire(lab, &["--prewrite", "k", "--for", "1h"]);
-        let reader = lab.hold_by(["exec", "--read", "k"]);
-        let step = Running::waiter(&mut below(lab, &outer, &["exec", "--nested", "k"]));
-        lab.until_waiting("k", 1);
-        lab.run(["release", &outer["RLOCK_SESSION"]]).silently(0);
-        reader.end();
-        let step = step.end();
-        assert!(step.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "), "{step:?}");
+        let variables = acquire(lab, &["--prewrite", "k", "--for", "1h"]);
+        let upgrade = || {
+            let mut rlock = below(lab, &variables, &["exec", "--nested", "--write", "k", "--", "echo", "ran"]);
+            Running::start(&mut rlock)
+        };
+        upgrade().end().printed("ran\n");
+        for is_released in [false, true] {
+            let reader = lab.hold_by(["exec", "--read", "k"]);
+            let waiter = upgrade();
+            lab.until_waiting("k", 1);
+            if is_released {
+                lab.run(["release", &variables["RLOCK_SESSION"]]).silently(0);
+            }
+            reader.end().silently(0);
+            if is_released {
+                let text = "lost: no rlock around this command holds 'k' for write; the command was not started";
+                waiter.end().said(76, text);
+            } else {
+                waiter.end().printed("ran\n");
+            }
+        }
         lab.assert_idle();
     });
+}
+
+/// A prewrite whose process was killed is no live hold, even while nobody has removed it.
+#[test]
+fn nested_upgrade_below_a_killed_prewrite_runs_nothing() {
+    let lab = Lab::new();
+    let holder = lab.hold_by(["exec", "--prewrite", "k"]);
+    let session = lab.inspect(["k"])["resources"][0]["holders"][0]["session"].as_str().expect("an id").to_owned();
+    holder.kill();
+    let mut rlock = lab.rlock(["exec", "--nested", "k", "--", "true"]);
+    assert_eq!(Ran::of(rlock.env("RLOCK_SESSION", session)).code(), Some(76));
 }

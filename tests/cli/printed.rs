@@ -51,7 +51,12 @@ fn files_below(folder: &Path) -> BTreeSet<PathBuf> {
 #[test]
 fn help_and_version_go_to_standard_output() {
     let lab = Lab::new();
-    lab.run(["--version"]).printed(concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
+    let version = concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n");
+    lab.run(["-V"]).printed(version);
+    let long = lab.run(["--version"]).stdout;
+    let details = long.strip_prefix(version).expect("the first line is that of -V").lines();
+    let labels: Vec<_> = details.filter_map(|line| line.split_once(": ")).map(|(label, _)| label).collect();
+    assert_eq!(labels, ["commit", "target", "stores"], "{long}");
     for words in [&["--help"][..], &["help"], &["exec", "--help"], &["help", "range-read"], &["cleanup", "-h"]] {
         let ran = lab.run(words);
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{words:?}");

@@ -6,6 +6,7 @@ mod crowd;
 mod durability;
 mod fast_path;
 mod history;
+mod kept;
 mod locale;
 mod lost_key;
 mod memory;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::Ran;
 use crate::support::needs::{left_out, skip_unless};
-use crate::{example, lab_with, path, settle, shell};
+use crate::{example, labs_with, path, settle, shell};
 
 const TO_JSON: &str = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)";
 
@@ -28,27 +28,28 @@ fn yaml(name: &str) -> Value {
 #[test]
 fn github_steps_run_under_the_lock_of_the_first() {
     skip_unless!(yaml_parser());
-    let lab = lab_with(&["upload", "switch"]);
-    let workflow = yaml("github-workflow.yml");
-    let steps = workflow["jobs"]["deploy"]["steps"].as_array().expect("a list of steps").clone();
-    let variables = lab.folder().join("variables");
-    fs::write(&variables, "").expect("a file can be made");
-    let run = |name: &str| {
-        let step = steps.iter().find(|step| step["name"] == name).expect("a step of this name");
-        let mut shell = shell(&lab, step["run"].as_str().expect("a command"));
-        let text = fs::read_to_string(&variables).expect("the file of the variables");
-        shell.envs(text.lines().map(|line| line.split_once('=').expect("NAME=value")));
-        Ran::of(shell.env("GITHUB_ENV", &variables).env("GITHUB_SHA", "4711"))
-    };
-    run("lock").silently(0);
-    assert_eq!(lab.counts("deploy/production"), (1, 0));
-    run("upload").printed("upload\n");
-    run("switch").printed("switch 4711\n");
-    run("unlock").silently(0);
-    assert_eq!(lab.counts("deploy/production"), (0, 0));
-    run("upload").failed(rlock::exit::LOST.into());
-    let unlock = steps.last().expect("a step");
-    assert_eq!((&unlock["name"], &unlock["if"]), (&"unlock".into(), &"always()".into()));
+    for lab in labs_with(&["upload", "switch"]) {
+        let workflow = yaml("github-workflow.yml");
+        let steps = workflow["jobs"]["deploy"]["steps"].as_array().expect("a list of steps").clone();
+        let variables = lab.folder().join("variables");
+        fs::write(&variables, "").expect("a file can be made");
+        let run = |name: &str| {
+            let step = steps.iter().find(|step| step["name"] == name).expect("a step of this name");
+            let mut shell = shell(&lab, step["run"].as_str().expect("a command"));
+            let text = fs::read_to_string(&variables).expect("the file of the variables");
+            shell.envs(text.lines().map(|line| line.split_once('=').expect("NAME=value")));
+            Ran::of(shell.env("GITHUB_ENV", &variables).env("GITHUB_SHA", "4711"))
+        };
+        run("lock").silently(0);
+        assert_eq!(lab.counts("deploy/production"), (1, 0));
+        run("upload").printed("upload\n");
+        run("switch").printed("switch 4711\n");
+        run("unlock").silently(0);
+        assert_eq!(lab.counts("deploy/production"), (0, 0));
+        run("upload").failed(rlock::exit::LOST.into());
+        let unlock = steps.last().expect("a step");
+        assert_eq!((&unlock["name"], &unlock["if"]), (&"unlock".into(), &"always()".into()));
+    }
 }
 
 #[test]
@@ -64,39 +65,43 @@ fn gitlab_jobs_are_those_that_the_shell_runs() {
 
 #[test]
 fn jenkins_step_runs_under_the_lock() {
-    let lab = lab_with(&["deploy"]);
-    let text = example("Jenkinsfile");
-    let mut steps = text.lines().filter_map(|line| line.trim().strip_prefix("sh '")?.strip_suffix('\''));
-    let step = steps.next().expect("a step of the shell");
-    Ran::of(shell(&lab, step).env("GIT_COMMIT", "4711")).printed("deploy 4711\n");
-    assert_eq!(steps.next(), None);
+    for lab in labs_with(&["deploy"]) {
+        let text = example("Jenkinsfile");
+        let mut steps = text.lines().filter_map(|line| line.trim().strip_prefix("sh '")?.strip_suffix('\''));
+        let step = steps.next().expect("a step of the shell");
+        Ran::of(shell(&lab, step).env("GIT_COMMIT", "4711")).printed("deploy 4711\n");
+        assert_eq!(steps.next(), None);
+    }
 }
 
 #[test]
 fn buildkite_hook_runs_the_command_under_the_lock() {
-    let lab = lab_with(&["deploy"]);
-    let hook = || {
-        let mut hook = Command::new(path("buildkite/command"));
-        settle(&lab, &mut hook);
-        hook.env("BUILDKITE_PIPELINE_SLUG", "web").env("BUILDKITE_COMMAND", "./deploy a && rlock held buildkite/web");
-        hook.current_dir(lab.folder());
-        hook
-    };
-    Ran::of(&mut hook()).printed("deploy a\n");
-    Ran::of(hook().env("BUILDKITE_COMMAND", "exit 3")).silently(3);
-    lab.assert_idle();
+    for lab in labs_with(&["deploy"]) {
+        let hook = || {
+            let mut hook = Command::new(path("buildkite/command"));
+            settle(&lab, &mut hook);
+            hook.env("BUILDKITE_PIPELINE_SLUG", "web")
+                .env("BUILDKITE_COMMAND", "./deploy a && rlock held buildkite/web");
+            hook.current_dir(lab.folder());
+            hook
+        };
+        Ran::of(&mut hook()).printed("deploy a\n");
+        Ran::of(hook().env("BUILDKITE_COMMAND", "exit 3")).silently(3);
+        lab.assert_idle();
+    }
 }
 
 #[test]
 fn container_runs_its_script_under_a_lock_of_the_server() {
     skip_unless!(yaml_parser());
-    let lab = lab_with(&["import.sh"]);
-    let services = &yaml("compose.yaml")["services"];
-    let import = &services["import"];
-    Ran::of(&mut shell(&lab, import["command"].as_str().expect("a command"))).printed("import.sh\n");
-    assert_eq!(import["environment"]["RLOCK_STORE"], "redis://locks");
-    let password = import["environment"]["RLOCK_PASSWORD"].as_str().expect("a password");
-    let server = services["locks"]["command"].as_str().expect("a command");
-    assert!(server.contains(&format!("--requirepass {password} ")), "{server}");
-    assert_eq!(import["depends_on"][0], "locks");
+    for lab in labs_with(&["import.sh"]) {
+        let services = &yaml("compose.yaml")["services"];
+        let import = &services["import"];
+        Ran::of(&mut shell(&lab, import["command"].as_str().expect("a command"))).printed("import.sh\n");
+        assert_eq!(import["environment"]["RLOCK_STORE"], "redis://locks");
+        let password = import["environment"]["RLOCK_PASSWORD"].as_str().expect("a password");
+        let server = services["locks"]["command"].as_str().expect("a command");
+        assert!(server.contains(&format!("--requirepass {password} ")), "{server}");
+        assert_eq!(import["depends_on"][0], "locks");
+    }
 }

@@ -12,7 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use support::needs::{programs, root, skip_unless};
+use support::servers::Kind;
 use support::{Lab, RLOCK, Ran, Running};
 
 fn example(name: &str) -> String {
@@ -23,16 +25,56 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// A lab whose folder has a script for each of these programs.
-fn lab_with(programs: &[&str]) -> Lab {
-    let lab = Lab::new();
+/// "examples/ in the Debian package": each file of the folder is an asset.
+#[test]
+fn debian_package_has_every_example() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let ran = Ran::of(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let metadata: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+    let assets = metadata["packages"][0]["metadata"]["deb"]["assets"].as_array().expect("a list of assets").clone();
+    let matches = |pattern: &str, name: &str| match pattern.split_once('*') {
+        Some((start, end)) => name.starts_with(start) && name.ends_with(end),
+        None => name == pattern,
+    };
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(path("").join(&folder)).expect("the package has its examples") {
+            let file = folder.join(entry.expect("a file").file_name());
+            if path("").join(&file).is_dir() {
+                folders.push(file);
+                continue;
+            }
+            let is_executable = fs::metadata(path("").join(&file)).expect("a file").permissions().mode() & 0o111 != 0;
+            let mode = if is_executable { "755" } else { "644" };
+            let target = Path::new("usr/share/doc/rlock-cli/examples").join(&folder);
+            let is_asset = |asset: &Value| {
+                let source = Path::new(asset[0].as_str().expect("a pattern"));
+                let (place, pattern) = (source.parent(), source.file_name().expect("a name").to_string_lossy());
+                place == Some(&Path::new("examples").join(&folder))
+                    && matches(&pattern, &file.file_name().expect("a name").to_string_lossy())
+                    && Path::new(asset[1].as_str().expect("a folder")) == target
+                    && asset[2] == mode
+            };
+            assert!(assets.iter().any(is_asset), "no asset installs {} with mode {mode}", file.display());
+        }
+    }
+}
+
+/// A lab on each kind of store, whose folder has a script for each of these programs.
+fn labs_with(programs: &[&str]) -> Vec<Lab> {
+    let on_server = Kind::Redis7.is_present().then(|| Lab::on(Kind::Redis7));
+    [Lab::new()].into_iter().chain(on_server).inspect(|lab| add_scripts(lab, programs)).collect()
+}
+
+/// Puts a script for each of these programs into the lab's folder.
+fn add_scripts(lab: &Lab, programs: &[&str]) {
     for program in programs {
         let path = lab.folder().join(program);
         fs::create_dir_all(path.parent().expect("the program is in the folder")).expect("a folder can be made");
         fs::write(&path, "#!/bin/sh\necho \"${0##*/}${*:+ $*}\"\n").expect("a file can be made");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
     }
-    lab
 }
 
 /// A shell that runs a command as cron and CI do, with rlock in PATH and the lab's folder as its
@@ -64,61 +106,66 @@ fn jobs_of(crontab: &str) -> Vec<String> {
 
 #[test]
 fn crontab_jobs_run_without_output_of_rlock() {
-    let lab = lab_with(&["bin/sync", "bin/backup", "bin/report", "bin/archive"]);
-    let printed: Vec<_> = jobs_of("crontab").iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
-    let [sync, backup, report, archive] = &printed[..] else { panic!("{} jobs", printed.len()) };
-    sync.printed("sync\n");
-    backup.printed("backup\n");
-    report.printed("report\n");
-    let date = archive.stdout.strip_prefix("archive ").expect("its name and the date");
-    assert_eq!((archive.code(), date.len()), (Some(0), "2026-11-22\n".len()), "{archive:?}");
-    lab.assert_idle();
+    for lab in labs_with(&["bin/sync", "bin/backup", "bin/report", "bin/archive"]) {
+        let printed: Vec<_> = jobs_of("crontab").iter().map(|job| Ran::of(&mut shell(&lab, job))).collect();
+        let [sync, backup, report, archive] = &printed[..] else { panic!("{} jobs", printed.len()) };
+        sync.printed("sync\n");
+        backup.printed("backup\n");
+        report.printed("report\n");
+        let date = archive.stdout.strip_prefix("archive ").expect("its name and the date");
+        assert_eq!((archive.code(), date.len()), (Some(0), "2026-11-22\n".len()), "{archive:?}");
+        lab.assert_idle();
+    }
 }
 
 #[test]
 fn crontab_job_is_skipped_silently_while_the_sync_runs() {
-    let lab = lab_with(&["bin/sync"]);
-    let holder = lab.hold("sync");
-    Ran::of(&mut shell(&lab, &jobs_of("crontab")[0])).silently(0);
-    holder.end().silently(0);
+    for lab in labs_with(&["bin/sync"]) {
+        let holder = lab.hold("sync");
+        Ran::of(&mut shell(&lab, &jobs_of("crontab")[0])).silently(0);
+        holder.end().silently(0);
+    }
 }
 
 #[test]
 fn crontab_backup_waits_for_the_sync() {
-    let lab = lab_with(&["bin/backup"]);
-    let holder = lab.hold("sync");
-    let backup = Running::start(&mut shell(&lab, &jobs_of("crontab")[1]));
-    lab.until_waiting("sync", 1);
-    holder.end().silently(0);
-    assert_eq!(backup.end().stdout, "backup\n");
+    for lab in labs_with(&["bin/backup"]) {
+        let holder = lab.hold("sync");
+        let backup = Running::start(&mut shell(&lab, &jobs_of("crontab")[1]));
+        lab.until_waiting("sync", 1);
+        holder.end().silently(0);
+        assert_eq!(backup.end().stdout, "backup\n");
+    }
 }
 
 #[test]
 fn crontab_backup_is_stopped_after_its_longest_time() {
     let backup = &jobs_of("crontab")[1];
     assert!(backup.contains(" --max-runtime 4h "), "{backup}");
-    let lab = lab_with(&[]);
-    fs::create_dir(lab.folder().join("bin")).expect("a folder can be made");
-    let script = lab.folder().join("bin/backup");
-    fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").expect("a file can be made");
-    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
-    let ran = Ran::of(&mut shell(&lab, &backup.replace("4h", "100ms")));
-    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(rlock::exit::TIMEOUT.into()), ""), "{ran:?}");
+    for lab in labs_with(&[]) {
+        fs::create_dir(lab.folder().join("bin")).expect("a folder can be made");
+        let script = lab.folder().join("bin/backup");
+        fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").expect("a file can be made");
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
+        let ran = Ran::of(&mut shell(&lab, &backup.replace("4h", "100ms")));
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(rlock::exit::TIMEOUT.into()), ""), "{ran:?}");
+    }
 }
 
 /// Two machines with the same crontab; the second one comes while the first one holds or is done.
 #[test]
 fn fleet_runs_each_job_once_in_its_turn() {
-    let lab = lab_with(&["bin/sync", "bin/report", "bin/upgrade"]);
-    let jobs = jobs_of("crontab.fleet");
-    let [sync, report, upgrade] = &jobs[..] else { panic!("{jobs:?}") };
-    let run = |job: &str| Ran::of(&mut shell(&lab, job));
-    run(sync).printed("sync\n");
-    run(sync).silently(0);
-    run(report).printed("report\n");
-    run(report).silently(0);
-    run(upgrade).printed("upgrade\n");
-    run(upgrade).printed("upgrade\n");
+    for lab in labs_with(&["bin/sync", "bin/report", "bin/upgrade"]) {
+        let jobs = jobs_of("crontab.fleet");
+        let [sync, report, upgrade] = &jobs[..] else { panic!("{jobs:?}") };
+        let run = |job: &str| Ran::of(&mut shell(&lab, job));
+        run(sync).printed("sync\n");
+        run(sync).silently(0);
+        run(report).printed("report\n");
+        run(report).silently(0);
+        run(upgrade).printed("upgrade\n");
+        run(upgrade).printed("upgrade\n");
+    }
 }
 
 #[test]
@@ -157,15 +204,16 @@ fn setting(unit: &[(String, String, String)], section: &str, key: &str) -> Strin
 
 #[test]
 fn service_runs_its_command_and_counts_busy_as_success() {
-    let lab = lab_with(&["backup"]);
-    let service = unit("systemd/backup.service");
-    let rlock = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
-    let command = setting(&service, "Service", "ExecStart");
-    // systemd executes the words as they are; no word is quoted.
-    let command = command.replacen("/usr/local/bin", &rlock, 1);
-    let command = command.replace("/usr/local/bin", &lab.folder().display().to_string());
-    Ran::of(&mut shell(&lab, &command)).printed("backup\n");
-    assert_eq!(setting(&service, "Service", "SuccessExitStatus"), rlock::exit::BUSY.to_string());
+    for lab in labs_with(&["backup"]) {
+        let service = unit("systemd/backup.service");
+        let rlock = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
+        let command = setting(&service, "Service", "ExecStart");
+        // systemd executes the words as they are; no word is quoted.
+        let command = command.replacen("/usr/local/bin", &rlock, 1);
+        let command = command.replace("/usr/local/bin", &lab.folder().display().to_string());
+        Ran::of(&mut shell(&lab, &command)).printed("backup\n");
+        assert_eq!(setting(&service, "Service", "SuccessExitStatus"), rlock::exit::BUSY.to_string());
+    }
 }
 
 #[test]
@@ -221,15 +269,16 @@ fn service_of_the_server_has_a_low_exposure() {
 
 #[test]
 fn ci_jobs_run_under_the_lock() {
-    let lab = lab_with(&["integration-tests", "build", "deploy"]);
-    let text = example("gitlab-ci.yml");
-    let jobs: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("- ")).collect();
-    let run = |job: &str| Ran::of(shell(&lab, job).env("CI_COMMIT_SHA", "4711"));
-    let [integration, build, deploy] = jobs[..] else { panic!("{jobs:?}") };
-    run(integration).printed("integration-tests\n");
-    run(build).printed("build\n");
-    run(deploy).printed("deploy 4711\n");
-    assert!(text.contains(&format!("exit_codes: {}\n", rlock::exit::BUSY)));
+    for lab in labs_with(&["integration-tests", "build", "deploy"]) {
+        let text = example("gitlab-ci.yml");
+        let jobs: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("- ")).collect();
+        let run = |job: &str| Ran::of(shell(&lab, job).env("CI_COMMIT_SHA", "4711"));
+        let [integration, build, deploy] = jobs[..] else { panic!("{jobs:?}") };
+        run(integration).printed("integration-tests\n");
+        run(build).printed("build\n");
+        run(deploy).printed("deploy 4711\n");
+        assert!(text.contains(&format!("exit_codes: {}\n", rlock::exit::BUSY)));
+    }
 }
 
 /// Makes a command that runs the script as a user would.
@@ -242,24 +291,26 @@ fn script(lab: &Lab, name: &str, arguments: &[&str]) -> Command {
 
 #[test]
 fn nightly_script_waits_for_the_lock_and_runs_once() {
-    let lab = Lab::new();
-    Ran::of(&mut script(&lab, "nightly.sh", &[])).printed("collecting\nreporting\n");
-    let holder = lab.hold_by(["exec", "--read", "nightly"]);
-    let nightly = Running::start(&mut script(&lab, "nightly.sh", &[]));
-    lab.until_waiting("nightly", 1);
-    holder.end().silently(0);
-    assert_eq!(nightly.end().stdout, "collecting\nreporting\n");
-    lab.assert_idle();
+    for lab in labs_with(&[]) {
+        Ran::of(&mut script(&lab, "nightly.sh", &[])).printed("collecting\nreporting\n");
+        let holder = lab.hold_by(["exec", "--read", "nightly"]);
+        let nightly = Running::start(&mut script(&lab, "nightly.sh", &[]));
+        lab.until_waiting("nightly", 1);
+        holder.end().silently(0);
+        assert_eq!(nightly.end().stdout, "collecting\nreporting\n");
+        lab.assert_idle();
+    }
 }
 
 #[test]
 fn rows_scripts_exclude_each_other_only_on_the_same_rows() {
-    let lab = Lab::new();
-    let holder = lab.hold_by(["range-write", "rows", "300", "400"]);
-    Ran::of(&mut script(&lab, "rows.sh", &["100", "102"])).printed("row 100\nrow 101\nrow 102\n");
-    let waiter = Running::start(&mut script(&lab, "rows.sh", &["399", "401"]));
-    lab.until_waiting("rows", 1);
-    holder.end().silently(0);
-    assert_eq!(waiter.end().stdout, "row 399\nrow 400\nrow 401\n");
-    lab.assert_idle();
+    for lab in labs_with(&[]) {
+        let holder = lab.hold_by(["range-write", "rows", "300", "400"]);
+        Ran::of(&mut script(&lab, "rows.sh", &["100", "102"])).printed("row 100\nrow 101\nrow 102\n");
+        let waiter = Running::start(&mut script(&lab, "rows.sh", &["399", "401"]));
+        lab.until_waiting("rows", 1);
+        holder.end().silently(0);
+        assert_eq!(waiter.end().stdout, "row 399\nrow 400\nrow 401\n");
+        lab.assert_idle();
+    }
 }

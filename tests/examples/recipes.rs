@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::support::needs::{programs, skip_unless};
 use crate::support::{Lab, Ran, Running};
-use crate::{lab_with, shell};
+use crate::{labs_with, shell};
 
 /// The source of rlock-recipes(7).
 const PAGE: &str = include_str!("../../src/cli/pages/recipes.txt");
@@ -54,8 +54,8 @@ fn blocks(title: &str) -> Vec<String> {
     blocks
 }
 
-fn lab() -> Lab {
-    lab_with(&PROGRAMS)
+fn labs() -> Vec<Lab> {
+    labs_with(&PROGRAMS)
 }
 
 /// Runs a block as a script of its own, which ends with the first command that fails.
@@ -83,9 +83,10 @@ fn every_shell_example_runs_without_a_message() {
         let blocks = blocks(title);
         assert_eq!(blocks.len(), printed.len(), "{title}: {blocks:#?}");
         for (block, printed) in blocks.iter().zip(printed) {
-            let lab = lab();
-            play(&lab, block).printed(&format!("{}\n", printed.replace(' ', "\n")));
-            lab.assert_idle();
+            for lab in labs() {
+                play(&lab, block).printed(&format!("{}\n", printed.replace(' ', "\n")));
+                lab.assert_idle();
+            }
         }
     }
 }
@@ -99,52 +100,55 @@ fn every_section_with_shell_examples_is_run() {
 
 #[test]
 fn self_locking_script_is_busy_while_another_runs() {
-    let lab = lab();
-    let holder = lab.hold("KEY");
-    play(&lab, &blocks("FLOCK")[2]).failed(rlock::exit::BUSY.into());
-    holder.end().silently(0);
+    for lab in labs() {
+        let holder = lab.hold("KEY");
+        play(&lab, &blocks("FLOCK")[2]).failed(rlock::exit::BUSY.into());
+        holder.end().silently(0);
+    }
 }
 
 /// "The maintenance waits until all jobs have ended and lets no new job begin."
 #[test]
 fn maintenance_waits_for_the_jobs_and_lets_none_begin() {
-    let lab = lab();
-    let window = &blocks("MAINTENANCE WINDOW")[0];
-    let (job, maintenance) = window.split_once('\n').expect("a job and the maintenance");
-    let holder = lab.hold_by(claims(job));
-    let maintenance = Running::start(&mut shell(&lab, maintenance));
-    lab.until_waiting("fleet", 1);
-    Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::exit::BUSY.into());
-    holder.end().silently(0);
-    maintenance.end().printed("maintain\n");
-    Ran::of(&mut shell(&lab, job)).printed("sync\n");
+    for lab in labs() {
+        let window = &blocks("MAINTENANCE WINDOW")[0];
+        let (job, maintenance) = window.split_once('\n').expect("a job and the maintenance");
+        let holder = lab.hold_by(claims(job));
+        let maintenance = Running::start(&mut shell(&lab, maintenance));
+        lab.until_waiting("fleet", 1);
+        Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::exit::BUSY.into());
+        holder.end().silently(0);
+        maintenance.end().printed("maintain\n");
+        Ran::of(&mut shell(&lab, job)).printed("sync\n");
+    }
 }
 
 #[test]
 fn writer_of_the_whole_excludes_parts_and_parts_do_not_exclude_each_other() {
-    let lab = lab();
-    let requests = &blocks("HIERARCHY")[0];
-    let (part, whole) = requests.split_once('\n').expect("a part and the whole");
-    let other = part.replace("site/db/users", "site/db/orders");
-    let holder = lab.hold_by(claims(part));
-    Ran::of(&mut shell(&lab, &at_once(&other))).printed("migrate\n");
-    Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::exit::BUSY.into());
-    holder.end().silently(0);
-    let holder = lab.hold_by(claims(whole));
-    Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::exit::BUSY.into());
-    holder.end().silently(0);
+    for lab in labs() {
+        let requests = &blocks("HIERARCHY")[0];
+        let (part, whole) = requests.split_once('\n').expect("a part and the whole");
+        let other = part.replace("site/db/users", "site/db/orders");
+        let holder = lab.hold_by(claims(part));
+        Ran::of(&mut shell(&lab, &at_once(&other))).printed("migrate\n");
+        Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::exit::BUSY.into());
+        holder.end().silently(0);
+        let holder = lab.hold_by(claims(whole));
+        Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::exit::BUSY.into());
+        holder.end().silently(0);
+    }
 }
 
 #[test]
 fn work_that_failed_half_way_is_repaired_by_the_next_run() {
-    for block in blocks("DIRTY MARKER") {
-        let lab = lab();
+    for (block, lab) in blocks("DIRTY MARKER").iter().flat_map(|block| labs().into_iter().map(move |lab| (block, lab)))
+    {
         let index = lab.folder().join("index");
         let works = fs::read(&index).expect("the program");
         fs::write(&index, "#!/bin/sh\nexit 3\n").expect("the file can be written");
-        play(&lab, &block).silently(3);
+        play(&lab, block).silently(3);
         fs::write(&index, works).expect("the file can be written");
-        play(&lab, &block).printed("repair\nindex\n");
-        play(&lab, &block).printed("index\n");
+        play(&lab, block).printed("repair\nindex\n");
+        play(&lab, block).printed("index\n");
     }
 }

@@ -10,6 +10,8 @@ mod counter;
 mod exclusion;
 #[path = "checkers/fifo.rs"]
 mod fifo;
+#[path = "checkers/history.rs"]
+mod history;
 #[path = "checkers/outcomes.rs"]
 mod outcomes;
 #[path = "checkers/register.rs"]
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 use super::command::GRACE;
 use super::log::{History, Run};
+pub(crate) use history::{Entry, RING};
 
 /// The exit code for a lost lease.
 const LOST: i32 = 76;
@@ -56,6 +59,8 @@ pub(crate) struct Rules {
     pub(crate) fifo: bool,
     /// The exit codes of rlock, besides 0 and busy, that a run without a fault may have.
     pub(crate) codes: &'static [i32],
+    /// Whether the store may forget entries of its history: it loses its data, or has no room.
+    pub(crate) forgets: bool,
     /// How long the grant of a dead holder lasts.
     pub(crate) lease: Duration,
     /// How long no command may run while a run waits, not counting the leases of dead and stopped
@@ -70,7 +75,7 @@ pub(crate) struct Findings {
     pub(crate) longest_wait: Duration,
 }
 
-pub(crate) fn check(history: &History, rules: &Rules) -> Findings {
+pub(crate) fn check(history: &History, entries: &[Entry], rules: &Rules) -> Findings {
     let runs = history.runs.as_slice();
     let scheduling_delay = history.scheduling_delay();
     let covered = rules.covered && scheduling_delay < MAX_SCHEDULING_DELAY;
@@ -79,6 +84,7 @@ pub(crate) fn check(history: &History, rules: &Rules) -> Findings {
     violations.extend(register::check(runs));
     violations.extend(tokens::check(runs));
     violations.extend(outcomes::check(runs, rules.codes, scheduling_delay));
+    violations.extend(self::history::check(runs, entries, rules.forgets));
     if rules.fifo {
         violations.extend(fifo::check(runs));
     }

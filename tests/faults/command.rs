@@ -40,6 +40,8 @@ pub(crate) const GRACE: Duration = Duration::from_millis(300);
 pub(crate) fn configure<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: &Log) -> &'a mut Command {
     let program = env::current_exe().expect("a test program has a path");
     rlock.args(plan.levels[0].words());
+    // The history of the store shows the run as the owner.
+    rlock.args(["--owner", id]);
     rlock.args(["-v", &format!("--ttl={}ms", TTL.as_millis()), &format!("--grace={}ms", GRACE.as_millis())]);
     // Spare work runs beside the request and changes nothing about the lock.
     if id.ends_with(['2', '5']) {

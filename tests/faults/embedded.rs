@@ -22,6 +22,7 @@ const EMBEDDED: Scenario = Scenario {
     pace: Duration::from_millis(60),
     fifo: true,
     codes: &[],
+    forgets: false,
     // The embedded store has no leases, but waiters wait for a stopped holder.
     lease: Duration::from_secs(1),
     idle: Some(Duration::from_secs(2)),
@@ -48,6 +49,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[FULL_DISK],
         pace: Duration::from_millis(500),
         codes: &[69],
+        forgets: true,
         ..EMBEDDED
     },
     Scenario {

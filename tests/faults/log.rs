@@ -135,6 +135,11 @@ impl Run {
         self.id == other.id || below(&self.id, &other.id) || below(&other.id, &self.id)
     }
 
+    /// Whether a client of a server made the request. The session of a client is its address.
+    pub(crate) fn is_client(&self) -> bool {
+        self.start.is_some() && self.session.len() != 32
+    }
+
     pub(crate) fn code(&self) -> Option<i32> {
         self.exit.and_then(|exit| exit.code)
     }

@@ -4,8 +4,8 @@
 //! Each command logs its start, its heartbeats and its end ([`log`], [`command`]), and so does each
 //! client of an `rlock serve` ([`client`]). Workloads make the runs, and a nemesis injects faults.
 //! The checkers look for commands that overlap although they conflict, lost increments, tokens that
-//! do not rise, overtaken waiters, and waiters that no session blocks. After each scenario the
-//! store must be idle.
+//! do not rise, overtaken waiters, waiters that no session blocks, and commands that the history of
+//! the store does not have once. After each scenario the store must be idle.
 //!
 //! Here a scenario lasts a few seconds. `tests/faults-long --minutes 30 --seed 7` plays all
 //! scenarios for longer and prints a table. RLOCK_SEED repeats the random choices of a scenario,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fmt, fs, thread};
 
-use super::checkers::{self, Rules};
+use super::checkers::{self, Entry, Rules};
 use super::client;
 use super::log::{self, History};
 use super::nemesis::{self, Fault};
@@ -38,6 +38,7 @@ pub(crate) struct Scenario {
     /// For this and the following fields see [`Rules`].
     pub(crate) fifo: bool,
     pub(crate) codes: &'static [i32],
+    pub(crate) forgets: bool,
     pub(crate) lease: Duration,
     pub(crate) idle: Option<Duration>,
 }
@@ -67,7 +68,8 @@ impl Scenario {
     }
 
     fn rules(&self) -> Rules {
-        Rules { covered: self.is_covered(), fifo: self.fifo, codes: self.codes, lease: self.lease, idle: self.idle }
+        let Self { fifo, codes, forgets, lease, idle, .. } = *self;
+        Rules { covered: self.is_covered(), fifo, codes, forgets, lease, idle }
     }
 
     /// Plays the scenario, or returns none if this machine lacks a program or a privilege for it.
@@ -100,9 +102,10 @@ impl Scenario {
         });
         // The servers have given back everything by themselves, and not by their end.
         stage.site.assert_free();
+        let entries = stage.site.history();
         stage.servers.end();
         stage.site.assert_idle();
-        Some(self.judge(&stage, workloads))
+        Some(self.judge(&stage, &entries, workloads))
     }
 
     fn mix(&self, random: &mut Random) -> Vec<Workload> {
@@ -114,14 +117,14 @@ impl Scenario {
         workloads
     }
 
-    fn judge(&self, stage: &Stage, workloads: Vec<Workload>) -> Report {
+    fn judge(&self, stage: &Stage, entries: &[Entry], workloads: Vec<Workload>) -> Report {
         let text = stage.text();
         if let Some(folder) = env::var_os("RLOCK_LOGS") {
             let path = Path::new(&folder).join(self.name);
             fs::write(&path, &text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         }
         let history = History::parse(&text);
-        let findings = checkers::check(&history, &self.rules());
+        let findings = checkers::check(&history, entries, &self.rules());
         let describe = |violation: &checkers::Violation| {
             format!("{}\n{}", violation.message, log::excerpt(&text, &violation.runs))
         };

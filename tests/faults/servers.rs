@@ -28,6 +28,7 @@ const ON_SERVER: Scenario = Scenario {
     pace: Duration::from_millis(600),
     fifo: false,
     codes: &[],
+    forgets: false,
     lease: TTL,
     // A claim lease of at most a lease, a second, and 2 s for the start of processes.
     idle: Some(Duration::from_secs(2 + 1 + 2)),
@@ -94,6 +95,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[KILL_SERVER_FSYNC_EVERYSEC],
         codes: UNAVAILABLE_OR_LOST,
         idle: MAX_RECOVERY,
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {
@@ -101,6 +103,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[KILL_SERVER_WITHOUT_PERSISTENCE],
         codes: UNAVAILABLE_OR_LOST,
         idle: MAX_RECOVERY,
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {
@@ -143,6 +146,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[FLUSH, FLUSH_SCRIPTS],
         codes: UNAVAILABLE_OR_LOST,
         idle: MAX_RECOVERY,
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {
@@ -151,6 +155,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[EXPIRE_MANY, LOSE_REPLIES, BLACK_HOLE],
         codes: UNAVAILABLE_OR_LOST,
         idle: MAX_RECOVERY,
+        // The sessions of a crowd push out all other entries.
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {
@@ -159,9 +165,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         pace: Duration::from_millis(300),
         codes: &[76],
         idle: MAX_RECOVERY,
+        forgets: true,
         ..ON_SERVER
     },
-    Scenario { name: "server_out_of_memory", faults: &[FILL_MEMORY], codes: &[69], fifo: true, ..ON_SERVER },
+    Scenario {
+        name: "server_out_of_memory",
+        faults: &[FILL_MEMORY],
+        codes: &[69],
+        forgets: true,
+        fifo: true,
+        ..ON_SERVER
+    },
     Scenario {
         name: "failover_to_a_replica_that_lags",
         site: || Site::on_sentinels(Kind::Redis7),
@@ -169,6 +183,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         codes: UNAVAILABLE_OR_LOST,
         // On a busy machine a failover by the Sentinels may take half a minute.
         idle: None,
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {
@@ -186,6 +201,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[STEP_CLOCK],
         codes: UNAVAILABLE_OR_LOST,
         idle: None,
+        forgets: true,
         ..ON_SERVER
     },
     Scenario {

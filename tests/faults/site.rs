@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
+use super::checkers::{Entry, RING};
 use super::support::servers::cluster::Cluster;
 use super::support::servers::proxy::Proxy;
 use super::support::servers::sentinels::Sentinels;
@@ -95,7 +96,7 @@ impl Site {
 
     pub(crate) fn rlock(&self) -> Command {
         let mut command = self.lab.rlock([""; 0]);
-        command.env("RLOCK_STORE", &self.url);
+        command.env("RLOCK_STORE", &self.url).env("RLOCK_HISTORY", RING.to_string());
         command
     }
 
@@ -162,6 +163,24 @@ impl Site {
             }
             Backend::Cluster(cluster) => (0..NODES).for_each(|node| assert_server_idle(cluster.node(node))),
         }
+    }
+
+    /// The entries of all resources, without the skips.
+    pub(crate) fn history(&self) -> Vec<Entry> {
+        let ran = self.rlock().args(["history", "--json"]).output().expect("rlock starts");
+        let found: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("rlock history prints JSON");
+        let resources = found["resources"].as_array().expect("a list of resources");
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let entries = resources.iter().flat_map(|resource| {
+            let entries = resource["entries"].as_array().expect("a list of entries");
+            entries.iter().map(|entry| Entry {
+                resource: text(&resource["name"]),
+                owner: text(&entry["owner"]),
+                outcome: text(&entry["outcome"]),
+                exit: entry["exit"].as_i64().map(|code| code as i32),
+            })
+        });
+        entries.collect()
     }
 
     /// Whether a process has the path of this log in its environment, as all processes of the

@@ -144,7 +144,7 @@ pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
 }
 
 /// Asserts that no session was granted between two listings ahead of an earlier waiter that
-/// conflicts with it and still waits.
+/// conflicts with it and still waits, unless that waiter waited for an ancestor of the session.
 pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after: &[Line]) {
     let held = |lines: &[Line], line: &Line| lines.iter().any(|other| other.is_held() && other.session == line.session);
     let waits =
@@ -160,7 +160,18 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
             !line.is_held() && is_new
         });
         for earlier in before[..place.unwrap_or(before.len())].iter().filter(behind) {
-            let passed = conflict(sessions, new, earlier) && waits(after, earlier.session);
+            let may_pass = before.iter().filter(|line| line.session == earlier.session).any(|line| {
+                let above = |other: &&Line| sessions[&new.session].ancestors.contains(&other.session);
+                let alone = |other: &Line| line.slots == Some(1) && other.slots == Some(1);
+                let blocks = |other: &Line| {
+                    conflict(sessions, line, other)
+                        || line.resource == other.resource
+                            && alone(other)
+                            && !related(sessions, line.session, other.session)
+                };
+                before.iter().filter(|other| other.is_held()).filter(above).any(blocks)
+            });
+            let passed = conflict(sessions, new, earlier) && waits(after, earlier.session) && !may_pass;
             assert!(!passed, "{new:?} overtook {earlier:?}");
         }
     }

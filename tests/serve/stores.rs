@@ -6,10 +6,10 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-use crate::support::Lab;
 use crate::support::serve::LockServer;
 use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server};
+use crate::support::{Lab, wait_until};
 use crate::{NONE, support::needs};
 
 #[test]
@@ -25,6 +25,41 @@ fn request_to_a_store_that_is_away_is_unavailable_and_a_later_one_is_granted() {
     assert_eq!(client.ask("PING"), "pong");
     redis.restart();
     assert_eq!(client.ask("LOCK k"), "ok");
+}
+
+/// "per request that ended": also of a client, whether it sends UNLOCK or goes away. A request that
+/// leaves the queue has no entry.
+#[test]
+fn each_hold_of_a_client_is_in_the_history_once() {
+    let check = |lab: &Lab| {
+        let server = LockServer::start(lab, ["--history", "3"]);
+        let outcomes = || {
+            let ran = lab.run(["history", "k", "--json"]);
+            let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+            let entries = found["resources"][0]["entries"].as_array().expect("a list").clone();
+            entries.iter().map(|entry| entry["outcome"].as_str().expect("an outcome").to_owned()).collect::<Vec<_>>()
+        };
+        lab.run(["exec", "k", "-c", "exit 1"]).silently(1);
+        let mut client = server.tcp();
+        assert_eq!([client.ask("LOCK k"), client.ask("UNLOCK")], ["ok", "ok"]);
+        assert_eq!(outcomes(), ["exit", "kept"]);
+        assert_eq!(client.ask("LOCK k"), "ok");
+        let mut waiter = server.tcp();
+        waiter.say("LOCK k");
+        lab.until_waiting("k", 1);
+        drop(waiter);
+        lab.until_waiting("k", 0);
+        drop(client);
+        wait_until("the server has given back the lock", || lab.counts("k") == (0, 0));
+        assert_eq!(outcomes(), ["exit", "kept", "kept"]);
+        assert!(server.tcp().ask("LOCK k") == "ok");
+        wait_until("the oldest entry has gone", || outcomes() == ["kept"; 3]);
+    };
+    check(&Lab::new());
+    if Kind::Redis7.is_present() {
+        check(&Lab::on(Kind::Redis7));
+        check(&Lab::at(Cluster::start(Kind::Redis7, 3).url()));
+    }
 }
 
 #[test]

@@ -102,6 +102,7 @@ stories! {
     several_claims
     nesting
     nesting_past_the_queue
+    overtaking
     upgrade
     slots
     shrink_and_downgrade

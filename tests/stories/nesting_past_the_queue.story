@@ -158,7 +158,7 @@ D releases
 done
 tree: P read t2; Q write waits 1st
 
-== Beside the ancestor's span, the queue is respected
+== Beside the ancestor's span, a waiter for the whole is overtaken
 
 A read tree [0,1]
 ----
@@ -182,5 +182,5 @@ tree: A read [0,1] t1; B read [0,1] t1; R read [5,6] t2; Q write waits 1st
 
 C read tree [5,6] below A no-wait
 ----
-busy
-tree: A read [0,1] t1; B read [0,1] t1; R read [5,6] t2; Q write waits 1st
+granted
+tree: A read [0,1] t1; B read [0,1] t1; R read [5,6] t2; C read [5,6] t3; Q write waits 1st

@@ -116,6 +116,7 @@ impl<R: Records> LockTable<R> {
                 state.held -= 1;
             } else {
                 state.waiting -= 1;
+                state.overtakers.remove(&id);
             }
             if record.claim.mode == Mode::Slot {
                 state.slot_claims -= 1;

@@ -41,6 +41,8 @@ const IN_RUN: &str = "rlock";
 /// boot empties it. Root's directory is not here, because any user could make a directory of its
 /// name first.
 const RUN_LOCK: &str = "/run/lock";
+/// The start of a directory's name in `/run/lock`; the rest is the user id.
+const IN_RUN_LOCK: &str = "rlock-";
 /// The directory below a user's home, for a machine without `/run/lock`.
 const BELOW_HOME: &str = ".local/state/rlock";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -158,6 +160,26 @@ impl Directory {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The default directories on this machine except this one, with their owners.
+    pub(super) fn others(&self) -> Vec<String> {
+        let mut paths = vec![(0, Path::new(RUN).join(IN_RUN))];
+        let entries = std::fs::read_dir(RUN_LOCK).into_iter().flatten().flatten();
+        paths.extend(entries.filter_map(|entry| {
+            let uid = entry.file_name().to_str()?.strip_prefix(IN_RUN_LOCK)?.parse().ok()?;
+            (uid != 0).then(|| (uid, entry.path()))
+        }));
+        paths.sort();
+        let is_used = |uid: u32, path: &Path| {
+            let Ok(stat) = rustix::fs::lstat(path) else { return false };
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            // Anybody may make a directory in /run/lock, but rlock uses only that of the user.
+            is_directory && stat.st_uid == uid && !same_file(Ok(stat), fstat(&self.dir))
+        };
+        let user = |uid| passwd::lookup(uid).map_or_else(|| format!("uid {uid}"), |(name, _)| name);
+        let used = paths.into_iter().filter(|(uid, path)| is_used(*uid, path));
+        used.map(|(uid, path)| format!("{} ({})", path.display(), user(uid))).collect()
     }
 
     /// Makes the error of a store that cannot be used because of `reason`.
@@ -478,7 +500,7 @@ fn default_path() -> Result<PathBuf, Error> {
             return Ok(Path::new(RUN).join(IN_RUN));
         }
     } else if rustix::fs::stat(RUN_LOCK).is_ok_and(|run_lock| anybody_writes(&run_lock)) {
-        return Ok(Path::new(RUN_LOCK).join(format!("rlock-{uid}")));
+        return Ok(Path::new(RUN_LOCK).join(format!("{IN_RUN_LOCK}{uid}")));
     }
     let home = passwd::lookup(uid.as_raw()).map(|(_, home)| home).filter(|home| home.is_absolute());
     home.map(|home| home.join(BELOW_HOME)).ok_or_else(|| {

@@ -16,7 +16,7 @@ use crate::clock::Boottime;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
-use crate::lock::request::{Place, Request};
+use crate::lock::request::{self, Place, Request};
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
@@ -260,7 +260,7 @@ impl Handle for EmbeddedHandle {
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
-        let resources: Vec<Resource> = self.request.claims.iter().map(|claim| claim.resource.clone()).collect();
+        let resources: Vec<Resource> = request::resources(&self.request.claims).into_iter().cloned().collect();
         let limit = Some(REPORT_LIMIT);
         let mut answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
         if !answer.dead.is_empty() {

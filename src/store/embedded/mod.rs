@@ -219,6 +219,10 @@ impl Store for Embedded {
         false
     }
 
+    fn elsewhere(&self) -> Vec<String> {
+        self.directory.others()
+    }
+
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         if options.replicas > 0 {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
@@ -249,7 +253,7 @@ impl Store for Embedded {
         })
     }
 
-    fn release(&mut self, id: SessionId, _: &[Resource], end: Option<End>) -> Result<Released, Error> {
+    fn release(&mut self, id: SessionId, _: &Session, end: Option<End>) -> Result<Released, Error> {
         self.act_for(id, None, |work| {
             work.reap_dead(&[id])?;
             // The process of the session, if there is one, has to learn that its hold has ended.
@@ -296,6 +300,7 @@ impl Store for Embedded {
             Ok(dead)
         })?;
         if !dry_run {
+            self.transact(None, |work| work.drop_due())?;
             // Each dead session has a transaction of its own. A full table has room for a small
             // transaction, and other processes get their turn in between.
             for (id, _) in &dead {

@@ -26,6 +26,7 @@ use crate::clock::Boottime;
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Reply;
+use crate::lock::past::End;
 use crate::lock::records::Records;
 use crate::lock::request::{Place, Request, SessionId};
 use crate::store::sessions::{Event, Sessions};
@@ -203,8 +204,9 @@ impl EmbeddedSessions {
     }
 
     fn leave(&mut self, id: SessionId) -> Tried {
-        let Some(queued) = self.sessions.get(&id).map(|session| session.queued) else { return Tried::Done };
-        let left = self.transact(|work| work.leave(id, queued, None));
+        let Some(session) = self.sessions.get(&id) else { return Tried::Done };
+        let (queued, end) = (session.queued, matches!(session.stage, Stage::Releasing(_)).then_some(End::KEPT));
+        let left = self.transact(|work| work.leave(id, queued, end));
         let released = match left {
             Ok(None) => return Tried::Stuck,
             Ok(Some(Reply::Unknown)) => Ok(Released::Lost),

@@ -457,7 +457,8 @@ impl<'t> Work<'t> {
         }
     }
 
-    fn drop_due(&mut self) -> Result<(), records::Error> {
+    /// Removes the sessions whose time is over.
+    pub(super) fn drop_due(&mut self) -> Result<(), records::Error> {
         if self.records().due(self.time()?)?.is_some() {
             self.apply(Op::Expire)?;
         }

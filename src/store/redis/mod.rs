@@ -55,7 +55,7 @@ use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store}
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Remembered};
 use crate::lock::records::Session;
-use crate::lock::request::{Job, Request, SessionId};
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -203,8 +203,9 @@ impl Store for Redis {
         self.changed(Call::extend_hold(id, resources.to_vec(), by))
     }
 
-    fn release(&mut self, id: SessionId, resources: &[Resource], end: Option<End>) -> Result<Released, Error> {
-        let call = Call::release_after(id, resources.to_vec(), end, &Job::default());
+    fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error> {
+        let resources = session.resources().into_iter().cloned().collect();
+        let call = Call::release_after(id, resources, end, &session.job);
         match self.client().retry_while_down().call(call)? {
             ScriptReply::Unknown => Ok(Released::Lost),
             _ => Ok(Released::Done),

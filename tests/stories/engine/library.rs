@@ -106,7 +106,10 @@ impl Engine for Library {
         let mut store = self.store();
         store.cleanup(&[], false).map_err(|error| error.to_string())?;
         for (id, resources) in &self.resources {
-            store.release(*id, resources, None).map_err(|error| error.to_string())?;
+            let session = store.session(*id, resources).map_err(|error| error.to_string())?;
+            if let Some(session) = session {
+                store.release(*id, &session, None).map_err(|error| error.to_string())?;
+            }
         }
         let left = store.inspect(&[]).map_err(|error| error.to_string())?.resources;
         if left.is_empty() { Ok(()) } else { Err(format!("the table still has {left:?}")) }

@@ -111,8 +111,9 @@ fn kept_hold_is_extended_and_released_by_another_process() {
     let mut waiter = lab.handle(request(2, Mode::Write, None));
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     let mut site = lab.open();
-    assert_eq!(Store::release(&mut site.0, id(1), &[], None).unwrap(), Released::Done);
-    assert_eq!(Store::release(&mut site.0, id(1), &[], None).unwrap(), Released::Lost);
+    let session = site.0.session(id(1), &[]).unwrap().unwrap();
+    assert_eq!(Store::release(&mut site.0, id(1), &session, None).unwrap(), Released::Done);
+    assert_eq!(Store::release(&mut site.0, id(1), &session, None).unwrap(), Released::Lost);
     assert_eq!(site.0.extend(id(1), &[], None).unwrap(), Changed::Lost);
     drop(site);
     assert!(is_granted(&waiter.check().unwrap()));
@@ -307,7 +308,8 @@ fn holds_end_without_history_where_there_is_no_room() {
     let (_, _holder) = site.ask_for(asks(1, Job { hold_at_least: Some(Duration::from_secs(60)), ..Job::default() }));
     let no_wait = Request { wait: false, ..asks(2, Job { skips: true, ..Job::default() }) };
     assert!(matches!(site.ask_for(no_wait).0, Standing::Busy { streak: None, .. }));
-    assert_eq!(Store::release(&mut site.0, id(1), &[], SUCCESS).unwrap(), Released::Done);
+    let session = site.0.session(id(1), &[]).unwrap().unwrap();
+    assert_eq!(Store::release(&mut site.0, id(1), &session, SUCCESS).unwrap(), Released::Done);
     assert_eq!(site.kept(), [true], "the hold itself needs no history");
     assert_eq!(site.0.history(&[], HISTORY_MAX).unwrap(), []);
 }

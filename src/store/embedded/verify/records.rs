@@ -147,11 +147,14 @@ impl<'b> Table<'b> {
             *(if record.rank.is_held() { &mut counts.held } else { &mut counts.waiting }) += 1;
             counts.slot_claims += u32::from(slot);
             counts.shared_slots += u32::from(record.shares);
+            if !record.rank.is_held() && state.overtakers.contains(&entry.session) {
+                counts.overtakers.insert(entry.session);
+            }
             *found.entry(session_key).or_default() += 1;
         }
         let said = (state.held, state.waiting, state.slot_claims, state.shared_slots);
         let is = (counts.held, counts.waiting, counts.slot_claims, counts.shared_slots);
-        ensure(said == is && !entries.is_empty())
+        ensure(said == is && state.overtakers == counts.overtakers && !entries.is_empty())
     }
 
     /// Collects the entries below a node. Each node is removed from the map, so no node is visited

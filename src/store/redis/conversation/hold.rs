@@ -81,9 +81,9 @@ impl HoldConversation {
         Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
     }
 
-    /// Does the same without a word about a command, and takes the connection with it.
+    /// Does the same for a hold without a command, and takes the connection with it.
     pub(super) fn into_release(self, now: Boottime) -> Option<Release<Box<Exchange>>> {
-        let (call, held) = self.farewell(None)?;
+        let (call, held) = self.farewell(self.negotiation.held().map(|_| End::KEPT))?;
         Some(Release::new(Box::new(self.exchange), call, held, self.connect_timeout, now))
     }
 

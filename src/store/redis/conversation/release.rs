@@ -8,6 +8,7 @@ use super::exchange::Exchange;
 use super::question::{Answer, Question};
 use super::retry::Retry;
 use crate::clock::Boottime;
+use crate::lock::past::End;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::Failure;
 use crate::store::{Grant, Released};
@@ -66,6 +67,11 @@ impl Parting {
     /// Begins to give back at `now` a grant, or a request that is not known to be granted.
     pub(super) fn new(held: Option<Grant>, now: Boottime) -> Self {
         Self { held, began: now }
+    }
+
+    /// How the hold ended, if there is one: it had no command.
+    pub(super) fn end(&self) -> Option<End> {
+        self.held.as_ref().map(|_| End::KEPT)
     }
 
     /// When to give up.

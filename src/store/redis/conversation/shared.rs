@@ -17,7 +17,7 @@ use super::release::Parting;
 use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::clock::Boottime;
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Job, Request, SessionId};
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -142,7 +142,9 @@ impl SharedConversation {
             let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
             self.exchange.act(Action::Unsubscribe(channel));
         }
-        self.exchange.call(Asked::Release(id), Call::release(id, session.resources.clone()), now);
+        let end = session.farewell.as_ref().and_then(|farewell| farewell.parting.end());
+        let job = Job { history: session.history, ..Job::default() };
+        self.exchange.call(Asked::Release(id), Call::release_after(id, session.resources.clone(), end, &job), now);
         session.turn = Turn::InFlight { sent: now };
         self.schedule(id);
     }

@@ -174,6 +174,16 @@ for i = 1, place > 0 and #at or 0 do
   end
 end
 
+-- What the other waiters wait for decides whether a nested request overtakes them.
+local heeds_waiters = false
+for i = 1, #claims do
+  heeds_waiters = heeds_waiters or claims[i][NESTED] == 0
+end
+local others = #kin > 1 and heeds_waiters and needed({}, true)
+if others then
+  return finish(others)
+end
+
 local function must_wait()
   for i = 1, #claims do
     if blocked(where[i], claims[i], kin, place > 0 and place or nil) then
@@ -338,6 +348,52 @@ end
 -- its names.
 local FEW = 16
 
+-- Notes at which of the resources a waiter conflicts with an earlier one that it may overtake. The
+-- answer stays the same while it waits, unless a waiter returns to a place ahead of it.
+local function note_overtaking(at, id, kin, score)
+  local is_awaited = false
+  for i = 1, n do
+    for j = 2, resources[i].count.waiters and #kin or 0 do
+      local above = record(resources[i], kin[j])
+      is_awaited = is_awaited or above and above[HELD] > WAITS
+    end
+  end
+  for i = 1, is_awaited and #at or 0 do
+    local r, place = at[i], 1
+    local entry = waiter(r, place)
+    while not r.count[id] and entry and entry.score < score do
+      for j = 1, #r.records[id][CLAIMS] do
+        local claim = r.records[id][CLAIMS][j]
+        local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
+        for k = 1, (r.left[entry.id] or kin[entry.id] or claim[NESTED] == 1) and 0 or #entry, 3 do
+          if not r.count[id] and find(modes, entry[k], 1, true)
+            and overlaps(entry[k + 1], entry[k + 2], claim[LO], claim[HI]) and is_awaited_above(r, entry.id, kin) then
+            count(r, id, 1)
+          end
+        end
+      end
+      place = place + 1
+      entry = waiter(r, place)
+    end
+  end
+end
+
+-- Notes the waiters that may overtake a waiter which has returned to its place ahead of them.
+local function note_overtakers_of(at, score)
+  for i = 1, #at do
+    local r, place = at[i], 1
+    local entry = waiter(r, place)
+    while entry do
+      local known = entry.score > score and not r.left[entry.id] and record(r, entry.id)
+      if known and known[ANCESTORS] ~= '' then
+        note_overtaking({ r }, entry.id, kin_of(entry.id, known[ANCESTORS]), entry.score)
+      end
+      place = place + 1
+      entry = waiter(r, place)
+    end
+  end
+end
+
 local seq = place
 for i = 1, #at do
   if in_the_way and place == 0 and at[i].seq >= seq then
@@ -374,6 +430,7 @@ if not in_the_way then
   settle(freed)
   return finish(stands(session))
 end
+note_overtaking(at, session, kin, seq)
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -405,6 +462,9 @@ for i = 1, #at do
   change('ZADD', r.u, his)
   change('ZADD', r.q, members)
   reread(r)
+end
+if place > 0 then
+  note_overtakers_of(at, seq)
 end
 settle(freed)
 return finish(stands(session))

@@ -18,6 +18,8 @@ pub(super) struct Session {
     pub(super) request: Option<Box<Request>>,
     /// The resources of the request, each once.
     pub(super) resources: Vec<Resource>,
+    /// How many entries the history of each resource keeps.
+    pub(super) history: u32,
     /// How long the server keeps the session without a sign of life.
     pub(super) kept_for: Duration,
     pub(super) turn: Turn,
@@ -65,6 +67,7 @@ impl Session {
         Self {
             negotiation: Negotiation::new(terms, request.claims.len(), 0, until),
             resources: request::resources(&request.claims).into_iter().cloned().collect(),
+            history: request.job.history,
             request: Some(Box::new(request)),
             kept_for: terms.ttl.max(terms.heartbeat),
             turn: Turn::Unsent,

@@ -1,4 +1,5 @@
 -- The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
+-- The exception: a nested request overtakes a waiter that waits for an ancestor of the request.
 
 -- The modes that clash with a mode. Slots clash when all are taken, which `blocked` counts. A share
 -- takes no slot.
@@ -21,12 +22,42 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
+-- Whether two sessions can't hold these claims at the same time, whatever other sessions hold.
+local function excludes(held, claim)
+  local clash = find(CLASH[claim[MODE]], held[MODE], 1, true) or held[SLOTS] == 1 and claim[SLOTS] == 1
+  return clash and overlaps(held[LO], held[HI], claim[LO], claim[HI])
+end
+
+-- Whether a waiter of a resource waits for an ancestor of a session, so that it can't be granted
+-- before the ancestor ends.
+local function is_awaited_above(r, id, kin)
+  local known = record(r, id)
+  if not known or known[HELD] > WAITS then
+    return false
+  end
+  local own, at = kin_of(id, known[ANCESTORS]), places(id, r)
+  for i = 2, #kin do
+    for j = 1, own[kin[i]] and 0 or #at do
+      local above, claims = record(at[j], kin[i]), at[j].records[id][CLAIMS]
+      for k = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
+        for m = 1, #claims do
+          if excludes(above[CLAIMS][k], claims[m]) then
+            return true
+          end
+        end
+      end
+    end
+  end
+  return false
+end
+
 -- Counts the waiting claims ahead of a score that have one of `modes`, overlap a claim and belong
--- to strangers. The count stops at `enough`. The queue is walked only if a claim other than this
+-- to strangers that the session may not overtake. The count stops at `enough`. The queue is walked only if a claim other than this
 -- one waits there. Otherwise granting many requests past a long queue would take as long as the
 -- product of both lengths.
 local function ahead(r, score, modes, claim, kin, enough)
   local lo, hi, some = claim[LO], claim[HI], false
+  local overtakes = #kin > 1 and (r.count[kin[1]] or not record(r, kin[1]))
   for i = 1, #modes do
     local mode = sub(modes, i, i)
     local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
@@ -38,12 +69,14 @@ local function ahead(r, score, modes, claim, kin, enough)
     if not entry or entry.score >= score then
       break
     end
-    if not r.left[entry.id] and not kin[entry.id] then
-      for j = 1, #entry, 3 do
-        if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
-          found = found + 1
-        end
+    local here = 0
+    for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
+      if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
+        here = here + 1
       end
+    end
+    if here > 0 and not (overtakes and is_awaited_above(r, entry.id, kin)) then
+      found = found + here
     end
     at = at + 1
   end
@@ -68,7 +101,7 @@ local function held_against(r, claim, kin)
 end
 
 -- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
--- Without a score, all waiters count.
+-- Without a score, all waiters count, unless the session may overtake them.
 local function blocked(r, claim, kin, score)
   if held_against(r, claim, kin) then
     return true
@@ -78,6 +111,9 @@ local function blocked(r, claim, kin, score)
   end
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
   local modes = CLASH[mode]
+  if #kin > 1 then
+    score = score or math.huge
+  end
   for i = 1, score and 0 or #modes do
     if strangers(r, sub(modes, i, i), lo, hi, kin) > 0 then
       return true

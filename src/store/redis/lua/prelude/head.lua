@@ -251,6 +251,7 @@ end
 -- - 'nested': the waiting claims below a hold of an ancestor
 -- - 'leases': the sessions with a lease
 -- - 'other': the held claims with another number of slots than the number in force
+-- - the id of a waiting session: 1 if the session may overtake others
 local function count(r, class, by)
   local k = (r.count[class] or 0) + by
   r.count[class] = k ~= 0 and k or nil

@@ -39,6 +39,9 @@ local function unqueue(r, id, known)
     end
   end
   count(r, 'waiters', -1)
+  if r.count[id] then
+    count(r, id, -1)
+  end
   if not r.count.waiters then
     call('ZREM', r.q, r.epoch)
   end
@@ -109,4 +112,21 @@ local function first_place(r)
     r.first = r.first + 1
   end
   return r.first
+end
+
+-- Returns the waiters from a score on that may overtake, in their order.
+local function overtakers(r, from)
+  local found = {}
+  for id in pairs(r.count) do
+    local members = #id == 32 and queued(id, record(r, id)) or {}
+    for i = 1, #members, 2 do
+      if members[i] >= from then
+        found[#found + 1] = read_member(members[i + 1], members[i])
+      end
+    end
+  end
+  table.sort(found, function(a, b)
+    return a.score < b.score
+  end)
+  return found
 end

@@ -50,8 +50,8 @@ end
 
 -- Grants the requests that a freed span lets in, first come, first served. Only waiters that
 -- overlap the span in one of `modes` can have become grantable. The walk ends when it has seen all
--- of these waiters. It also ends when claims that cover the span have ruled out all of `modes` for
--- later claims, and at a waiter whose job is done: it wanted the whole resource, and the walk for
+-- of these waiters. When claims that cover the span have ruled out all of `modes` for later claims,
+-- the walk goes on with the waiters that may overtake. It also ends at a waiter whose job is done: it wanted the whole resource, and the walk for
 -- its claim, which the function returns, covers the rest of this one.
 local function settle_one(r, lo, hi, modes, freed)
   local left, open = 0, 0
@@ -71,20 +71,29 @@ local function settle_one(r, lo, hi, modes, freed)
     end
     closed[mode] = true
   end
-  local at = first_place(r)
+  local at, late = first_place(r), nil
   while left > 0 do
-    local entry = waiter(r, at)
-    -- A nested claim ignores other waiters, so the walk always looks at it.
-    local nested = entry and entry.score < 0
-    if not entry or open == 0 and not nested then
+    local entry
+    if late then
+      entry = table.remove(late, 1)
+    else
+      entry = waiter(r, at)
+    end
+    if entry and open == 0 and entry.score >= 0 and not late then
+      late = overtakers(r, entry.score)
+      entry = table.remove(late, 1)
+    end
+    if not entry then
       break
     end
+    -- A nested claim ignores other waiters, so the walk always looks at it.
+    local heeds_all = entry.score >= 0 and not r.count[entry.id]
     local outcome, slot
     for i = 1, r.left[entry.id] and 0 or #entry, 3 do
       local mode = entry[i]
       if find(modes, mode, 1, true) and overlaps(entry[i + 1], entry[i + 2], lo, hi) then
         left = left - 1
-        if nested or not closed[mode] then
+        if not (heeds_all and closed[mode]) then
           if not outcome then
             outcome, slot = try(entry.id, r, freed)
             if outcome == 'done' then

@@ -1,0 +1,55 @@
+//! The checks of `rlock inspect`, which tell their result by the exit code: 1 if there is something
+//! to report.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::super::{after_all_but, context};
+use crate::cli::invocation::Inspect;
+use crate::cli::stdout;
+use crate::clock::StoreTime;
+use crate::failure::Failure;
+use crate::messages;
+use crate::store::Inspection;
+use crate::words::{self, one_line};
+
+/// The exit code of a check that has something to report.
+const FOUND: u8 = 1;
+
+/// Removes all but the sessions that have held for longer than this. Returns the exit code.
+pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> u8 {
+    let now = inspection.now;
+    for listing in &mut inspection.resources {
+        listing.holders.retain(|holder| now - holder.since > limit);
+        listing.waiters.clear();
+    }
+    inspection.resources.retain(|listing| !listing.holders.is_empty());
+    if inspection.resources.is_empty() { 0 } else { FOUND }
+}
+
+/// Prints a line for each KEY without a successful run in this time, and returns the exit code.
+pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&inspect.store)?;
+    let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
+    let now = store.inspect(&inspect.resources).map_err(Failure::from)?.now;
+    let unusable: HashSet<_> = store.take_unusable().into_iter().collect();
+    let mut text = String::new();
+    for name in &inspect.resources {
+        let last = found.iter().find(|known| known.name == *name).and_then(|known| known.past.last_success);
+        if last.is_none_or(|last| last + limit <= now) {
+            text.push_str(&one_line(&format!("'{name}' {}", without_success(limit, last))));
+            text.push('\n');
+        }
+    }
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    let code = after_all_but(&unusable.into_iter().collect::<Vec<_>>());
+    Ok(if text.is_empty() { code } else { FOUND })
+}
+
+fn without_success(limit: Duration, last: Option<StoreTime>) -> String {
+    let last =
+        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last ended at {}", messages::time(last)));
+    format!("had no successful run for {}: {last}", words::duration(limit))
+}

@@ -1,0 +1,29 @@
+//! Asks the terminal on standard output how listings may look.
+
+use std::io;
+
+use anstream::{AutoStream, ColorChoice};
+use rustix::termios::{isatty, tcgetwinsize};
+
+use crate::view::{Look, Palette};
+
+/// Used if the terminal does not report its width.
+const COLUMNS: usize = 80;
+
+/// The look for standard output.
+pub(super) fn look(color: ColorChoice, verbose: bool) -> Look {
+    let stdout = io::stdout();
+    let columns = || match tcgetwinsize(&stdout).map_or(0, |size| usize::from(size.ws_col)) {
+        0 => COLUMNS,
+        columns => columns,
+    };
+    let is_coloured = match color {
+        ColorChoice::Auto => AutoStream::choice(&stdout) != ColorChoice::Never,
+        color => color != ColorChoice::Never,
+    };
+    Look {
+        width: isatty(&stdout).then(columns),
+        verbose,
+        palette: if is_coloured { Palette::coloured() } else { Palette::plain() },
+    }
+}

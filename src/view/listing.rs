@@ -1,0 +1,394 @@
+//! The table of holders and waiters.
+
+use anstyle::Style;
+
+use super::Look;
+use super::columns::{Cell, Column, lines};
+use crate::clock::StoreTime;
+use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::request::{Process, SessionId};
+use crate::lock::span::Span;
+use crate::messages;
+use crate::words::shell_quoted;
+
+const fn column(heading: &'static str, leaves: u8) -> Column {
+    Column { heading, narrowest: None, keeps_end: false, leaves: Some(leaves) }
+}
+
+/// The columns up to the command, which comes last because it is long.
+const COLUMNS: [Column; 10] = [
+    // The end of a name often tells it from others.
+    Column { heading: "RESOURCE", narrowest: Some(10), keeps_end: true, leaves: None },
+    Column { heading: "STATE", narrowest: None, keeps_end: false, leaves: None },
+    column("MODE", 4),
+    Column { narrowest: Some(9), ..column("SPAN", 5) },
+    Column { narrowest: Some(14), keeps_end: true, ..column("WHO", 1) },
+    column("PID", 3),
+    column("FOR", 0),
+    column("LEASE", 6),
+    column("SESSION", 7),
+    Column { narrowest: Some(7), ..column("COMMAND", 2) },
+];
+/// The index of the column that shows an age or an instant, and its heading for instants.
+const AGE: (usize, &str) = (6, "SINCE");
+
+/// The table of these resources. `is_stopped` tells whether a process is stopped.
+pub(crate) fn table(
+    listings: &[ResourceListing],
+    now: StoreTime,
+    look: &Look,
+    is_stopped: &mut dyn FnMut(&Process) -> bool,
+) -> Vec<String> {
+    let mut columns = COLUMNS;
+    if look.verbose {
+        columns[AGE.0].heading = AGE.1;
+    }
+    let mut table = Table { now, look, is_stopped, rows: Vec::new() };
+    listings.iter().for_each(|listing| table.add(listing));
+    lines(&columns, look.palette.heading, &table.rows, look.width)
+}
+
+/// Where a listing comes from, and where else on this machine people lock.
+pub(crate) fn places(store: &str, namespace: &str, others: &[String]) -> String {
+    let also = if others.is_empty() { String::new() } else { format!("\npeople also lock in {}", others.join(", ")) };
+    let lines = format!("in {store}, namespace '{namespace}'{also}");
+    lines.lines().map(super::columns::escaped).collect::<Vec<_>>().join("\n")
+}
+
+/// The words of a command as a shell would read them. A word with characters that a terminal obeys
+/// or hides is quoted as `$'…'`, with escapes.
+pub(crate) fn command(words: &[String]) -> String {
+    let quoted = words.iter().map(|word| {
+        let escaped = super::columns::escaped(word);
+        if escaped == *word {
+            return shell_quoted(word);
+        }
+        let mut text = String::from("$'");
+        for c in word.chars() {
+            match c {
+                '\'' | '\\' => text.extend(['\\', c]),
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                _ if !crate::lock::text::is_control_or_format(c) => text.push(c),
+                _ if c.is_ascii() => text.push_str(&format!("\\x{:02x}", u32::from(c))),
+                _ => text.push_str(&format!("\\U{:08x}", u32::from(c))),
+            }
+        }
+        text + "'"
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+struct Table<'a> {
+    now: StoreTime,
+    look: &'a Look,
+    is_stopped: &'a mut dyn FnMut(&Process) -> bool,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// A claim, whether held or waiting.
+struct Line<'a> {
+    state: String,
+    style: Style,
+    mode: Mode,
+    slots: Option<u32>,
+    span: &'a Span,
+    since: StoreTime,
+    lease: Option<String>,
+    session: SessionId,
+    process: &'a Process,
+}
+
+impl Table<'_> {
+    fn add(&mut self, listing: &ResourceListing) {
+        let palette = self.look.palette;
+        let (name, from) = (listing.name.as_str(), self.rows.len());
+        for holder in &listing.holders {
+            let line = self.holder(holder);
+            self.push(name, line, from, !listing.waiters.is_empty());
+        }
+        for waiter in &listing.waiters {
+            let line = self.waiter(waiter);
+            self.push(name, line, from, true);
+        }
+        if from == self.rows.len() {
+            self.rows.push(vec![Cell::new(name, palette.dim), Cell::new("free", palette.dim)]);
+        }
+    }
+
+    fn holder<'l>(&mut self, holder: &'l HolderListing) -> Line<'l> {
+        let palette = self.look.palette;
+        let is_over = holder.expiry.is_some_and(|expiry| expiry <= self.now);
+        // The process of a kept hold is gone, and another one may have its number.
+        let is_stopped = !holder.kept && (self.is_stopped)(&holder.process);
+        let (state, style) = match (is_over, holder.kept, is_stopped) {
+            (true, _, _) => ("expired", palette.alarm),
+            (_, true, _) => ("kept", palette.holder),
+            (_, _, true) => ("holds, stopped", palette.alarm),
+            _ => ("holds", palette.holder),
+        };
+        Line {
+            state: state.to_owned(),
+            style,
+            mode: holder.mode,
+            slots: holder.slots,
+            span: &holder.span,
+            since: holder.since,
+            lease: holder.expiry.map(|expiry| messages::duration(expiry - self.now)),
+            session: holder.session,
+            process: &holder.process,
+        }
+    }
+
+    fn waiter<'l>(&mut self, waiter: &'l WaiterListing) -> Line<'l> {
+        let palette = self.look.palette;
+        let (stopped, style) =
+            if (self.is_stopped)(&waiter.process) { (", stopped", palette.alarm) } else { ("", palette.waiter) };
+        Line {
+            state: format!("waits {}{stopped}", waiter.position),
+            style,
+            mode: waiter.mode,
+            slots: waiter.slots,
+            span: &waiter.span,
+            since: waiter.since,
+            lease: None,
+            session: waiter.session,
+            process: &waiter.process,
+        }
+    }
+
+    fn push(&mut self, name: &str, line: Line<'_>, from: usize, is_busy: bool) {
+        let (plain, Look { verbose, palette, .. }) = (Style::new(), *self.look);
+        let text = |text: &str| Cell::new(text, plain);
+        let is_repeated = self.look.width.is_some() && self.rows.len() > from;
+        let process = line.process;
+        let who = format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host);
+        let mode = line.slots.map_or_else(|| line.mode.to_string(), |slots| format!("{} of {slots}", line.mode));
+        let age = if verbose { messages::time(line.since) } else { messages::duration(self.now - line.since) };
+        let optional = |shown: Option<String>| shown.map_or_else(Cell::none, |shown| Cell::new(&shown, plain));
+        self.rows.push(vec![
+            match is_repeated {
+                true => Cell::ditto(),
+                false => Cell::new(name, if is_busy { palette.busy } else { plain }),
+            },
+            Cell::new(&line.state, line.style),
+            text(&mode),
+            optional((!line.span.is_whole()).then(|| line.span.to_string())),
+            text(&who),
+            text(&process.pid.to_string()),
+            text(&age),
+            optional(line.lease),
+            optional(verbose.then(|| line.session.to_string())),
+            if process.command.is_empty() { Cell::none() } else { text(&command(&process.command)) },
+        ]);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::super::{Look, Palette};
+    use super::{command, places, table};
+    use crate::clock::StoreTime;
+    use crate::lock::mode::Mode;
+    use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+    use crate::lock::request::{Process, SessionId};
+    use crate::lock::span::Span;
+
+    /// The instant of each listing of the tests.
+    pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000_000);
+
+    pub(crate) fn ago(seconds: u64) -> StoreTime {
+        StoreTime::from_micros(NOW.as_micros() - seconds * 1_000_000)
+    }
+
+    pub(crate) fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    pub(crate) fn process(pid: u32, words: &str) -> Process {
+        let command = words.split(' ').map(str::to_owned).collect();
+        Process { host: "web1".to_owned(), pid, user: "ada".to_owned(), command, ..Process::default() }
+    }
+
+    pub(crate) fn holder(number: u8) -> HolderListing {
+        HolderListing {
+            session: session(number),
+            mode: Mode::Write,
+            span: Span::Whole,
+            slots: None,
+            token: u64::from(number),
+            since: ago(192),
+            expiry: None,
+            kept: false,
+            process: process(4000 + u32::from(number), "./deploy.sh --to web1"),
+        }
+    }
+
+    pub(crate) fn waiter(number: u8, position: u32) -> WaiterListing {
+        WaiterListing {
+            session: session(number),
+            mode: Mode::Write,
+            span: Span::Whole,
+            slots: None,
+            since: ago(20),
+            position,
+            process: process(5000 + u32::from(number), "make"),
+        }
+    }
+
+    pub(crate) fn resource(name: &str, holders: Vec<HolderListing>, waiters: Vec<WaiterListing>) -> ResourceListing {
+        ResourceListing { name: crate::lock::resource::Resource::new(name).expect("a name"), holders, waiters }
+    }
+
+    fn look(width: Option<usize>) -> Look {
+        Look { width, verbose: false, palette: Palette::plain() }
+    }
+
+    fn shown(listings: &[ResourceListing], width: Option<usize>) -> Vec<String> {
+        table(listings, NOW, &look(width), &mut |process| process.pid == 4009)
+    }
+
+    #[test]
+    fn terminal_shows_each_name_once_and_a_pipe_in_each_row() {
+        let listings =
+            [resource("db", vec![holder(1)], vec![waiter(2, 1), waiter(3, 2)]), resource("j", vec![], vec![])];
+        assert_eq!(
+            shown(&listings, Some(80)),
+            [
+                "RESOURCE  STATE    MODE   WHO       PID   FOR     COMMAND",
+                "db        holds    write  ada@web1  4001  3m 12s  ./deploy.sh --to web1",
+                "          waits 1  write  ada@web1  5002  20s     make",
+                "          waits 2  write  ada@web1  5003  20s     make",
+                "j         free",
+            ]
+        );
+        assert_eq!(
+            shown(&listings, None)[1..],
+            [
+                "db        holds    write  ada@web1  4001  3m 12s  ./deploy.sh --to web1",
+                "db        waits 1  write  ada@web1  5002  20s     make",
+                "db        waits 2  write  ada@web1  5003  20s     make",
+                "j         free",
+            ]
+        );
+    }
+
+    #[test]
+    fn narrow_terminal_keeps_who_holds_since_when() {
+        let listings = [resource("production/web/database", vec![holder(1)], vec![waiter(2, 1)])];
+        assert_eq!(
+            shown(&listings, Some(60)),
+            [
+                "RESOURCE    STATE    MODE   WHO       PID   FOR     COMMAND",
+                "produ…base  holds    write  ada@web1  4001  3m 12s  ./deplo…",
+                "            waits 1  write  ada@web1  5002  20s     make",
+            ]
+        );
+    }
+
+    #[test]
+    fn expired_kept_and_stopped_sessions_are_marked() {
+        let with = |number, expiry, kept| HolderListing { expiry, kept, ..holder(number) };
+        let listings = [resource(
+            "k",
+            vec![
+                with(1, Some(NOW + Duration::from_secs(25)), false),
+                with(2, Some(NOW + Duration::from_secs(3725)), true),
+                with(3, Some(ago(1)), false),
+                with(9, None, false),
+            ],
+            vec![WaiterListing { process: process(4009, "true"), ..waiter(4, 1) }],
+        )];
+        let states: Vec<_> = shown(&listings, None).iter().map(|line| line[10..26].trim_end().to_owned()).collect();
+        assert_eq!(states, ["STATE", "holds", "kept", "expired", "holds, stopped", "waits 1, stopped"]);
+        let leases = shown(&listings, None);
+        assert!(leases[0].contains("LEASE") && leases[1].contains("  25s    "), "{leases:?}");
+        assert!(leases[2].contains("  1h 2m  ") && leases[3].contains("  0s     ") && leases[4].contains("  -  "));
+    }
+
+    #[test]
+    fn verbose_table_shows_instants_and_sessions() {
+        let listings = [resource("k", vec![holder(1)], vec![])];
+        let lines = table(&listings, NOW, &Look { verbose: true, ..look(None) }, &mut |_| false);
+        assert_eq!(
+            lines,
+            [
+                "RESOURCE  STATE  MODE   WHO       PID   SINCE                     SESSION                           COMMAND",
+                "k         holds  write  ada@web1  4001  2001-09-09T01:43:28.000Z  01010101010101010101010101010101  ./deploy.sh --to web1",
+            ]
+        );
+    }
+
+    #[test]
+    fn span_slots_owner_and_reason_have_their_places() {
+        let claim = HolderListing {
+            mode: Mode::Slot,
+            slots: Some(3),
+            process: Process {
+                owner: Some("nightly\u{202e}".to_owned()),
+                reason: Some("release 7".to_owned()),
+                ..process(1, "true")
+            },
+            ..holder(1)
+        };
+        let interval = HolderListing { span: Span::parse("[1,2)").expect("a span"), ..holder(2) };
+        let lines = shown(&[resource("k", vec![claim, interval], vec![])], None);
+        assert!(lines[1].contains(r"slot of 3  -      nightly\u{202e} (release 7), ada@web1  "), "{lines:?}");
+        assert!(lines[2].contains("write      [1,2)  ada@web1"), "{lines:?}");
+    }
+
+    #[test]
+    fn command_is_quoted_as_a_shell_needs_it() {
+        let quoted = |words: &[&str]| command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(quoted(&["sh", "-c", "echo hi; cat"]), "sh -c 'echo hi; cat'");
+        assert_eq!(quoted(&["a", "", "it's", "$x", "~"]), r"a '' 'it'\''s' '$x' '~'");
+        assert_eq!(quoted(&["printf", "a\nb'\\\t\u{7}\u{202e}"]), r"printf $'a\nb\'\\\t\x07\U0000202e'");
+    }
+
+    #[test]
+    fn places_name_the_store_and_other_directories() {
+        assert_eq!(places("redis://h:1", "rlock", &[]), "in redis://h:1, namespace 'rlock'");
+        let others = ["/run/rlock".to_owned(), "/run/lock/rlock-7 (ada)".to_owned()];
+        let text = places("file:///a", "n", &others);
+        assert_eq!(text, "in file:///a, namespace 'n'\npeople also lock in /run/rlock, /run/lock/rlock-7 (ada)");
+    }
+
+    /// 0, 1 and 30 resources, 300 waiters, and long and odd names, at 60, 80 and 200 columns.
+    #[test]
+    fn table_fits_any_terminal_whatever_it_shows() {
+        let many = |name: &str| {
+            let waiters = (1..=300).map(|position| waiter(u8::try_from(position % 256).expect("a byte"), position));
+            resource(name, vec![holder(1)], waiters.collect())
+        };
+        let names = [
+            "a",
+            "日本語のとても長い名前日本語のとても長い名前",
+            &"long/".repeat(100),
+            "it's \"odd\" $(x)",
+            "e\u{301}\u{fe0f}❤\u{fe0f}",
+        ];
+        let thirty = (0..30).map(|number| {
+            let mut holder = holder(number);
+            holder.process.command = vec!["x y".repeat(usize::from(number)), "\u{1b}[2J".to_owned()];
+            holder.process.host = "host.example.org".repeat(usize::from(number % 3 + 1));
+            resource(names[usize::from(number) % names.len()], vec![holder], vec![waiter(number, 1)])
+        });
+        for listings in [vec![], vec![many("k")], thirty.collect(), names.map(many).to_vec()] {
+            let rows: usize = listings.iter().map(|listing| listing.holders.len() + listing.waiters.len()).sum();
+            for width in [20, 60, 80, 200] {
+                let lines = shown(&listings, Some(width));
+                assert_eq!(lines.len(), rows + 1);
+                let wide = lines.iter().find(|line| line.width() > width || line.contains(char::is_control));
+                assert_eq!(wide, None, "at {width}");
+                assert!(lines[0].starts_with("RESOURCE"));
+                let states = lines[1..].iter().filter(|line| line.contains("holds") || line.contains("waits"));
+                assert!(width < 60 || states.count() == rows, "the state stays at {width}");
+            }
+        }
+    }
+}

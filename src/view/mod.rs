@@ -1,0 +1,63 @@
+//! Shows holders, waiters and ended requests to people: what `rlock inspect` and `rlock history`
+//! print, except JSON.
+//!
+//! The whole module is pure. A listing goes in, and lines of text come out.
+//!
+//! - `columns`: lays out rows in columns that fit a width.
+//! - `listing`: the table of holders and waiters.
+//! - `history`: the tables of ended requests.
+
+pub(crate) mod columns;
+pub(crate) mod history;
+pub(crate) mod listing;
+
+use anstyle::{AnsiColor, Style};
+
+/// How the output looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The number of columns of the terminal. `None` if the output is not a terminal: then lines
+    /// have any length, and each row names its resource, so that grep(1) finds whole rows.
+    pub(crate) width: Option<usize>,
+    /// Show instants instead of ages, and session ids.
+    pub(crate) verbose: bool,
+    /// The colours.
+    pub(crate) palette: Palette,
+}
+
+/// The styles of the parts of a listing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Palette {
+    /// The headings of columns.
+    pub(crate) heading: Style,
+    /// A resource that somebody waits for.
+    pub(crate) busy: Style,
+    /// Who holds.
+    pub(crate) holder: Style,
+    /// Who waits.
+    pub(crate) waiter: Style,
+    /// What a person may have to mend.
+    pub(crate) alarm: Style,
+    /// What is less important.
+    pub(crate) dim: Style,
+}
+
+impl Palette {
+    /// No colours at all.
+    pub(crate) fn plain() -> Self {
+        Self::default()
+    }
+
+    /// Colours of the terminal's own palette, which suit its background.
+    pub(crate) fn coloured() -> Self {
+        let colour = |colour: AnsiColor| colour.on_default();
+        Self {
+            heading: Style::new().underline(),
+            busy: Style::new().bold(),
+            holder: colour(AnsiColor::Green),
+            waiter: colour(AnsiColor::Yellow),
+            alarm: colour(AnsiColor::Red).bold(),
+            dim: Style::new().dimmed(),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Installs each package into a folder of its own, and runs the installed program there.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::support::needs::{programs, root as as_root, skip_unless};
+use super::{Lab, Ran, package, sh};
+
+/// What every package of a distribution has, besides the licences and the zsh completion, whose
+/// places differ.
+const FILES: [&str; 12] = [
+    "usr/bin/rlock",
+    "usr/lib/systemd/system/rlock.service",
+    "usr/lib/systemd/system/rlock.socket",
+    "usr/share/bash-completion/completions/rlock",
+    "usr/share/doc/rlock-cli/changelog.gz",
+    "usr/share/doc/rlock-cli/README.md",
+    "usr/share/doc/rlock-cli/examples/serve/client.py",
+    "usr/share/fish/vendor_completions.d/rlock.fish",
+    "usr/share/man/man1/rlock.1.gz",
+    "usr/share/man/man1/rlock-exec.1.gz",
+    "usr/share/man/man7/rlock-recipes.7.gz",
+    "usr/share/man/man8/rlock-serve.8.gz",
+];
+
+#[track_caller]
+fn assert_complete(listing: &str, others: &[&str]) {
+    let names: Vec<_> = listing.lines().map(|line| line.trim_start_matches(['.', '/'])).collect();
+    let missing: Vec<_> = FILES.iter().chain(others).filter(|file| !names.contains(file)).collect();
+    assert!(missing.is_empty(), "{missing:?} are missing in {listing}");
+}
+
+/// Runs an installed program on a store of its own.
+#[track_caller]
+fn assert_works(program: &Path) {
+    let lab = Lab::new();
+    let mut command = Command::new(program);
+    lab.settle(&mut command);
+    let version = Ran::of(Command::new(program).arg("-V"));
+    version.printed(concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
+    Ran::of(command.args(["exec", "k", "--", "echo", "hello"])).printed("hello\n");
+    lab.assert_quiet();
+}
+
+/// Runs the program in a root of its own with nothing beside it. No shell is there, so the command
+/// is rlock.
+#[track_caller]
+fn assert_works_alone(root: &Path, program: &str) {
+    let script = "mkdir -p \"$1/proc\" \"$1/run\"
+        exec unshare --mount --pid --fork --root=\"$1\" --mount-proc \"$2\" exec k -- \"$2\" held k";
+    let ran = Ran::of(Command::new("sh").args(["-euc", script, "sh"]).arg(root).arg(program).env_clear());
+    ran.silently(0);
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn debian_package_installs_into_an_empty_root_and_works_there() {
+    skip_unless!(as_root("install a package") && programs(&["dpkg", "unshare"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let deb = package(".deb");
+    install_deb(folder.path(), &deb);
+    assert_works(&folder.path().join("usr/bin/rlock"));
+    assert_works_alone(folder.path(), "/usr/bin/rlock");
+    let listing = sh("dpkg --root=\"$1\" --listfiles rlock-cli", &[folder.path()]);
+    let licence = "usr/share/doc/rlock-cli/copyright";
+    assert_complete(&listing, &[licence, "usr/share/zsh/vendor-completions/_rlock"]);
+    sh("dpkg --root=\"$1\" --purge rlock-cli", &[folder.path()]);
+    assert!(!folder.path().join("usr/bin/rlock").exists(), "the package was removed");
+}
+
+/// Installs a package by dpkg below another root.
+pub(super) fn install_deb(root: &Path, deb: &Path) {
+    let script = "mkdir -p \"$1/var/lib/dpkg/updates\" \"$1/var/lib/dpkg/info\"
+        touch \"$1/var/lib/dpkg/status\"
+        dpkg --root=\"$1\" --log=/dev/null --force-script-chrootless --install \"$2\"";
+    sh(script, &[root, deb]);
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn lintian_finds_nothing_in_the_debian_package() {
+    skip_unless!(programs(&["lintian"]));
+    assert_eq!(sh("lintian --allow-root --fail-on warning \"$1\"", &[&package(".deb")]), "");
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn rpm_installs_into_an_empty_root_and_works_there() {
+    skip_unless!(as_root("install a package") && programs(&["rpm", "unshare"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let listing =
+        sh("rpm --root \"$1\" --install \"$2\"; rpm --root \"$1\" -ql rlock-cli", &[folder.path(), &package(".rpm")]);
+    assert_works(&folder.path().join("usr/bin/rlock"));
+    assert_works_alone(folder.path(), "/usr/bin/rlock");
+    let licence = "usr/share/licenses/rlock-cli/LICENSE-MIT";
+    assert_complete(&listing, &[licence, "usr/share/zsh/site-functions/_rlock"]);
+}
+
+/// Debian has neither apk nor pacman, so these packages are listed and their program is run.
+#[test]
+#[ignore = "needs packaging/build"]
+fn apk_and_arch_packages_are_complete_and_their_program_works() {
+    skip_unless!(programs(&["zstd"]));
+    for (ending, information) in [(".apk", "pkgname = rlock-cli\npkgver = "), (".pkg.tar.zst", "pkgname = rlock-cli\n")]
+    {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let unpack = if ending == ".apk" { "gzip -dc" } else { "zstd -dc" };
+        // An .apk has several archives one after the other.
+        let script = format!("{unpack} \"$2\" | tar --extract --ignore-zeros --directory \"$1\" 2>/dev/null");
+        sh(&script, &[folder.path(), &package(ending)]);
+        let listing = sh("cd \"$1\" && find . -type f", &[folder.path()]);
+        let licence = "usr/share/licenses/rlock-cli/LICENSE-MIT";
+        assert_complete(&listing, &[licence, "usr/share/zsh/site-functions/_rlock"]);
+        let package = sh("cat \"$1/.PKGINFO\"", &[folder.path()]);
+        assert!(package.contains(information), "{package}");
+        assert_works(&folder.path().join("usr/bin/rlock"));
+    }
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn wheel_installs_by_pip_with_the_manual() {
+    skip_unless!(programs(&["python3"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let script = "python3 -m venv \"$1\"
+        \"$1/bin/pip\" --disable-pip-version-check install --quiet --no-index \"$2\"
+        \"$1/bin/pip\" --disable-pip-version-check list --format freeze";
+    let listing = sh(script, &[folder.path(), &package(".whl")]);
+    assert!(listing.contains(concat!("rlock-cli==", env!("CARGO_PKG_VERSION"))), "{listing}");
+    assert_works(&folder.path().join("bin/rlock"));
+    assert!(folder.path().join("share/man/man1/rlock-exec.1.gz").exists());
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn tarball_has_the_checksum_and_works_where_it_is_unpacked() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let tarball = package(".tar.gz");
+    sh("cd \"$(dirname \"$1\")\" && sha256sum --check --quiet SHA256SUMS", &[&tarball]);
+    sh("tar -xzf \"$2\" -C \"$1\" --strip-components 1", &[folder.path(), &tarball]);
+    assert_works(&folder.path().join("bin/rlock"));
+    assert!(folder.path().join("share/licenses/rlock-cli/LICENSE-APACHE").exists());
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn image_has_the_program_alone_and_runs_it() {
+    skip_unless!(as_root("unpack an image") && programs(&["skopeo", "umoci", "unshare"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let script = "skopeo copy --quiet \"oci-archive:$2\" \"oci:$1/layout:v\"
+        umoci unpack --image \"$1/layout:v\" \"$1/bundle\"
+        skopeo inspect --config \"oci:$1/layout:v\"";
+    let config = sh(script, &[folder.path(), &package(".oci.tar")]);
+    let config: serde_json::Value = serde_json::from_str(&config).expect("skopeo prints JSON");
+    assert_eq!(config["config"]["Entrypoint"], serde_json::json!(["/rlock"]));
+    let rootfs = folder.path().join("bundle/rootfs");
+    assert_eq!(sh("cd \"$1\" && find . -type f | sort", &[&rootfs]).lines().last(), Some("./rlock"));
+    assert_works(&rootfs.join("rlock"));
+    assert_works_alone(&rootfs, "/rlock");
+    // README.md states the size.
+    let size = std::fs::metadata(package(".oci.tar")).expect("the image is a file").len();
+    assert!(size < 6 << 20, "{size} bytes");
+}
+
+/// The packaged program needs no loader, so no glibc; it names no path of the machine that built
+/// it; and it carries the list of its crates.
+#[test]
+#[ignore = "needs packaging/build"]
+fn packaged_program_is_static_names_no_path_and_lists_its_crates() {
+    skip_unless!(programs(&["readelf", "objcopy", "python3"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    sh("tar -xzf \"$2\" -C \"$1\" --strip-components 1", &[folder.path(), &package(".tar.gz")]);
+    let program = folder.path().join("bin/rlock");
+    assert!(!sh("readelf --wide --segments \"$1\"", &[&program]).contains("INTERP"));
+    let bytes = std::fs::read(&program).expect("the program can be read");
+    let home = std::env::var("HOME").unwrap_or_default();
+    for path in [env!("CARGO_MANIFEST_DIR"), home.as_str(), "registry/src"] {
+        let is_named = path.len() > 1 && bytes.windows(path.len()).any(|window| window == path.as_bytes());
+        assert!(!is_named, "the program names {path}");
+    }
+    let script = "objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc \"$2\" \"$1/list\"
+        python3 -c 'import sys, zlib; print(zlib.decompress(open(sys.argv[1], \"rb\").read()).decode())' \"$1/list\"";
+    let list: serde_json::Value =
+        serde_json::from_str(&sh(script, &[folder.path(), &program])).expect("the list is JSON");
+    let names: Vec<_> = list["packages"].as_array().expect("a list").iter().map(|crate_| &crate_["name"]).collect();
+    for name in ["rlock-cli", "lmdb-master-sys", "rustls"] {
+        assert!(names.iter().any(|other| *other == name), "{name} is not in {names:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs packaging/build"]
+fn packaged_program_tells_the_commit_that_it_is_built_from() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    sh("tar -xzf \"$2\" -C \"$1\" --strip-components 1", &[folder.path(), &package(".tar.gz")]);
+    let version = sh("\"$1/bin/rlock\" --version", &[folder.path()]);
+    let commit = version.lines().find_map(|line| line.strip_prefix("commit: ")).expect("a line about the commit");
+    let hash = commit.split(' ').next().unwrap_or_default();
+    assert!(hash.len() == 40 && hash.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+    assert!(version.contains(", static\n"), "{version}");
+}
