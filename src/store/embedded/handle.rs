@@ -279,7 +279,10 @@ impl Handle for EmbeddedHandle {
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        Ok(self.store.listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?.map(|answer| answer.sessions))
+        Ok(self
+            .store
+            .listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?
+            .map(|answer| answer.sessions))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
