@@ -78,6 +78,22 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
+    /// The line on a terminal. The place in the queue and the start of the wait come first, so that a
+    /// narrow terminal does not cut them.
+    pub(crate) fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
+        let place = self.related.last().and_then(|own| {
+            let waits = obstructions.iter().find_map(|obstruction| {
+                let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
+                Some((mine.position, obstruction.waiting))
+            });
+            waits.map(|(position, waiting)| format!("{position} of {waiting}, "))
+        });
+        let since = time(asked);
+        let of_day = since.get(11..19).unwrap_or_default();
+        let place = place.unwrap_or_default();
+        format!("waiting, {place}since {of_day}Z: {}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
     /// `streak` counts the skips of the job in a row, if there are any.
     pub(crate) fn busy(
         &self,

@@ -127,6 +127,17 @@ pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duratio
     })
 }
 
+/// What has chosen the store, for people.
+pub(super) fn source(options: &StoreOptions) -> &'static str {
+    let is_configured = || config::read().is_ok_and(|config| config.store.is_some());
+    match () {
+        () if options.store.is_some() => "--store",
+        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => STORE,
+        () if is_configured() => "the configuration file",
+        () => "default",
+    }
+}
+
 /// What the user has named: in an option, else in the environment, else in the configuration file.
 struct Named {
     /// The URL of the store, or [`EMBEDDED`].

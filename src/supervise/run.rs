@@ -22,7 +22,7 @@ use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
-use crate::clock::Boottime;
+use crate::clock::{Boottime, StoreTime, micros};
 use crate::failure::Failure;
 use crate::lock::deadlock::Detector;
 use crate::lock::past::Streak;
@@ -523,7 +523,9 @@ where
 
     fn show_waiting(&mut self) {
         if let Ok(obstructions) = self.handle.inspect() {
-            let text = format!("rlock: {}", self.messages.waiting(&obstructions));
+            let waited = micros(self.report.waited(Boottime::now()));
+            let asked = StoreTime::from_micros(StoreTime::of_machine().as_micros().saturating_sub(waited));
+            let text = format!("rlock: {}", self.messages.status(&obstructions, asked));
             let _ = self.line.show(&text, self.output);
         }
     }

@@ -18,6 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 json.dump([[family.name, family.type, family.documentation, [[s.name, s.labels, s.value, s.timestamp]
            for s in family.samples]] for family in parse(sys.stdin.read())], sys.stdout)";
 
+/// Name, type, help, and samples.
+type Family = (String, String, String, Vec<Sample>);
+/// Name, labels, value and timestamp.
+type Sample = (String, BTreeMap<String, String>, f64, Value);
+
 /// The metrics in `text`: the value of each sample by its name and labels, such as
 /// `rlock_held resource=k mode=write`.
 fn parsed(text: &str) -> Option<BTreeMap<String, f64>> {
@@ -27,7 +32,7 @@ fn parsed(text: &str) -> Option<BTreeMap<String, f64>> {
         return None;
     }
     let found = piped(Command::new("/usr/bin/python3").args(["-c", TO_JSON]), text);
-    let families: Vec<(String, String, String, Vec<(String, BTreeMap<String, String>, f64, Value)>)> =
+    let families: Vec<Family> =
         serde_json::from_str(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}\n{text}"));
     let mut samples = BTreeMap::new();
     let mut names = BTreeSet::new();

@@ -226,6 +226,7 @@ impl World {
             6 => Op::Reap(session),
             7 | 8 => Op::Renew(session),
             9 => Op::Expire,
+            10 if number % 2 == 0 => Op::BreakOne { resource: resource(number % self.profile.resources), session },
             10 => Op::Break(resource(number % self.profile.resources)),
             11 => Op::Inspect(vec![resource(0), resource(number), resource(0)]),
             16..=18 => Op::GiveUp(session),

@@ -62,6 +62,8 @@ fn run_everything(lab: &Lab) {
     holder.end().silently(0);
     waiter.expect_held();
     assert!(lab.run(["inspect", "k"]).stdout.contains("holds"));
+    assert!(lab.run(["history", "k"]).stdout.contains("exit 0"));
+    assert_eq!(lab.run(["inspect", "k", "--prometheus"]).code(), Some(0));
     assert!(lab.run(["cleanup", "--break", "k"]).stdout.starts_with("broke the hold"));
     let mut broken = waiter;
     wait_until("the holder ends though its input is open", || !broken.runs());
@@ -100,6 +102,7 @@ fn command_that_needs_one_more_right_fails_without_and_works_with_it() {
         let database = few.url() + "/2";
         for (right, words) in [
             ("+scan", &["inspect"][..]),
+            ("+scan", &["history"]),
             ("+scan", &["cleanup"]),
             ("+wait", &["exec", "--replicas", "1", "--connect-timeout", "1s", "k", "--", "true"]),
             ("+select", &["exec", "--store", &database, "-q", "k", "--", "true"]),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon, Wake};
+use super::snapshot;
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Watched, Work};
 use super::{Embedded, Error};
@@ -263,20 +264,25 @@ impl Handle for EmbeddedHandle {
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let resources: Vec<Resource> = request::resources(&self.request.claims).into_iter().cloned().collect();
         let limit = Some(REPORT_LIMIT);
-        let mut answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
+        let mut answer =
+            self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
         if !answer.dead.is_empty() {
             // The next holder may not have noticed the death yet, and nothing wakes this process
             // when it does.
             let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
             self.store.transact_within(limit, own, |work| work.reap_dead(&dead))?;
-            answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
+            answer =
+                self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
         }
-        self.shown = answer.holders;
+        self.shown = answer.watched;
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        Ok(self.store.listings(Some(LEAVE_LIMIT), resources)?.map(|answer| answer.sessions))
+        Ok(self
+            .store
+            .listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?
+            .map(|answer| answer.sessions))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

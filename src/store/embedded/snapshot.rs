@@ -19,15 +19,33 @@ use crate::lock::table::LockTable;
 /// Tells whether a session of a listing lives.
 pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
 
-/// The maximum number of holders to watch for a status line that names one of them.
-const WATCHED_MAX: usize = 8;
+/// Whose end the caller wants to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// The first holders: a status line names one of them.
+    Holders,
+    /// All sessions, as far as there are descriptors for them.
+    All,
+}
+
+impl Interest {
+    /// The maximum number of sessions to watch.
+    fn max(self) -> usize {
+        match self {
+            Self::Holders => 8,
+            Self::All => 200,
+        }
+    }
+}
 
 /// The holders and waiters.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) listings: Vec<ResourceListing>,
-    /// The beacons of the first `WATCHED_MAX` holders.
-    pub(super) holders: Vec<OwnedFd>,
+    /// The beacons of the watched sessions.
+    pub(super) watched: Vec<OwnedFd>,
+    /// Whether the listings have a live session with a process that is not watched.
+    pub(super) is_incomplete: bool,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
     /// The instant of the answer.
@@ -38,7 +56,12 @@ pub(super) struct Answer {
 
 /// Lists the live holders and waiters. The claims come from the copied records; whether a session
 /// lives comes from its beacon, read now.
-pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
+pub(super) fn listings(
+    raw: &Raw,
+    directory: &Directory,
+    names: &[Resource],
+    watched: Interest,
+) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
     // A kept hold lives until its instant.
@@ -70,8 +93,10 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
         let holds = holders.get(&id).copied().unwrap_or(false);
         Ok(match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => {
-                if holds && answer.holders.len() < WATCHED_MAX {
-                    answer.holders.push(pipe);
+                if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
+                    answer.watched.push(pipe);
+                } else {
+                    answer.is_incomplete = true;
                 }
                 true
             }
@@ -79,7 +104,10 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
                 answer.dead.extend(holds.then_some(id));
                 false
             }
-            Peer::Missing => holds,
+            Peer::Missing => {
+                answer.is_incomplete |= holds;
+                holds
+            }
         })
     })?;
     let listed: HashSet<_> = answer

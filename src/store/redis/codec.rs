@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
 use super::keys::{KINDS, Keyspace};
+pub use super::scripts::Variant;
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
@@ -249,13 +250,15 @@ impl Call {
     }
 
     /// Takes a resource away from its holders.
-    pub fn break_grants(resource: Resource) -> Self {
-        Self::new(&scripts::BREAK, vec![resource], Vec::new())
+    ///
+    /// With `only`, the call takes away no grant but that of this session.
+    pub fn break_grants(resource: Resource, only: Option<SessionId>) -> Self {
+        Self::new(&scripts::BREAK, vec![resource], only.map(Argument::Session).into_iter().collect())
     }
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Word("dry"));
+        self.arguments.insert(0, Argument::Word("dry"));
         self
     }
 
@@ -312,10 +315,9 @@ impl Call {
         self.command("EVAL", &self.script.source(), setting)
     }
 
-    /// The command with a script that has no fast path. It must have the same effect, which tests
-    /// compare.
-    pub fn eval_general(&self, setting: &Setting) -> Cmd {
-        self.command("EVAL", &self.script.general_source(), setting)
+    /// The command with a variant of the script, which has the same effect: tests compare them.
+    pub fn eval_variant(&self, variant: Variant, setting: &Setting) -> Cmd {
+        self.command("EVAL", &self.script.variant(variant), setting)
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
