@@ -93,7 +93,7 @@ impl World {
     /// What a waiter finds out by looking again and again while nothing changes.
     fn look(&self, session: SessionId) -> Option<Deadlock> {
         let mut detector = self.detector(session);
-        (0..12).find_map(|_| detector.read(&self.reading(&detector.names().to_vec())))
+        (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
     }
 
     /// The circle that a waiter finds, by the numbers of the sessions, and the youngest of it.
