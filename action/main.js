@@ -18,10 +18,12 @@ function words() {
   return ['acquire', claim, `--for=${length}`, ...(wait === '' ? [] : [`--wait=${wait}`])];
 }
 
-// Passes on the runner's signals. A lock that is granted nevertheless is left to post.js.
+// Passes on the runner's signals, from before rlock exists. A lock that is granted nevertheless is
+// left to post.js.
 function start(arguments_) {
-  const rlock = spawn('rlock', arguments_, { env: runner.environment(), stdio: ['ignore', 'pipe', 'inherit'] });
+  let rlock;
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => rlock.kill(signal));
+  rlock = spawn('rlock', arguments_, { env: runner.environment(), stdio: ['ignore', 'pipe', 'inherit'] });
   return rlock;
 }
 
@@ -33,7 +35,9 @@ function finish(code, signal, printed) {
   const lines = printed.split('\n').filter((line) => line !== '');
   const variables = Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
   runner.set('GITHUB_STATE', { session: variables.RLOCK_SESSION, namespace: variables.RLOCK_NAMESPACE });
-  runner.set('GITHUB_ENV', variables);
+  // rlock prints no URL with a password, but the later steps need it.
+  const store = runner.input('store');
+  runner.set('GITHUB_ENV', store === '' ? variables : { ...variables, RLOCK_STORE: store });
   runner.set('GITHUB_OUTPUT', { acquired: 'true', token: variables.RLOCK_TOKEN });
 }
 

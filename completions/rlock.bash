@@ -5,11 +5,11 @@
 # takes one. `--` stands for the command.
 _rlock_grammar() {
     case $1 in
-        exec) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace ;;
+        exec) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
         held) echo 1 --store --namespace ;;
@@ -296,7 +296,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --owner --reason --verbose --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --owner --reason --verbose --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -398,6 +398,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -617,7 +624,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -698,6 +705,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1314,7 +1328,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1346,6 +1360,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1503,7 +1524,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1535,6 +1556,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1692,7 +1720,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1724,6 +1752,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

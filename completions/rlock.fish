@@ -57,6 +57,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d '
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
@@ -85,6 +86,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
@@ -113,6 +115,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
@@ -141,6 +144,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'Th
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
@@ -179,6 +183,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
@@ -306,15 +311,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
         case acquire
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace
         case renew
             echo 0 --store --namespace --for
         case release

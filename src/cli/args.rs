@@ -48,6 +48,7 @@ pub(super) mod id {
     pub(crate) const SPLAY: &str = "splay";
     pub(crate) const NESTED: &str = "nested";
     pub(crate) const STATUS_FILE: &str = "status-file";
+    pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
@@ -259,7 +260,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 14] = [
+const OF_ACQUIRE: [&str; 15] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -269,6 +270,7 @@ const OF_ACQUIRE: [&str; 14] = [
     id::GRACE,
     id::CONNECT_TIMEOUT,
     id::REPLICAS,
+    id::DEADLOCK_TIMEOUT,
     id::QUIET,
     id::VERBOSE,
     id::MAX_WAITING,
@@ -333,8 +335,12 @@ fn run_options() -> impl Iterator<Item = Arg> {
         let string = OsStringValueParser::new().map(values::shell_command);
         option(id, "STRING", string, help).value_hint(ValueHint::CommandString)
     };
-    let waiting =
-        [max_waiting(), shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release")];
+    let waiting = [
+        max_waiting(),
+        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
+            .default_value("1s"),
+        shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
+    ];
     let busy = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")

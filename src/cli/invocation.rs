@@ -102,6 +102,8 @@ pub struct Exec {
     pub job: Option<String>,
     /// How many sessions may wait ahead of the request; more make it busy.
     pub max_waiting: Option<u32>,
+    /// How long a nested request waits before it looks for a deadlock; zero for never.
+    pub deadlock_timeout: Duration,
     /// How many entries the history of each resource keeps; `None` for the number of the
     /// environment, or the default.
     pub history: Option<u32>,
@@ -164,6 +166,8 @@ pub struct Acquire {
     pub job: Option<String>,
     /// See [`Exec::max_waiting`].
     pub max_waiting: Option<u32>,
+    /// See [`Exec::deadlock_timeout`].
+    pub deadlock_timeout: Duration,
     /// See [`Exec::history`].
     pub history: Option<u32>,
     /// See [`Exec::quiet`].

@@ -54,6 +54,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
         history: matches.remove_one(id::HISTORY),
         skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
         once_per: matches.remove_one(id::ONCE_PER),
@@ -111,6 +112,7 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
         history: matches.remove_one(id::HISTORY),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
@@ -402,6 +404,8 @@ mod tests {
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
         assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(secs(7200))));
         assert_eq!((cron.hold_at_least, cron.max_runtime, cron.max_waiting), (Some(secs(3)), Some(secs(4)), Some(5)));
+        let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).deadlock_timeout);
+        assert_eq!(timeouts, [secs(1), secs(0)]);
         assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
     }
 

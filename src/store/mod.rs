@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::clock::Boottime;
 use crate::clock::StoreTime;
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{End, Ending, Remembered, Streak};
@@ -23,7 +24,7 @@ use sessions::Sessions;
 mod delayed;
 pub mod embedded;
 pub mod facts;
-mod percent;
+pub(crate) mod percent;
 pub mod redis;
 pub mod sessions;
 mod url;
@@ -275,6 +276,14 @@ pub trait Handle {
 
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
+
+    /// Reads the live sessions that hold or wait for these resources, for the search for a deadlock.
+    /// Of a long queue, the reading may contain only the beginning. `None` if the store can't tell
+    /// at once.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error>;
 
     /// The descriptors that show other processes that this process lives, in a store that uses such
     /// descriptors. A guardian keeps them open until the command's process tree is gone, even if

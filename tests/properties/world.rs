@@ -270,6 +270,7 @@ impl World {
             keep_for,
             is_acquire: keep_for.is_some(),
             history: [0, 1, 3, 32][usize::from(more % 4)],
+            held_above: Vec::new(),
         }
     }
 

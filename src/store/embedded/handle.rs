@@ -14,6 +14,7 @@ use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Watched, Work};
 use super::{Embedded, Error};
 use crate::clock::Boottime;
+use crate::lock::deadlock::Reading;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
@@ -26,7 +27,7 @@ const REPORT_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
 pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
-/// Maximum wait of a waiter for the lock to leave the queue. Its place disturbs no other session,
+/// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place disturbs no other session,
 /// and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
@@ -275,6 +276,13 @@ impl Handle for EmbeddedHandle {
         }
         self.shown = answer.watched;
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(self
+            .store
+            .listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?
+            .map(|answer| answer.sessions))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

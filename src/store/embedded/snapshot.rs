@@ -1,6 +1,6 @@
 //! Builds an answer from a copy of the records while other processes use the table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
@@ -8,6 +8,7 @@ use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
 use crate::clock::StoreTime;
+use crate::lock::deadlock::Reading;
 use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Memory, Records, ResourceState, Session};
@@ -49,6 +50,8 @@ pub(super) struct Answer {
     pub(super) dead: Vec<SessionId>,
     /// The instant of the answer.
     pub(super) now: StoreTime,
+    /// The sessions in the listings.
+    pub(super) sessions: Reading,
 }
 
 /// Lists the live holders and waiters. The claims come from the copied records; whether a session
@@ -63,10 +66,12 @@ pub(super) fn listings(
     let mut holders = HashMap::new();
     // A kept hold lives until its instant.
     let mut kept = HashMap::new();
+    let mut sessions = Reading::new();
     for (id, bytes) in &raw.sessions {
         let session: Session = decode(bytes)?;
         holders.insert(*id, session.is_holder());
         kept.extend(session.expiry.filter(|_| session.is_kept()).map(|expiry| (*id, expiry)));
+        sessions.insert(*id, session.clone());
         memory.put_session(*id, session).unwrap_or_else(|never| match never {});
     }
     for (name, bytes) in &raw.resources {
@@ -105,6 +110,16 @@ pub(super) fn listings(
             }
         })
     })?;
+    let listed: HashSet<_> = answer
+        .listings
+        .iter()
+        .flat_map(|listing| {
+            let holders = listing.holders.iter().map(|holder| holder.session);
+            holders.chain(listing.waiters.iter().map(|waiter| waiter.session))
+        })
+        .collect();
+    sessions.retain(|id, _| listed.contains(id));
+    answer.sessions = sessions;
     if names.is_empty() {
         answer.listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     }

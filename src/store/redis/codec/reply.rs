@@ -52,8 +52,8 @@ pub enum ScriptReply {
     AlreadyDone,
     /// The request can never be granted.
     Refused(Refusal),
-    /// The script did nothing and has to be called again with these resources too. There are none
-    /// if more sessions had expired than one call removes.
+    /// The call has to be repeated with these resources too. There are none if earlier calls have
+    /// left over more than one call does.
     Need(Vec<Resource>),
     /// The change is made.
     Done,
@@ -268,20 +268,22 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
 }
 
 fn job(value: &Value) -> Option<Job> {
-    let [history, name, once_per, same_job, skips, hold_at_least, keep_for, is_acquire] = list(value)? else {
+    let [history, job, once_per, same_job, skips, hold_at_least, keep_for, is_acquire, held_above] = list(value)?
+    else {
         return None;
     };
     let flag = |value| number(value).map(|number| number == 1);
     let optional = |value| length(value).map(|length| Some(length).filter(|length| !length.is_zero()));
     let same_job = flag(same_job)?;
     Some(Job {
-        name: text(name)?.to_owned(),
+        name: text(job)?.to_owned(),
         once_per: optional(once_per)?.map(|period| OncePer { period, same_job }),
         skips: flag(skips)?,
         hold_at_least: optional(hold_at_least)?,
         keep_for: optional(keep_for)?,
         is_acquire: flag(is_acquire)?,
         history: small(history)?,
+        held_above: list(held_above)?.iter().map(name).collect::<Option<_>>()?,
         ..Job::default()
     })
 }

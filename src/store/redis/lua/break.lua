@@ -45,7 +45,10 @@ end
 make_way()
 check()
 spread_all()
-drop_expired()
+local more = catch_up()
+if more then
+  return finish(more)
+end
 held = holders()
 local reply = told_all(held)
 local channels = {}
