@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conflict::excludes;
 use super::index::Rank;
-use super::mode::Mode;
-use super::op::ResourceListing;
+use super::mode::{Mode, Nesting};
+use super::op::{HolderListing, ResourceListing};
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
@@ -57,11 +57,13 @@ pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) ->
             };
             reading.entry(session).or_insert_with(new).claims.push(record);
         };
-        let record = |session, mode, span: &Span, slots, position: Option<u32>| {
+        let record = |session, mode: Mode, span: &Span, slots, position: Option<u32>| {
             let above = ancestors(session);
-            let mut above = listing.holders.iter().filter(|it| above.contains(&it.session));
-            let shares = mode == Mode::Slot && above.clone().any(|it| it.mode == Mode::Slot);
-            let is_nested = above.any(|it| it.span.overlaps(span));
+            let held = |above: SessionId| listing.holders.iter().filter(move |it| it.session == above);
+            let mut above = above.into_iter().flat_map(held).filter(|it| it.span.overlaps(span)).peekable();
+            let is_nested = above.peek().is_some();
+            let includes = |it: &&HolderListing| mode.below(it.mode) == Nesting::AtOnce && it.span.covers(span);
+            let shares = mode == Mode::Slot && above.find(includes).is_some_and(|it| it.mode == Mode::Slot);
             let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into(), is_nested));
             let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
             ClaimRecord { claim, rank, token: 0, shares, slot: None }
@@ -342,14 +344,23 @@ impl Detector {
     /// one before have seen.
     pub fn read(&mut self, reading: &Reading) -> Option<Deadlock> {
         let graph = Graph::new(reading);
+        let mut stable = graph.intersection(&self.before);
+        stable.waits.retain(|id, _| self.has_read_all_of(&reading[id]));
         self.names = self.next_names(reading, &graph);
-        let stable = graph.intersection(&self.before);
         self.before = graph;
         let circle = stable.circle(self.session, &stable.stuck());
         let is_nested = |id: &&SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
         let youngest = circle.iter().filter(is_nested).max_by_key(|id| (reading[id].asked, **id))?;
         let way = stable.way_around(self.session, &circle);
         Some(Deadlock { links: links(reading, &way), youngest: *youngest })
+    }
+
+    /// Whether a session is a holder, or a waiter that waits for what the reading says. A nested
+    /// waiter overtakes others because of what its ancestors hold, and because of what the others
+    /// wait for elsewhere. Without these names it could seem to wait for somebody whom it overtakes.
+    fn has_read_all_of(&self, session: &Session) -> bool {
+        let has_read = |name: &Resource| self.names.contains(name);
+        session.is_holder() || session.resources().into_iter().chain(&session.job.held_above).all(has_read)
     }
 
     /// The resources of the request and those that could close a circle. Whoever waits for the
@@ -364,8 +375,9 @@ impl Detector {
                 behind.entry(*other).or_default().insert(*id);
             }
         }
-        let mut seen: Set = own.ancestors.iter().copied().collect();
-        let mut next: std::collections::VecDeque<_> = own.ancestors.iter().copied().collect();
+        let family = || own.ancestors.iter().chain([&self.session]).copied();
+        let mut seen: Set = family().collect();
+        let mut next: std::collections::VecDeque<_> = family().collect();
         while let Some(awaited) = next.pop_front() {
             for waiter in behind.get(&awaited).into_iter().flatten() {
                 let session = &reading[waiter];
