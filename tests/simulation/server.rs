@@ -365,7 +365,8 @@ impl Server {
                 granted.extend(self.change(now, Op::Reap(id)).granted);
             } else if self.waits_or_holds(id) {
                 also.granted.push(id);
-            } else {
+            } else if caller != Some(id) {
+                // A caller that is granted and leaves in one call has done nothing.
                 also.done.push(id);
             }
         }
