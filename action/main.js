@@ -33,7 +33,9 @@ function finish(code, signal, printed) {
   const lines = printed.split('\n').filter((line) => line !== '');
   const variables = Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
   runner.set('GITHUB_STATE', { session: variables.RLOCK_SESSION, namespace: variables.RLOCK_NAMESPACE });
-  runner.set('GITHUB_ENV', variables);
+  // rlock prints no URL with a password, but the later steps need it.
+  const store = runner.input('store');
+  runner.set('GITHUB_ENV', store === '' ? variables : { ...variables, RLOCK_STORE: store });
   runner.set('GITHUB_OUTPUT', { acquired: 'true', token: variables.RLOCK_TOKEN });
 }
 

@@ -25,6 +25,9 @@ _rlock() {
             rlock,completions)
                 cmd="rlock__subcmd__completions"
                 ;;
+            rlock,doctor)
+                cmd="rlock__subcmd__doctor"
+                ;;
             rlock,downgrade)
                 cmd="rlock__subcmd__downgrade"
                 ;;
@@ -76,6 +79,9 @@ _rlock() {
             rlock__subcmd__help,completions)
                 cmd="rlock__subcmd__help__subcmd__completions"
                 ;;
+            rlock__subcmd__help,doctor)
+                cmd="rlock__subcmd__help__subcmd__doctor"
+                ;;
             rlock__subcmd__help,downgrade)
                 cmd="rlock__subcmd__help__subcmd__downgrade"
                 ;;
@@ -125,7 +131,7 @@ _rlock() {
 
     case "${cmd}" in
         rlock)
-            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help"
+            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -150,7 +156,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --owner --reason --conflict-exit-code --ttl --connect-timeout --replicas --quiet --verbose --max-waiting --job --history --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --owner --reason --conflict-exit-code --ttl --connect-timeout --replicas --deadlock-timeout --quiet --verbose --max-waiting --job --history --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -276,6 +282,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --deadlock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --max-waiting)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -303,7 +313,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__cleanup)
-            opts="-h --store --namespace --dry-run --break --help"
+            opts="-h --store --namespace --dry-run --break --session --pid --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -314,6 +324,20 @@ _rlock() {
                     return 0
                     ;;
                 --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --session)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --pid)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -343,6 +367,39 @@ _rlock() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__doctor)
+            opts="-h --store --namespace --json --ttl --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -385,7 +442,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --deadlock-timeout --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -497,6 +554,10 @@ _rlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --deadlock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --meanwhile)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -603,7 +664,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__help)
-            opts="exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help"
+            opts="exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -645,6 +706,20 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__doctor)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -896,7 +971,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --verbose --color --held-longer-than --no-success-for --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --color --held-longer-than --no-success-for --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -911,6 +986,10 @@ _rlock() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -963,7 +1042,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__man)
-            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"
+            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -995,7 +1074,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --deadlock-timeout --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1055,6 +1134,10 @@ _rlock() {
                     return 0
                     ;;
                 --replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1139,7 +1222,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --deadlock-timeout --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1199,6 +1282,10 @@ _rlock() {
                     return 0
                     ;;
                 --replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1283,7 +1370,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --owner --reason --conflict-exit-code --ttl --grace --connect-timeout --replicas --deadlock-timeout --meanwhile --else --quiet --verbose --shell --skip-ok --once-per --success-codes --hold-at-least --max-runtime --splay --max-waiting --job --history --status-file --nested --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1343,6 +1430,10 @@ _rlock() {
                     return 0
                     ;;
                 --replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadlock-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

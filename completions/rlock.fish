@@ -37,6 +37,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "renew" -d 'Let a lock o
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "release" -d 'Give back a lock of rlock acquire'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Check the store, and say what to do'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
@@ -62,6 +63,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease a
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -90,6 +92,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The l
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -118,6 +121,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'T
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -146,6 +150,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
@@ -183,6 +188,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-ex
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
@@ -209,6 +215,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -216,9 +223,20 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tree -d 'Show as a tree who holds, what runs below, and who waits for what'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l dot -d 'Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Show times of day instead of ages, and session ids'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prometheus -d 'Print metrics for Prometheus'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r
@@ -232,6 +250,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print J
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l session -d 'Break only the lock of this session' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too: their commands are stopped'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
@@ -264,20 +284,21 @@ complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store:
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

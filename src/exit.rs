@@ -11,7 +11,8 @@ pub const NOT_HELD: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 64;
 
-/// The request can never be granted, so waiting would not help.
+/// The request can never be granted, so waiting would not help. Or nested requests wait for each
+/// other, and this is the youngest.
 pub const REFUSED: u8 = 65;
 
 /// The store cannot be reached or used; the command was not started.

@@ -1,4 +1,4 @@
-//! Writes the holders and waiters of resources as JSON.
+//! Writes the holders and waiters of resources, and their changes, as JSON.
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::messages;
 use crate::store::{self, Inspection, Store};
+use crate::view::changes::Change;
 
 /// What the listed resources remember, for [`as_json`].
 ///
@@ -56,6 +57,41 @@ pub(crate) fn as_json(store: &str, inspection: &Inspection, remembered: &[Rememb
         value
     };
     json!({ "store": store, "resources": resources.iter().map(resource).collect::<Vec<_>>() })
+}
+
+/// A change as `rlock inspect --watch --json` tells it, on one line.
+pub(crate) fn change_as_json(change: &Change) -> Value {
+    let request = change.request.as_ref();
+    let process = request.map(|request| &request.process);
+    let claims = request.map(|request| {
+        let claims = request.claims.iter();
+        let claim = |(mode, span, slots): &(Mode, Span, Option<u32>)| {
+            json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots })
+        };
+        claims.map(claim).collect::<Vec<_>>()
+    });
+    let ending = change.ending.map(|ending| ending.to_string());
+    let (word, number) = ending.as_deref().map_or((None, None), |text| match text.split_once(' ') {
+        Some((word, number)) => (Some(word), number.parse::<u8>().ok()),
+        None => (Some(text), None),
+    });
+    json!({
+        "event": change.what.as_str(),
+        "at": messages::time(change.at),
+        "resource": change.resource.as_str(),
+        "session": request.and_then(|request| request.session).map(|session| session.to_string()),
+        "claims": claims,
+        "token": request.and_then(|request| request.token),
+        "outcome": word,
+        "exit": number.filter(|_| word == Some("exit")),
+        "signal": number.filter(|_| word == Some("signal")),
+        "host": process.map(|process| &process.host),
+        "pid": process.map(|process| process.pid),
+        "user": process.map(|process| &process.user),
+        "command": process.map(|process| &process.command),
+        "owner": process.map(|process| &process.owner),
+        "reason": process.map(|process| &process.reason),
+    })
 }
 
 /// The skips in a row of the jobs of a resource, by the names of the jobs.

@@ -37,6 +37,7 @@ pub mod lock;
 pub mod store;
 
 mod cmd;
+mod doctor;
 mod failure;
 mod files;
 mod history;

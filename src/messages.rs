@@ -11,6 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustix::process::Pid;
 
 use crate::clock::StoreTime;
+use crate::lock::deadlock::{Deadlock, Reading};
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
@@ -77,6 +78,22 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
+    /// The line on a terminal. The place in the queue and the start of the wait come first, so that a
+    /// narrow terminal does not cut them.
+    pub(crate) fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
+        let place = self.related.last().and_then(|own| {
+            let waits = obstructions.iter().find_map(|obstruction| {
+                let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
+                Some((mine.position, obstruction.waiting))
+            });
+            waits.map(|(position, waiting)| format!("{position} of {waiting}, "))
+        });
+        let since = time(asked);
+        let of_day = since.get(11..19).unwrap_or_default();
+        let place = place.unwrap_or_default();
+        format!("waiting, {place}since {of_day}Z: {}", in_the_way(&self.claims, &self.related, obstructions))
+    }
+
     /// `streak` counts the skips of the job in a row, if there are any.
     pub(crate) fn busy(
         &self,
@@ -125,6 +142,32 @@ impl Messages {
     pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
         let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
         format!("could not release {}, held until {end}: {reason}", self.names())
+    }
+
+    /// Describes a deadlock in one line, and in another the one request to make instead.
+    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
+        // A holder's own link has no claims: the request below it waits.
+        let next = deadlock.links.iter().cycle().skip(1);
+        let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
+        let mut blocks: Vec<_> = blocks.collect();
+        // The line begins with what the ancestor of this request holds.
+        let first = 1.min(blocks.len());
+        blocks.rotate_right(first);
+        let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
+        let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
+            let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+            let Claim { resource, span, mode, .. } = &blocker.claim;
+            let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
+            let wanted = part(wanted.resource.as_str(), &wanted.span);
+            format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+        });
+        let lines: Vec<_> = lines.collect();
+        let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
+        let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
+        let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
+        let count = if options.len() == 2 { "both" } else { "all" };
+        let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
+        [format!("refused: deadlock: {}", lines.join("; ")), instead]
     }
 
     /// The first session that blocks the request.
@@ -264,6 +307,16 @@ pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
 /// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.
 pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
     format!("{} for {mode}", part(resource.as_str(), span))
+}
+
+/// A claim as an option of `rlock exec`, for a shell.
+fn as_option(Claim { resource, mode, span, slots }: &Claim) -> String {
+    let quoted = |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), Into::into);
+    match slots {
+        Some(slots) => format!("--slot {}", quoted(&format!("{resource}={slots}"))),
+        None if span.is_whole() => format!("--{mode} {}", quoted(resource.as_str())),
+        None => format!("--range-{mode} {} {}", quoted(resource.as_str()), quoted(&span.to_string())),
+    }
 }
 
 /// The number of other holders. A server lists only some of many holders, so the exact number ends

@@ -47,10 +47,16 @@ pub(super) mod id {
     pub(crate) const SPLAY: &str = "splay";
     pub(crate) const NESTED: &str = "nested";
     pub(crate) const STATUS_FILE: &str = "status-file";
+    pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
+    pub(crate) const NAMES: &str = "names";
+    pub(crate) const TREE: &str = "tree";
+    pub(crate) const DOT: &str = "dot";
+    pub(crate) const FORM: &str = "form";
+    pub(crate) const WATCH: &str = "watch";
     pub(crate) const COLOR: &str = "color";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
@@ -71,6 +77,7 @@ pub(super) mod id {
     pub(crate) const LOST_SIGNAL: &str = "lost-signal";
     pub(crate) const EXPORT: &str = "export";
     pub(crate) const SESSION: &str = "SESSION";
+    pub(crate) const HOLDER: &str = "session";
     pub(crate) const LAST: &str = "last";
     pub(crate) const HELD_LONGER_THAN: &str = "held-longer-than";
     pub(crate) const NO_SUCCESS_FOR: &str = "no-success-for";
@@ -245,7 +252,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 14] = [
+const OF_ACQUIRE: [&str; 15] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -255,6 +262,7 @@ const OF_ACQUIRE: [&str; 14] = [
     id::GRACE,
     id::CONNECT_TIMEOUT,
     id::REPLICAS,
+    id::DEADLOCK_TIMEOUT,
     id::QUIET,
     id::VERBOSE,
     id::MAX_WAITING,
@@ -318,6 +326,8 @@ fn run_options() -> impl Iterator<Item = Arg> {
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
+        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
+            .default_value("1s"),
         shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
@@ -431,19 +441,35 @@ fn command_words() -> Arg {
 }
 
 pub(super) fn inspect(command: Command) -> Command {
+    let form = |id, help| switch(id, help).group(id::FORM);
     command
         .override_usage(
             "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
+             rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
              rlock inspect --no-success-for DUR KEY...\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
         )
+        .after_help("On a terminal, --watch redraws the table until q or Ctrl-C.")
         .arg(keys("What to show [default: all that is held or waited for]"))
-        .arg(switch(id::JSON, "Print JSON"))
+        .group(ArgGroup::new(id::FORM))
+        .arg(form(id::JSON, "Print JSON"))
+        .arg(form(id::NAMES, "Print the names alone").conflicts_with(id::WATCH))
+        .arg(form(id::TREE, "Show as a tree who holds, what runs below, and who waits for what"))
+        .arg(
+            form(id::DOT, "Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg")
+                .conflicts_with(id::WATCH),
+        )
+        .arg(
+            option(id::WATCH, "DUR", values::interval, "Go on with each change; a server is asked each DUR [1s]")
+                .num_args(0..=1)
+                .require_equals(true)
+                .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
+        )
         .arg(verbose("Show times of day instead of ages, and session ids"))
         .arg(color())
         .args(checks())
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
-            id::JSON,
+            id::FORM,
             id::HELD_LONGER_THAN,
             id::NO_SUCCESS_FOR,
         ]))
@@ -461,7 +487,7 @@ fn checks() -> [Arg; 2] {
         option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
-            .conflicts_with(id::JSON),
+            .conflicts_with(id::FORM),
     ]
 }
 
@@ -474,6 +500,15 @@ pub(super) fn history_of_keys(command: Command) -> Command {
         .arg(switch(id::FAILED, "Only what failed: not exit 0, a skip, or the end of rlock acquire"))
         .arg(switch(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
         .arg(switch(id::JSON, "Print JSON"))
+        .arg(color())
+}
+
+pub(super) fn doctor(command: Command) -> Command {
+    command
+        .override_usage("rlock doctor [OPTIONS]")
+        .after_help("Exit: 0, or 69 if something makes rlock unusable.")
+        .arg(switch(id::JSON, "Print JSON"))
+        .arg(ttl())
         .arg(color())
 }
 
@@ -491,10 +526,24 @@ fn color() -> Arg {
 
 pub(super) fn cleanup(command: Command) -> Command {
     command
-        .override_usage("rlock cleanup [KEY]... [--dry-run]\n       rlock cleanup --break KEY... [--dry-run]")
+        .override_usage(
+            "rlock cleanup [KEY]... [--dry-run]\n       \
+             rlock cleanup --break KEY... [--session ID | --pid PID] [--dry-run]",
+        )
         .arg(keys("What to clean [default: all]"))
         .arg(switch(id::DRY_RUN, "Only say what would be removed"))
         .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
+        .arg(
+            option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
+                .requires(id::BREAK)
+                .conflicts_with(id::PID)
+                .value_hint(ValueHint::Other),
+        )
+        .arg(
+            option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
+                .requires(id::BREAK)
+                .value_hint(ValueHint::Other),
+        )
 }
 
 fn keys(help: &'static str) -> Arg {

@@ -33,6 +33,8 @@ pub enum Invocation {
     Held(HeldBy),
     /// Show holders and waiters.
     Inspect(Inspect),
+    /// Check the store.
+    Doctor(Doctor),
     /// Show ended requests.
     History(History),
     /// Remove expired and dead sessions, or break grants.
@@ -100,6 +102,8 @@ pub struct Exec {
     pub job: Option<String>,
     /// How many sessions may wait ahead of the request; more make it busy.
     pub max_waiting: Option<u32>,
+    /// How long a nested request waits before it looks for a deadlock; zero for never.
+    pub deadlock_timeout: Duration,
     /// How many entries the history of each resource keeps; `None` for the number of the
     /// environment, or the default.
     pub history: Option<u32>,
@@ -162,6 +166,8 @@ pub struct Acquire {
     pub job: Option<String>,
     /// See [`Exec::max_waiting`].
     pub max_waiting: Option<u32>,
+    /// See [`Exec::deadlock_timeout`].
+    pub deadlock_timeout: Duration,
     /// See [`Exec::history`].
     pub history: Option<u32>,
     /// See [`Exec::quiet`].
@@ -231,6 +237,8 @@ pub struct Inspect {
     pub resources: Vec<Resource>,
     /// What to print.
     pub form: Form,
+    /// Go on with each change, and ask a store that cannot tell of changes at these intervals.
+    pub watch: Option<Duration>,
     /// Show instants instead of ages, and session ids.
     pub verbose: bool,
     /// When to use colours.
@@ -253,6 +261,25 @@ pub enum Form {
     Table,
     /// One JSON object.
     Json,
+    /// The names alone.
+    Names,
+    /// A tree of sessions below resources.
+    Tree,
+    /// A graph in the language of Graphviz.
+    Dot,
+}
+
+/// `rlock doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doctor {
+    /// The store to check.
+    pub store: StoreOptions,
+    /// Print JSON instead of lines.
+    pub json: bool,
+    /// The ttl to compare with; `None` for that of the environment, or the default.
+    pub ttl: Option<Duration>,
+    /// When to use colours.
+    pub color: ColorChoice,
 }
 
 /// `rlock history`.
@@ -288,6 +315,17 @@ pub struct Cleanup {
     pub dry_run: bool,
     /// Take live grants away too.
     pub break_grants: bool,
+    /// Take only the grants of this holder away.
+    pub only: Option<Holder>,
+}
+
+/// Selects one of several holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The holder with this session.
+    Session(SessionId),
+    /// The holder with this process, on whatever host.
+    Process(Pid),
 }
 
 /// `rlock shrink`.

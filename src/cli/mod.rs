@@ -12,12 +12,13 @@
 //! - `values`: converts the text of one word into its type. `claims` and `read`: convert matched
 //!   words into an [`Invocation`].
 //! - `lines`: parses the lines of clients of `rlock serve`.
-//! - `usage`: reports each mistake in one line.
+//! - `usage`: reports each mistake in one line; `hints`: answers the habits of other programs.
 //! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: prints it.
 
 mod args;
 mod claims;
 pub mod completions;
+mod hints;
 pub mod invocation;
 pub(crate) mod lines;
 mod numbers;

@@ -17,8 +17,8 @@ use crate::words;
 use super::args::id;
 use super::claims;
 use super::invocation::{
-    Acquire, Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, Man, Release, Renew, Serve, Shrink,
-    StoreOptions, Until, Whose,
+    Acquire, Cleanup, Doctor, Downgrade, Exec, Form, HeldBy, History, Holder, Inspect, Invocation, Man, Release, Renew,
+    Serve, Shrink, StoreOptions, Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -54,6 +54,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
         history: matches.remove_one(id::HISTORY),
         skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
         once_per: matches.remove_one(id::ONCE_PER),
@@ -111,6 +112,7 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
+        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
         history: matches.remove_one(id::HISTORY),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
@@ -172,7 +174,14 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let inspect = Inspect {
         resources: resources(&mut matches),
-        form: if matches.get_flag(id::JSON) { Form::Json } else { Form::Table },
+        form: match [id::JSON, id::NAMES, id::TREE, id::DOT].map(|id| matches.get_flag(id)) {
+            [true, ..] => Form::Json,
+            [_, true, ..] => Form::Names,
+            [.., true, _] => Form::Tree,
+            [.., true] => Form::Dot,
+            _ => Form::Table,
+        },
+        watch: matches.contains_id(id::WATCH).then(|| matches.remove_one(id::WATCH).unwrap_or(WATCH_EVERY)),
         verbose: matches.get_flag(id::VERBOSE),
         color: color(&mut matches),
         held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
@@ -200,6 +209,9 @@ pub(super) fn history(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     }))
 }
 
+/// How often `--watch` asks a server, unless it is told.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
 fn color(matches: &mut ArgMatches) -> ColorChoice {
     match matches.remove_one::<String>(id::COLOR).as_deref() {
         Some("always") => ColorChoice::Always,
@@ -208,11 +220,24 @@ fn color(matches: &mut ArgMatches) -> ColorChoice {
     }
 }
 
+pub(super) fn doctor(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Doctor(Doctor {
+        json: matches.get_flag(id::JSON),
+        ttl: matches.remove_one(id::TTL),
+        color: color(&mut matches),
+        store: store(&mut matches),
+    }))
+}
+
 pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let cleanup = Cleanup {
         resources: resources(&mut matches),
         dry_run: matches.get_flag(id::DRY_RUN),
         break_grants: matches.get_flag(id::BREAK),
+        only: matches
+            .remove_one(id::HOLDER)
+            .map(Holder::Session)
+            .or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
         store: store(&mut matches),
     };
     if cleanup.break_grants && cleanup.resources.is_empty() {
@@ -379,6 +404,8 @@ mod tests {
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
         assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(secs(7200))));
         assert_eq!((cron.hold_at_least, cron.max_runtime, cron.max_waiting), (Some(secs(3)), Some(secs(4)), Some(5)));
+        let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).deadlock_timeout);
+        assert_eq!(timeouts, [secs(1), secs(0)]);
         assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
     }
 
@@ -454,6 +481,16 @@ mod tests {
             parsed("inspect -v --color=always").unwrap(),
             inspect(vec![], Form::Table, true, ColorChoice::Always)
         );
+        for (word, form) in [("--names", Form::Names), ("--tree", Form::Tree), ("--dot", Form::Dot)] {
+            assert_eq!(parsed(&format!("inspect {word}")).unwrap(), inspect(vec![], form, false, ColorChoice::Auto));
+        }
+        for (line, every) in [("--watch", 1000), ("--watch=100ms", 100), ("--watch --json", 1000)] {
+            let Ok(Invocation::Inspect(inspect)) = parsed(&format!("inspect {line} k")) else { panic!("{line}") };
+            assert_eq!((inspect.watch, inspect.resources), (Some(Duration::from_millis(every)), names(&["k"])));
+        }
+        assert!(mistake("inspect --json --names").contains(" exclude each other"));
+        assert!(mistake("inspect --watch --dot").contains(" exclude each other"));
+        assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
         let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
         assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
         let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
@@ -466,10 +503,14 @@ mod tests {
         let history = History { since: Some(secs(60)), stats: true, ..History::default() };
         assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
         let cleanup = |resources, dry_run, break_grants| {
-            Invocation::Cleanup(Cleanup { store: StoreOptions::default(), resources, dry_run, break_grants })
+            let (store, only) = (StoreOptions::default(), None);
+            Invocation::Cleanup(Cleanup { store, resources, dry_run, break_grants, only })
         };
         assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
         assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+        let Ok(Invocation::Cleanup(one)) = parsed("cleanup --break k --pid 7") else { panic!("--pid is an option") };
+        assert!(matches!(one.only, Some(super::Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));
         let resource = names(&["k"]).pop();
         assert_eq!(
             parsed("downgrade --resource k prewrite").unwrap(),

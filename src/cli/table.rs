@@ -52,7 +52,7 @@ const LONG_VERSION: &str = concat!(
 );
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -161,6 +161,17 @@ pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
         texts: &[include_str!("pages/inspect.txt")],
         define: args::inspect,
         read: read::inspect,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "doctor",
+        page: "rlock-doctor",
+        section: 1,
+        about: "Check the store, and say what to do",
+        texts: &[include_str!("pages/doctor.txt")],
+        define: args::doctor,
+        read: read::doctor,
         has_numbers: false,
         runs_command: false,
     },

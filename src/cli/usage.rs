@@ -5,6 +5,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::args::is_of_exec;
+use super::hints;
 use super::numbers::unmark;
 use crate::words::one_line;
 
@@ -70,6 +71,9 @@ impl Usage {
                 let text = format!("{argument} is for the command of 'rlock exec': 'rlock acquire' runs none");
                 Mistake::plain(text).on(page)
             }
+            ErrorKind::UnknownArgument if hints::of_option(label(text(error, ContextKind::InvalidArg))).is_some() => {
+                mistake(error).on(page)
+            }
             ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
                 let argument = label(text(error, ContextKind::InvalidArg));
                 let text = format!("unexpected argument '{argument}': did you forget -- before the command?");
@@ -87,10 +91,17 @@ pub(super) fn mistake(error: &Error) -> Mistake {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let what = format!("unexpected argument '{argument}'");
+            if let Some(hint) = hints::of_option(argument) {
+                return Mistake::plain(format!("{what}: {hint}"));
+            }
             suggested(what, text(error, ContextKind::SuggestedArg))
         }
         ErrorKind::InvalidSubcommand => {
-            let what = format!("no such subcommand '{}'", text(error, ContextKind::InvalidSubcommand));
+            let word = text(error, ContextKind::InvalidSubcommand);
+            let what = format!("no such subcommand '{word}'");
+            if let Some(hint) = hints::of_subcommand(word) {
+                return Mistake::plain(format!("{what}: {hint}"));
+            }
             suggested(what, first(error, ContextKind::SuggestedSubcommand))
         }
         ErrorKind::MissingSubcommand => Mistake::unexplained("no subcommand"),
@@ -187,8 +198,8 @@ mod tests {
         for (line, text) in [
             ("--foo", "unexpected argument '--foo'; see 'rlock --help'"),
             ("exec --foo k -- c", "unexpected argument '--foo'; see 'rlock exec --help'"),
-            ("exec -x k -- c", "unexpected argument '-x'; see 'rlock exec --help'"),
-            ("range-read t 1 2 -i -- c", "unexpected argument '-i'; see 'rlock range-read --help'"),
+            ("exec -y k -- c", "unexpected argument '-y'; see 'rlock exec --help'"),
+            ("range-read t 1 2 -j -- c", "unexpected argument '-j'; see 'rlock range-read --help'"),
             ("range-read t 1 2 -3 -- c", "unexpected argument '-3'; see 'rlock range-read --help'"),
             ("exec --tll 5s k -- c", "unexpected argument '--tll': did you mean '--ttl'?"),
             ("--store x", "no subcommand; see 'rlock --help'"),

@@ -101,6 +101,13 @@ pub(super) fn runtime(word: &str) -> Result<Duration, String> {
     if limit.is_zero() { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
 }
 
+/// Parses the time between two questions to a server.
+pub(super) fn interval(word: &str) -> Result<Duration, String> {
+    let every = duration(word)?;
+    let shortest = Duration::from_millis(100);
+    if every < shortest { Err(format!("'{word}' is too short: ask a server at most every 100ms")) } else { Ok(every) }
+}
+
 /// The time that connecting to a server may take.
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;

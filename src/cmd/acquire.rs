@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::identity;
 use crate::keeper;
 use crate::keeper::process::{self, Side, Watched};
+use crate::lock::deadlock::Detector;
 use crate::lock::lease::Lease;
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::{Job, Request};
@@ -114,6 +115,7 @@ fn lock(
     let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
+    let held_above = context::held_above()?;
     let place = context::exported(&acquire.store, store.as_ref())?;
     let has_leases = store.leases();
     let ttl = context::ttl(acquire.ttl)?;
@@ -132,6 +134,7 @@ fn lock(
         job: Job {
             name: caller::job(acquire.job.clone(), &process.user, &words),
             is_acquire: true,
+            held_above: held_above.clone(),
             keep_for,
             max_waiting: acquire.max_waiting,
             history: context::history(acquire.history)?,
@@ -161,7 +164,10 @@ fn lock(
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        deadlock_timeout: Some(acquire.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
     };
+    let names = acquire.claims.iter().map(|claim| claim.resource.clone()).chain(held_above.iter().cloned());
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
     let related = ancestors.iter().copied().chain([session]).collect();
     let messages = Messages { claims: acquire.claims.clone(), related, has_leases };
     let mut tokens = Vec::new();
@@ -169,10 +175,10 @@ fn lock(
         tokens.clone_from(&grant.tokens);
         let held = Held { claims: &acquire.claims, tokens: &grant.tokens, slots: &grant.slots };
         let chain: Vec<_> = std::iter::once(session).chain(ancestors.iter().copied()).collect();
-        let lines = variables::of(&chain, Some(held), place, &namespace);
+        let lines = variables::of(&chain, Some(held), &held_above, place, &namespace);
         hand_over(&variables::text(&lines, acquire.export))
     };
-    let code = run::acquire(handle.as_mut(), (messages, settings), hand_over, signals, &mut io::stderr())?;
+    let code = run::acquire(handle.as_mut(), (messages, settings, detector), hand_over, signals, &mut io::stderr())?;
     Ok((code, Asked { request, handle, tokens, grace }))
 }
 

@@ -6,13 +6,16 @@ use std::fmt::Write;
 use anyhow::Context;
 
 use super::context;
-use crate::cli::invocation::Cleanup;
+use crate::cli::invocation::{Cleanup, Holder};
 use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
+use crate::lock::op::HolderListing;
 use crate::lock::records::{ClaimRecord, Session};
+use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::messages;
+use crate::store::Store;
 use crate::words::one_line;
 
 /// Cleans up, prints the removed claims, and returns the exit code.
@@ -29,7 +32,11 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| context::held_by(session)).collect();
     for resource in &cleanup.resources {
-        let broken = store.break_grants(resource, dry).map_err(Failure::from)?;
+        let only = cleanup.only.map(|only| find(store.as_mut(), resource, only)).transpose()?;
+        if only == Some(None) {
+            continue;
+        }
+        let broken = store.break_grants(resource, only.flatten(), dry).map_err(Failure::from)?;
         held.extend(broken.iter().flat_map(|(_, session)| context::held_by(session)));
         let live = broken.iter().filter(|(id, _)| told.insert(*id)).map(|(_, session)| session);
         tell(if dry { "would break" } else { "broke" }, live, Some((resource, &cleanup.resources)))?;
@@ -39,12 +46,35 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     // `after_all_but` reports the unusable resources below; their holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|line| line.starts_with(&format!("'{name}' ")));
     for resource in free.iter().filter(|name| is_usable(name)) {
-        super::say(&format!("nobody holds '{resource}': nothing to break; 'rlock inspect' shows what is held"));
+        let who = match cleanup.only {
+            None => "nobody holds".to_owned(),
+            Some(Holder::Session(id)) => format!("session {id} does not hold"),
+            Some(Holder::Process(pid)) => format!("process {} does not hold", pid.as_raw_nonzero()),
+        };
+        super::say(&format!("{who} '{resource}': nothing to break; 'rlock inspect' shows what is held"));
     }
     match super::after_all_but(&unusable) {
         0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
         code => Ok(code),
     }
+}
+
+/// The session of one holder of a resource, if there is one.
+fn find(store: &mut dyn Store, resource: &Resource, only: Holder) -> anyhow::Result<Option<SessionId>> {
+    let seen = store.inspect(std::slice::from_ref(resource)).map_err(Failure::from)?;
+    let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
+    let is_it = |holder: &&HolderListing| match only {
+        Holder::Session(id) => holder.session == id,
+        Holder::Process(pid) => i64::from(holder.process.pid) == i64::from(pid.as_raw_nonzero().get()),
+    };
+    let found: BTreeSet<_> = holders.filter(is_it).map(|holder| holder.session).collect();
+    if found.len() > 1 {
+        let text = format!(
+            "several processes with this id hold '{resource}': name one with --session; see 'rlock inspect -v'"
+        );
+        return Err(Failure::usage(text).into());
+    }
+    Ok(found.into_iter().next())
 }
 
 /// Prints a line for each claim: what was done, to which claim, of which session. Each call prints

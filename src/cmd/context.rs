@@ -1,6 +1,7 @@
 //! Reads what the subcommands share from the environment: the selected store, and the sessions
 //! above this process. It also names the variables for the command.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::lock::past;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
-use crate::store::{self, Changed, Secrets, Store};
+use crate::store::{self, Changed, Secrets, Store, percent};
 use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
@@ -28,6 +29,8 @@ const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
 pub(super) const SESSION: &str = "RLOCK_SESSION";
 /// The sessions above [`SESSION`], innermost first, separated by commas.
 pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
+/// The resources that the sessions in [`ANCESTORS`] hold, each percent-encoded, separated by commas.
+pub(super) const HELD: &str = "RLOCK_HELD";
 pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";
 pub(super) const MODE: &str = "RLOCK_MODE";
@@ -122,6 +125,17 @@ pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duratio
         store::Error::Usage(text) if is_configured => config::mistake(&text),
         error => error.into(),
     })
+}
+
+/// What has chosen the store, for people.
+pub(super) fn source(options: &StoreOptions) -> &'static str {
+    let is_configured = || config::read().is_ok_and(|config| config.store.is_some());
+    match () {
+        () if options.store.is_some() => "--store",
+        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => STORE,
+        () if is_configured() => "the configuration file",
+        () => "default",
+    }
 }
 
 /// What the user has named: in an option, else in the environment, else in the configuration file.
@@ -270,6 +284,28 @@ pub(super) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> 
 pub(super) fn resources_above() -> Result<Vec<Resource>, Failure> {
     let lines = variable(RESOURCE)?.unwrap_or_default();
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
+}
+
+/// Maximum number of resources above that a request names.
+const HELD_MAX: usize = 256;
+
+/// The resources that the sessions above hold, as far as the environment names them.
+pub(super) fn held_above() -> Result<Vec<Resource>, Failure> {
+    if variable(SESSION)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let outer = variable(HELD)?.unwrap_or_default();
+    let outer = outer.split(',').filter_map(|name| String::from_utf8(percent::decode(name)?).ok());
+    let outer = outer.filter_map(|name| Resource::new(&name).ok());
+    let mut seen = BTreeSet::new();
+    let names = resources_above()?.into_iter().chain(outer).filter(|name| seen.insert(name.clone()));
+    Ok(names.take(HELD_MAX).collect())
+}
+
+/// Names as the value of [`HELD`].
+pub(super) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> String {
+    let names = names.into_iter().map(|name| percent::encode(name.as_str().as_bytes(), b"-._~/@+=:"));
+    names.collect::<Vec<_>>().join(",")
 }
 
 /// The exit code of a change to a hold. Below an rlock with --verbose, `report` describes the

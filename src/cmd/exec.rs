@@ -16,8 +16,10 @@ use crate::clock::Boottime;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
+use crate::lock::deadlock::Detector;
 use crate::lock::lease::Lease;
 use crate::lock::request::{Job, OncePer, Request, SessionId};
+use crate::lock::resource::Resource;
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Delayed, Grant, Handle, Store};
 use crate::supervise::machine::{Notice, Settings, Skip};
@@ -65,7 +67,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let signals = Signals::install().context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
-    let mut variables = inherited(store.as_ref(), session, &ancestors, &exec)?;
+    let held_above = context::held_above()?;
+    let mut variables = inherited(store.as_ref(), session, (&ancestors, &held_above), &exec)?;
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
     {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
@@ -89,13 +92,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
             skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
+            held_above: held_above.clone(),
             history: context::history(exec.history)?,
             ..Job::default()
         },
         process,
     };
-    let mut related = ancestors;
-    related.push(session);
     let options = AcquireOptions { replicas: exec.replicas };
     let mut asks_at = Boottime::now();
     let handle: Box<dyn Handle> = if exec.splay.is_zero() {
@@ -124,7 +126,13 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
+        // A request that is not nested is in no circle.
+        deadlock_timeout: Some(exec.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
     };
+    let names = exec.claims.iter().map(|claim| claim.resource.clone()).chain(held_above);
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
+    let mut related = ancestors;
+    related.push(session);
     let is_whole = matches!(&exec.claims[..], [claim] if claim.span.is_whole());
     let store_options = exec.store.clone();
     let start_with = move |grant: &Grant| {
@@ -138,7 +146,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut io::stderr())
 }
 
@@ -160,7 +168,7 @@ fn of_grant(grant: &Grant, is_whole: bool) -> Vec<(OsString, OsString)> {
 fn inherited(
     store: &dyn Store,
     session: SessionId,
-    ancestors: &[SessionId],
+    (ancestors, held_above): (&[SessionId], &[Resource]),
     exec: &Exec,
 ) -> Result<Vec<(OsString, OsString)>, Failure> {
     let lines = |texts: Vec<&str>| texts.join("\n");
@@ -179,6 +187,7 @@ fn inherited(
     if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
         let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
+        variables.push((context::HELD.into(), context::as_held(held_above).into()));
     }
     Ok(variables)
 }

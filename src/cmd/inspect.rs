@@ -10,16 +10,20 @@ use anyhow::Context;
 
 use super::context;
 use super::look::look;
+use super::watch;
 use crate::cli::invocation::{Form, Inspect};
 use crate::cli::stdout;
 use crate::failure::Failure;
 use crate::inspection;
+use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
 use crate::lock::request::Process;
 use crate::messages;
 use crate::store::{Inspection, Store};
 use crate::view::Look;
-use crate::view::listing;
+use crate::view::dot::dot;
+use crate::view::listing::{places as from, table};
+use crate::view::tree::tree;
 use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.
@@ -31,19 +35,33 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         return checks::no_success_for(inspect, limit);
     }
     let mut store = context::open_store(&inspect.store)?;
+    let look = look(inspect.color, inspect.verbose);
+    if let Some(every) = inspect.watch {
+        return watch::run(inspect, store, every, look);
+    }
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
-    let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
+    let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
     let text = match inspect.form {
-        Form::Json => format!("{}\n", inspection::as_json(&store.url(), &inspection, &pasts)),
-        // The table would say that nobody holds, which is unknown for unusable resources.
-        Form::Table if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
+        Form::Names => {
+            inspection.resources.iter().filter(is_busy).flat_map(|listing| [listing.name.as_str(), "\n"]).collect()
+        }
+        Form::Dot => dot(&inspection.resources),
+        // The listing would say that nobody holds, which is unknown for unusable resources.
+        Form::Table | Form::Tree if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
         // A check is silent if there is nothing to report.
-        Form::Table if checked == Some(0) => String::new(),
-        Form::Table => {
-            let look = look(inspect.color, inspect.verbose);
-            table(&inspection, &look) + &skips(&inspection, &pasts) + &places(store.as_ref(), &look)
+        Form::Table | Form::Tree if checked == Some(0) => String::new(),
+        form => {
+            let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
+            match form {
+                Form::Json => format!("{}\n", inspection::as_json(&store.url(), &inspection, &pasts)),
+                form => {
+                    let shown: String =
+                        listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
+                    shown + &skips(&inspection, &pasts) + &places(store.as_ref(), &look)
+                }
+            }
         }
     };
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
@@ -51,24 +69,25 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     Ok(checked.filter(|checked| *checked > 0).unwrap_or(code))
 }
 
-fn table(inspection: &Inspection, look: &Look) -> String {
-    if inspection.resources.is_empty() {
-        return "nobody holds or waits\n".to_owned();
+/// The lines of the tree or of the table.
+pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<String> {
+    let Inspection { now, resources } = inspection;
+    if resources.is_empty() {
+        return vec!["nobody holds or waits".to_owned()];
     }
     let mut known = HashMap::new();
     let mut is_stopped = |process: &Process| {
         *known.entry((process.host.clone(), process.pid)).or_insert_with(|| messages::is_stopped(process))
     };
-    lines(&listing::table(&inspection.resources, inspection.now, look, &mut is_stopped))
+    match form {
+        Form::Tree => tree(resources, *now, look, &mut is_stopped),
+        _ => table(resources, *now, look, &mut is_stopped),
+    }
 }
 
-fn lines(lines: &[String]) -> String {
-    lines.iter().flat_map(|line| [line, "\n"]).collect()
-}
-
-/// The line that tells where the listing comes from.
-fn places(store: &dyn Store, look: &Look) -> String {
-    let (dim, text) = (look.palette.dim, listing::places(&store.url(), store.namespace(), &store.elsewhere()));
+/// The lines that tell where the listing comes from.
+pub(super) fn places(store: &dyn Store, look: &Look) -> String {
+    let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), &store.elsewhere()));
     format!("{dim}{text}{dim:#}\n")
 }
 

@@ -5,7 +5,8 @@
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
-//! asks the terminal how listings may look. `replaced` writes a file that the user names.
+//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced` writes
+//! a file that the user names.
 
 mod acquire;
 mod acquired;
@@ -15,6 +16,7 @@ mod cleanup;
 mod completions;
 mod config;
 mod context;
+mod doctor;
 mod downgrade;
 mod exec;
 mod held;
@@ -31,6 +33,7 @@ mod serve;
 mod shrink;
 mod status;
 mod variables;
+mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -95,6 +98,7 @@ fn run(invocation: Invocation) -> anyhow::Result<u8> {
         Invocation::Release(release) => release::run(&release),
         Invocation::Held(held) => held::run(&held),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
+        Invocation::Doctor(doctor) => doctor::run(&doctor),
         Invocation::History(history) => history::run(&history),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
         Invocation::Shrink(shrink) => shrink::run(shrink),

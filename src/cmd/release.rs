@@ -47,7 +47,9 @@ fn print_around(store: &mut dyn Store, options: &StoreOptions, released: &[Sessi
     let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
     let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
     let place = context::exported(options, store)?;
-    let lines = variables::of(&chain, held, place, store.namespace());
+    // The innermost session has variables of its own.
+    let above = if chain.len() > 1 { context::held_above()? } else { Vec::new() };
+    let lines = variables::of(&chain, held, &above, place, store.namespace());
     let text = variables::text(&lines, true);
     stdout::print_whole(text.as_bytes()).context("can't write to standard output")
 }

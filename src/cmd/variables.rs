@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::context;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
+use crate::lock::resource::Resource;
 
 /// A line to print: the value of a variable, or none for a variable that is to be removed.
 pub(super) type Line = (OsString, Option<String>);
@@ -22,10 +23,11 @@ pub(super) struct Held<'a> {
 }
 
 /// The variables for commands below these sessions, innermost first. `held` is what the innermost
-/// session holds, if it still holds something. `place` are the variables that name the store.
+/// session holds, if it still holds something, and `held_above` the resources of the others. `place` are the variables that name the store.
 pub(super) fn of(
     chain: &[SessionId],
     held: Option<Held<'_>>,
+    held_above: &[Resource],
     place: Vec<(OsString, OsString)>,
     namespace: &str,
 ) -> Vec<Line> {
@@ -40,6 +42,10 @@ pub(super) fn of(
     line(context::SESSION, ids.first().cloned());
     line(context::ANCESTORS, ids.get(1..).map(|above| above.join(",")));
     let held = held.as_ref();
+    // Only a single claim has a variable of its own.
+    let several = held.map(|held| held.claims).filter(|claims| claims.len() > 1).unwrap_or_default();
+    let names: Vec<_> = several.iter().map(|claim| &claim.resource).chain(held_above).collect();
+    line(context::HELD, (!names.is_empty()).then(|| context::as_held(names)));
     line(context::TOKEN, held.and_then(|held| held.tokens.iter().max()).map(u64::to_string));
     let single = held.and_then(|held| if let [claim] = held.claims { Some((claim, held.slots)) } else { None });
     line(context::RESOURCE, single.map(|(claim, _)| claim.resource.to_string()));
@@ -78,7 +84,6 @@ pub(super) fn text(lines: &[Line], export: bool) -> String {
 mod tests {
     use super::*;
     use crate::lock::mode::Mode;
-    use crate::lock::resource::Resource;
     use crate::lock::span::Span;
 
     /// "RLOCK_STORE unless it is the default": then there is no place.
@@ -88,7 +93,7 @@ mod tests {
         let claim =
             Claim { resource: Resource::new("k").unwrap(), mode: Mode::Slot, span: Span::Whole, slots: Some(3) };
         let one = Held { claims: std::slice::from_ref(&claim), tokens: &[9], slots: &[2] };
-        let lines = of(&[session, session], Some(one), Vec::new(), "n");
+        let lines = of(&[session, session], Some(one), &[], Vec::new(), "n");
         let expected = format!(
             "RLOCK_SESSION={session}\nRLOCK_ANCESTORS={session}\nRLOCK_TOKEN=9\nRLOCK_RESOURCE=k\nRLOCK_MODE=slot\n\
              RLOCK_SLOT=2\nRLOCK_NAMESPACE=n\n"
@@ -97,9 +102,9 @@ mod tests {
         let claims = [claim.clone(), claim];
         let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
         let place = vec![("RLOCK_NAMESPACE".into(), "n".into()), ("RLOCK_STORE".into(), "file:///d".into())];
-        let lines = of(&[session], Some(two), place, "n");
+        let lines = of(&[session], Some(two), &[], place, "n");
         let expected = format!(
-            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
+            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,k\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
         );
         assert_eq!(text(&lines, false), expected);
     }

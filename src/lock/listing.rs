@@ -46,6 +46,7 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
                 since: session.since,
                 expiry: session.expiry,
                 kept: session.is_kept(),
+                ancestors: session.ancestors.clone(),
                 process: session.process.clone(),
             });
         } else {
@@ -58,6 +59,7 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
                 slots,
                 since: session.since,
                 position,
+                ancestors: session.ancestors.clone(),
                 process: session.process.clone(),
             });
         }

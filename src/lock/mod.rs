@@ -18,7 +18,9 @@
 //! | `slots` | the numbers of slots |
 //! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
+//! | [`deadlock`] | the requests that wait for each other in a circle |
 
+pub mod deadlock;
 pub mod endpoint;
 pub mod index;
 pub mod kept;

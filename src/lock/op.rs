@@ -74,6 +74,13 @@ pub enum Op {
     Reap(SessionId),
     /// Removes every holder of a resource, together with the other claims of these holders.
     Break(Resource),
+    /// Removes one holder of a resource, together with its other claims.
+    BreakOne {
+        /// The resource.
+        resource: Resource,
+        /// The holder.
+        session: SessionId,
+    },
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     Inspect(Vec<Resource>),
 }
@@ -255,6 +262,8 @@ pub struct HolderListing {
     pub expiry: Option<StoreTime>,
     /// Whether the claim is held without a process, until the expiry.
     pub kept: bool,
+    /// The sessions whose commands this session runs below, innermost first.
+    pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
 }
@@ -274,6 +283,8 @@ pub struct WaiterListing {
     pub since: StoreTime,
     /// The place of the request in the queue of this resource; the first place is 1.
     pub position: u32,
+    /// The sessions whose commands this session runs below, innermost first.
+    pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
 }

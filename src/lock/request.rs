@@ -139,6 +139,10 @@ pub struct Job {
     pub is_acquire: bool,
     /// The number of entries that the history of each resource keeps.
     pub history: u32,
+    /// The resources that the ancestors hold, as far as the caller knows. Whoever looks for a
+    /// deadlock looks there for the requests that wait for the ancestors. No decision of the table
+    /// depends on it.
+    pub held_above: Vec<Resource>,
 }
 
 impl Default for Job {
@@ -152,6 +156,7 @@ impl Default for Job {
             keep_for: None,
             is_acquire: false,
             history: HISTORY,
+            held_above: Vec::new(),
         }
     }
 }

@@ -84,7 +84,8 @@ impl<R: Records> LockTable<R> {
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
             Op::Expire => Reply::Done,
-            Op::Break(resource) => self.take_away(now, &resource, &mut granted)?,
+            Op::Break(resource) => self.take_away(now, &resource, None, &mut granted)?,
+            Op::BreakOne { resource, session } => self.take_away(now, &resource, Some(session), &mut granted)?,
             Op::Inspect(resources) => Reply::Listing(listing::list(&self.records, &resources)?),
         };
         Ok(Outcome { reply, granted, expired })

@@ -6,8 +6,10 @@ use rustix::event::PollFlags;
 
 use super::{AcquireOptions, Error, Handle, Obstruction, Released, Standing, Store};
 use crate::clock::Boottime;
+use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::Request;
+use crate::lock::resource::Resource;
 
 /// A request that is not made before an instant. Until then the store knows nothing of it.
 pub struct Delayed {
@@ -54,6 +56,10 @@ impl Handle for Delayed {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         self.made.as_mut().map_or(Ok(Vec::new()), |made| made.inspect())
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        self.made.as_mut().map_or(Ok(None), |made| made.read(resources))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -6,11 +6,12 @@
 use rustix::event::PollFlags;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::clock::Boottime;
 use crate::clock::StoreTime;
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{End, Ending, Remembered, Streak};
@@ -22,7 +23,8 @@ use sessions::Sessions;
 
 mod delayed;
 pub mod embedded;
-mod percent;
+pub mod facts;
+pub(crate) mod percent;
 pub mod redis;
 pub mod sessions;
 mod url;
@@ -124,6 +126,16 @@ pub struct Inspection {
     pub resources: Vec<ResourceListing>,
 }
 
+/// What becomes ready when a listing may have changed since its inspection.
+#[derive(Debug)]
+pub struct Notices {
+    /// The descriptors to poll for reading. An error or a hang-up tells of a change as well.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether the descriptors tell of every change but the end of a kept hold. If not, somebody
+    /// has to ask again now and then.
+    pub are_complete: bool,
+}
+
 /// The result of a shrink or a downgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
@@ -185,13 +197,23 @@ pub trait Store {
     /// Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
 
+    /// Like [`inspect`](Self::inspect), with what tells of the next change if the store can tell.
+    fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
+        Ok((self.inspect(resources)?, None))
+    }
+
     /// Removes expired and dead sessions that hold or wait for the named resources, or for any
     /// resource if none is named. With `dry_run`, the store only reports these sessions.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away all grants on a resource, and tells the holders. With `dry_run`, the store only
-    /// reports the holders.
-    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
+    /// Takes away all grants on a resource, or only that of one session, and tells the holders. With
+    /// `dry_run`, the store only reports the holders.
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error>;
 
     /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
     /// asked. The hold never ends sooner. `resources` are all resources of the session.
@@ -203,6 +225,9 @@ pub trait Store {
     /// Returns what the named resources remember of ended sessions, or all resources if none is
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
+
+    /// Gathers the facts about the store's place, for `rlock doctor`.
+    fn examine(&mut self) -> Result<facts::Facts, Error>;
 
     /// The places of other stores on this machine, such as those of other users, as text for people.
     fn elsewhere(&self) -> Vec<String> {
@@ -251,6 +276,14 @@ pub trait Handle {
 
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
+
+    /// Reads the live sessions that hold or wait for these resources, for the search for a deadlock.
+    /// Of a long queue, the reading may contain only the beginning. `None` if the store can't tell
+    /// at once.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error>;
 
     /// The descriptors that show other processes that this process lives, in a store that uses such
     /// descriptors. A guardian keeps them open until the command's process tree is gone, even if

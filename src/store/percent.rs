@@ -1,7 +1,7 @@
 //! Percent-encodes and decodes text for URLs and for the keys on servers.
 
 /// Resolves percent escapes. Returns `None` if an escape is malformed.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -21,7 +21,7 @@ const HEX: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A", 
 
 /// Escapes all bytes except letters, digits and the bytes in `plain`. [`decode`] restores the
 /// original bytes.
-pub(super) fn encode(bytes: &[u8], plain: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8], plain: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     append_encoded(&mut text, bytes, plain);
     text

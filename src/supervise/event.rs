@@ -158,6 +158,8 @@ pub(crate) enum Event {
     /// The store reports that the request is neither granted nor queued, and never will be. The
     /// exit code says why.
     Denied(u8),
+    /// The request waits for itself, and is the one to end.
+    Deadlock,
     /// The store reports that the grant or the place in the queue is gone.
     Lost,
     /// The store gave no answer.
@@ -247,6 +249,9 @@ pub(crate) enum Action {
     TellWaiting,
     /// Do so if the first in the way is another one than at the last time.
     TellChange,
+    /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it does,
+    /// and if it is the one to end.
+    Look,
     /// Leave the queue because the wait is over, and ask the store which sessions are in the way.
     /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in
     /// the meantime, or with what else became of the request.
@@ -255,6 +260,8 @@ pub(crate) enum Action {
     ReportBusy,
     /// Print why the store or the start of the command failed, or why the request was denied.
     ReportFailure,
+    /// Print which requests wait for each other, and the request to make instead.
+    ReportDeadlock,
     /// Print the failure as a warning: the command goes on.
     Warn,
     /// Print the failure as a warning: the wait goes on.

@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) skip: Skip,
     /// Whether a busy request is followed by the work of `--else` instead of the busy line.
     pub(crate) has_else: bool,
+    /// How long the request waits before it looks for a deadlock; `None` if it never looks.
+    pub(crate) deadlock_timeout: Option<Duration>,
 }
 
 /// How a long wait is shown.
@@ -65,6 +67,9 @@ pub(crate) enum Skip {
 
 /// How long a wait may last before it is shown.
 pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a request looks for a deadlock.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a log tells that a wait goes on.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(300);

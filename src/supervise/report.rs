@@ -21,6 +21,8 @@ pub(crate) enum Outcome {
     /// A run had succeeded lately.
     Done,
     Refused,
+    /// The request waited for itself.
+    Deadlock,
     Unavailable,
     Lost,
     /// The command exceeded its maximum run time.
@@ -40,6 +42,7 @@ impl Outcome {
             Self::Skipped => "skipped",
             Self::Done => "done",
             Self::Refused => "refused",
+            Self::Deadlock => "deadlock",
             Self::Unavailable => "unavailable",
             Self::Lost => "lost",
             Self::Timeout => "timeout",
@@ -102,6 +105,7 @@ impl Report {
             Event::AlreadyDone => self.answer(Outcome::Done, now),
             Event::Denied(code) if code == exit::UNAVAILABLE => self.answer(Outcome::Unavailable, now),
             Event::Denied(_) => self.answer(Outcome::Refused, now),
+            Event::Deadlock => self.answer(Outcome::Deadlock, now),
             _ => {}
         }
     }
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn each_way_to_end_has_its_outcome() {
-        use Event::{AlreadyDone, Denied, Lost, Queued, StartFailed, Started};
+        use Event::{AlreadyDone, Deadlock, Denied, Lost, Queued, StartFailed, Started};
         let busy = Event::Busy { skipped_for: None };
         let lost = Action::ReportLost(Consequence::Stopped);
         let rows: &[Row<'_>] = &[
@@ -209,6 +213,7 @@ mod tests {
             (&[busy], &[Action::Exit(0)], Outcome::Skipped, None),
             (&[AlreadyDone], &[Action::Exit(0)], Outcome::Done, None),
             (&[Denied(65)], &[Action::Exit(65)], Outcome::Refused, None),
+            (&[Queued, Deadlock], &[Action::ReportDeadlock, Action::Exit(65)], Outcome::Deadlock, None),
             (&[Queued], &[Action::ReportFailure, Action::Exit(69)], Outcome::Unavailable, None),
             (&[Queued, Lost], &[lost, Action::Exit(69)], Outcome::Unavailable, None),
             (&[GRANTED, Started, Lost], &[lost, Action::Exit(76)], Outcome::Lost, None),

@@ -22,8 +22,9 @@ use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
-use crate::clock::Boottime;
+use crate::clock::{Boottime, StoreTime, micros};
 use crate::failure::Failure;
+use crate::lock::deadlock::Detector;
 use crate::lock::past::Streak;
 use crate::lock::request::{Claim, SessionId};
 use crate::messages::{self, Messages};
@@ -44,6 +45,8 @@ pub(crate) struct Task {
     pub(crate) otherwise: OsString,
     /// The report on the request, before its first event.
     pub(crate) report: Report,
+    /// What looks for a deadlock, if the request is nested.
+    pub(crate) detector: Option<Detector>,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -76,14 +79,15 @@ pub(crate) fn run(
 /// A failure of the kernel that makes a wait impossible.
 pub(crate) fn acquire(
     handle: &mut dyn Handle,
-    (messages, settings): (Messages, Settings),
+    (messages, settings, detector): (Messages, Settings, Option<Detector>),
     hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = Report::new(Boottime::now(), Vec::new());
-    let task = Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report };
+    let (spare, otherwise) = (OsString::new(), OsString::new());
+    let task = Task { command, messages, settings, spare, otherwise, report, detector };
     supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
 }
 
@@ -97,7 +101,7 @@ enum Begun {
 
 fn supervise<E, C>(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
@@ -114,6 +118,8 @@ where
         obstructions: Vec::new(),
         streak: None,
         failure: None,
+        detector,
+        deadlock: None,
         command,
         begin: Some(begin),
         conclude,
@@ -156,6 +162,9 @@ struct Supervision<'a, E, C> {
     streak: Option<Streak>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
+    detector: Option<Detector>,
+    /// The lines about the deadlock, if there is one.
+    deadlock: Option<[String; 2]>,
     command: CommandSpec,
     begin: Option<E>,
     conclude: C,
@@ -383,6 +392,7 @@ where
             // A message that cannot be written must not keep the lock held. This holds for all
             // messages here.
             Action::HideWaiting => drop(self.line.hide(self.output)),
+            Action::Look => self.look()?,
             Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
             Action::ReportBusy => self.say(&self.busy_line()),
@@ -392,6 +402,7 @@ where
             Action::ReportSpare(Ended::Code(code)) => self.say(&messages::spare_exited(code)),
             Action::ReportSpare(Ended::Signal(number)) => self.say(&messages::spare_killed(number)),
             Action::RunElse => self.exit = Some(self.run_else()?),
+            Action::ReportDeadlock => self.deadlock.take().into_iter().flatten().for_each(|line| self.say(&line)),
             Action::ReportFailure => self.say_failure("", ""),
             Action::Warn => self.say_failure("warning: ", ""),
             Action::WarnWaiting => self.say_failure("warning: ", messages::WAIT_GOES_ON),
@@ -512,7 +523,9 @@ where
 
     fn show_waiting(&mut self) {
         if let Ok(obstructions) = self.handle.inspect() {
-            let text = format!("rlock: {}", self.messages.waiting(&obstructions));
+            let waited = micros(self.report.waited(Boottime::now()));
+            let asked = StoreTime::from_micros(StoreTime::of_machine().as_micros().saturating_sub(waited));
+            let text = format!("rlock: {}", self.messages.status(&obstructions, asked));
             let _ = self.line.show(&text, self.output);
         }
     }
@@ -526,6 +539,19 @@ where
         if is_due || first.is_some() && self.told != Some(first) {
             self.told = Some(first);
             self.say(&self.messages.waiting(&obstructions));
+        }
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        let Some(detector) = &mut self.detector else { return Ok(()) };
+        // A store that can't tell now may tell at the next look.
+        let Ok(Some(reading)) = self.handle.read(detector.names()) else { return Ok(()) };
+        match detector.read(&reading) {
+            Some(deadlock) if deadlock.youngest == detector.session() => {
+                self.deadlock = Some(self.messages.deadlock(&reading, &deadlock));
+                self.on(Event::Deadlock)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use anstyle::Style;
 
-use super::Look;
 use super::columns::{Cell, Column, lines};
+use super::{Look, Palette};
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
@@ -80,6 +80,36 @@ pub(crate) fn command(words: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// The state of a holder, and its style.
+pub(super) fn holder_state(
+    holder: &HolderListing,
+    now: StoreTime,
+    palette: &Palette,
+    is_stopped: &mut dyn FnMut(&Process) -> bool,
+) -> (String, Style) {
+    let is_over = holder.expiry.is_some_and(|expiry| expiry <= now);
+    // The process of a kept hold is gone, and another one may have its number.
+    let is_stopped = !holder.kept && is_stopped(&holder.process);
+    let (state, style) = match (is_over, holder.kept, is_stopped) {
+        (true, _, _) => ("expired", palette.alarm),
+        (_, true, _) => ("kept", palette.holder),
+        (_, _, true) => ("holds, stopped", palette.alarm),
+        _ => ("holds", palette.holder),
+    };
+    (state.to_owned(), style)
+}
+
+/// The state of a waiter, and its style.
+pub(super) fn waiter_state(
+    waiter: &WaiterListing,
+    palette: &Palette,
+    is_stopped: &mut dyn FnMut(&Process) -> bool,
+) -> (String, Style) {
+    let (stopped, style) =
+        if is_stopped(&waiter.process) { (", stopped", palette.alarm) } else { ("", palette.waiter) };
+    (format!("waits {}{stopped}", waiter.position), style)
+}
+
 struct Table<'a> {
     now: StoreTime,
     look: &'a Look,
@@ -118,18 +148,9 @@ impl Table<'_> {
     }
 
     fn holder<'l>(&mut self, holder: &'l HolderListing) -> Line<'l> {
-        let palette = self.look.palette;
-        let is_over = holder.expiry.is_some_and(|expiry| expiry <= self.now);
-        // The process of a kept hold is gone, and another one may have its number.
-        let is_stopped = !holder.kept && (self.is_stopped)(&holder.process);
-        let (state, style) = match (is_over, holder.kept, is_stopped) {
-            (true, _, _) => ("expired", palette.alarm),
-            (_, true, _) => ("kept", palette.holder),
-            (_, _, true) => ("holds, stopped", palette.alarm),
-            _ => ("holds", palette.holder),
-        };
+        let (state, style) = holder_state(holder, self.now, &self.look.palette, self.is_stopped);
         Line {
-            state: state.to_owned(),
+            state,
             style,
             mode: holder.mode,
             slots: holder.slots,
@@ -142,11 +163,9 @@ impl Table<'_> {
     }
 
     fn waiter<'l>(&mut self, waiter: &'l WaiterListing) -> Line<'l> {
-        let palette = self.look.palette;
-        let (stopped, style) =
-            if (self.is_stopped)(&waiter.process) { (", stopped", palette.alarm) } else { ("", palette.waiter) };
+        let (state, style) = waiter_state(waiter, &self.look.palette, self.is_stopped);
         Line {
-            state: format!("waits {}{stopped}", waiter.position),
+            state,
             style,
             mode: waiter.mode,
             slots: waiter.slots,
@@ -225,6 +244,7 @@ pub(crate) mod tests {
             since: ago(192),
             expiry: None,
             kept: false,
+            ancestors: Vec::new(),
             process: process(4000 + u32::from(number), "./deploy.sh --to web1"),
         }
     }
@@ -237,6 +257,7 @@ pub(crate) mod tests {
             slots: None,
             since: ago(20),
             position,
+            ancestors: Vec::new(),
             process: process(5000 + u32::from(number), "make"),
         }
     }

@@ -3,13 +3,19 @@
 //!
 //! The whole module is pure. A listing goes in, and lines of text come out.
 //!
+//! - `changes`: what happened between two listings.
 //! - `columns`: lays out rows in columns that fit a width.
 //! - `listing`: the table of holders and waiters.
+//! - `edges`: the graph of sessions and resources, which `tree` and `dot` show.
 //! - `history`: the tables of ended requests.
 
+pub(crate) mod changes;
 pub(crate) mod columns;
+pub(crate) mod dot;
+mod edges;
 pub(crate) mod history;
 pub(crate) mod listing;
+pub(crate) mod tree;
 
 use anstyle::{AnsiColor, Style};
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::spare::on_both;
 use crate::support::{Lab, Running, wait_until};
 
 /// Formats the line that `cleanup` prints for a claim, from the claim in the output of `inspect`.
@@ -121,4 +122,29 @@ fn break_takes_only_the_named_keys() {
     assert_ended_by_break(holder);
     assert!(others.iter_mut().all(Running::runs));
     others.into_iter().for_each(|other| other.end().silently(0));
+}
+
+/// "with --session ID or --pid PID only those of one holder."
+#[test]
+fn break_of_one_holder_leaves_the_others() {
+    on_both(|lab| {
+        let readers = [0; 3].map(|_| lab.hold_by(["exec", "--read", "k"]));
+        let [mut first, mut second, mut third] = readers;
+        let shown = lab.inspect(["k"])["resources"][0]["holders"].clone();
+        let of = |pid: u32| shown.as_array().expect("a list").iter().find(|holder| holder["pid"] == pid).cloned();
+        let session = of(second.pid()).expect("a holder")["session"].as_str().expect("text").to_owned();
+        let pid = first.pid().to_string();
+        let dry = lab.run(["cleanup", "--break", "k", "--pid", &pid, "--dry-run"]);
+        assert!(dry.stdout.starts_with("would break ") && dry.stdout.lines().count() == 1, "{dry:?}");
+        let ran = lab.run(["cleanup", "--break", "k", "--pid", &pid]);
+        assert!(ran.stdout.contains(&format!("pid {pid}, ")) && ran.stdout.lines().count() == 1, "{ran:?}");
+        wait_until("the first holder ends", || !first.runs());
+        assert_eq!(lab.run(["cleanup", "--break", "k", "--session", &session]).code(), Some(0));
+        wait_until("the second holder ends", || !second.runs());
+        assert!(third.runs());
+        assert_eq!(lab.counts("k"), (1, 0));
+        let text = format!("process {pid} does not hold 'k': nothing to break; 'rlock inspect' shows what is held");
+        lab.run(["cleanup", "--break", "k", "--pid", &pid]).said(1, &text);
+        third.end().silently(0);
+    });
 }

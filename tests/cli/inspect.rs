@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Lab, Running};
+use crate::support::needs::{programs, skip_unless};
+use crate::support::{Lab, RLOCK, Ran, Running};
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -187,4 +188,54 @@ fn inspect_of_requests_with_many_claims_does_not_delay_others() {
     assert_eq!(resources.iter().filter(|resource| resource["name"] != "other").count(), 3000);
     assert_eq!(found["resources"][0]["holders"].as_array().map(Vec::len), Some(6));
     drop(holders);
+}
+
+/// "--names: names alone."
+#[test]
+fn names_are_those_that_somebody_holds_or_waits_for() {
+    let lab = Lab::new();
+    lab.run(["inspect", "--names"]).printed("");
+    let _holders = ["b", "a b", "it's"].map(|name| lab.hold(name));
+    lab.run(["exec", "past", "--", "true"]).silently(0);
+    lab.run(["inspect", "--names"]).printed("a b\nb\nit's\n");
+    lab.run(["inspect", "--names", "b", "free"]).printed("b\n");
+}
+
+/// "--tree: resource, holders, their nested sessions, waiters and what they wait for."
+#[test]
+fn tree_shows_nested_sessions_and_what_waiters_wait_for() {
+    let lab = Lab::new();
+    let outer = lab.hold_by(["exec", "a", "--", RLOCK, "exec", "b"]);
+    let waiter = lab.wait_by(["exec", "--read", "a"]);
+    lab.until_waiting("a", 1);
+    let tree = table(&lab, &["inspect", "--tree", "a"]);
+    assert_eq!(tree.len(), 3, "{tree:?}");
+    assert!(tree[1].starts_with("├─ holds write: ") && tree[1].contains(&format!(", pid {}, ", outer.pid())));
+    assert!(tree[2].starts_with(&format!("└─ waits 1 read, behind pid {}: ", outer.pid())), "{tree:?}");
+    assert!(tree[2].contains(&format!(", pid {}, ", waiter.pid())), "{tree:?}");
+    let all = table(&lab, &["inspect", "--tree"]);
+    assert!(all[2].starts_with("│  └─ holds write of 'b': "), "{all:?}");
+}
+
+/// "--dot: the same as a graph for Graphviz": Graphviz draws each resource and each session.
+#[test]
+fn graphviz_draws_the_graph() {
+    skip_unless!(programs(&["dot"]));
+    let lab = Lab::new();
+    let name = "it's \"odd\" \\n 名前 <b>";
+    let holder = lab.hold(name);
+    let waiter = lab.wait_by(["exec", name]);
+    lab.until_waiting(name, 1);
+    let graph = lab.run(["inspect", "--dot"]).stdout;
+    let file = lab.folder().join("graph");
+    std::fs::write(&file, graph).expect("a file can be written");
+    let ran = Ran::of(std::process::Command::new("dot").args(["-Tsvg"]).arg(&file));
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let svg = ran.stdout.replace("&#160;", " ").replace("&#39;", "'").replace("&quot;", "\"");
+    for text in
+        [format!("pid {}", holder.pid()), format!("pid {}", waiter.pid()), "it's \"odd\" \\n 名前 &lt;b&gt;".to_owned()]
+    {
+        assert!(svg.contains(&format!(">{text}</text>")), "{text} in {svg}");
+    }
+    assert_eq!(svg.matches("class=\"edge\"").count(), 2, "{svg}");
 }

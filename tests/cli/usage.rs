@@ -64,11 +64,11 @@ fn invalid_resource_name_exits_64() {
 fn unknown_option_exits_64_and_is_named() {
     assert_usage_errors(&[
         ("exec --bogus k -- true", "unexpected argument '--bogus'; see 'rlock exec --help'"),
-        ("exec -x k -- true", "unexpected argument '-x'; see 'rlock exec --help'"),
+        ("exec -y k -- true", "unexpected argument '-y'; see 'rlock exec --help'"),
         ("exec --no-wiat k -- true", "unexpected argument '--no-wiat': did you mean '--no-wait'?"),
         ("inspect --break", "unexpected argument '--break'; see 'rlock inspect --help'"),
         ("exce k -- true", "no such subcommand 'exce': did you mean 'exec'?"),
-        ("lock k -- true", "no such subcommand 'lock'; see 'rlock --help'"),
+        ("zzz k -- true", "no such subcommand 'zzz'; see 'rlock --help'"),
         ("downgrade write", "MODE must be read or prewrite, not 'write'"),
         ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
     ]);

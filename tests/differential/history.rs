@@ -14,7 +14,7 @@ use rlock::lock::request::{Claim, Job, OncePer, Place, Process, Request, Session
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
-use rlock::store::redis::codec::Wake;
+use rlock::store::redis::codec::{Variant, Wake};
 
 use crate::both::Both;
 use crate::rng::Rng;
@@ -46,12 +46,12 @@ impl History {
     }
 
     /// Plays the history in a fresh namespace, up to the first difference. Half of the histories do
-    /// without the fast paths of the scripts.
+    /// without the fast paths of the scripts. In a third, each call does little at a time.
     pub(crate) fn play(&self, server: &Server) -> Result<(), String> {
         static PLAYED: AtomicU64 = AtomicU64::new(0);
         let number = PLAYED.fetch_add(1, Ordering::Relaxed);
         let mut side = Side::new(server, &format!("history {number}"), Wake::Nobody);
-        side.is_general = self.seed % 2 == 1;
+        side.variant = Variant { is_general: self.seed % 2 == 1, is_bounded: self.seed % 3 == 1 };
         self.play_on(side)
     }
 
@@ -182,7 +182,7 @@ impl World {
                 None => vec![self.resources[0].clone()],
             },
             Op::Expire => self.resources.clone(),
-            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::Inspect(_) => Vec::new(),
+            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::BreakOne { .. } | Op::Inspect(_) => Vec::new(),
         }
     }
 
@@ -238,7 +238,11 @@ impl World {
                 let mode = if rng.chance(50) { Mode::Read } else { *rng.pick(&Mode::ALL) };
                 Op::Downgrade { session, resource, mode }
             }
-            81..84 => Op::Break(rng.pick(&self.resources).clone()),
+            81..83 => Op::Break(rng.pick(&self.resources).clone()),
+            83 => {
+                let session = self.random_holder(rng).unwrap_or(session);
+                Op::BreakOne { resource: rng.pick(&self.resources).clone(), session }
+            }
             84..86 => Op::Inspect(vec![rng.pick(&self.resources).clone(), self.resources[0].clone()]),
             86..88 => Op::Expire,
             _ => Op::Release { session, end: self.end(rng) },
@@ -277,6 +281,7 @@ impl World {
             keep_for,
             is_acquire: keep_for.is_some(),
             history: *rng.pick(&[0, 1, 3, 32]),
+            held_above: self.resources.iter().filter(|_| rng.chance(10)).cloned().collect(),
         }
     }
 

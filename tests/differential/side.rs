@@ -3,8 +3,10 @@
 
 use redis::{Connection, ServerError, Value};
 use rlock::clock::StoreTime;
+use rlock::lock::records::Session;
+use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
+use rlock::store::redis::codec::{Call, ScriptReply, Setting, Variant, Wake};
 use rlock::store::redis::keys::{KINDS_LEN, Keyspace};
 
 use crate::support::servers::Server;
@@ -13,14 +15,28 @@ use crate::support::servers::Server;
 pub(crate) struct Side {
     pub(crate) connection: Connection,
     pub(crate) setting: Setting,
-    /// Whether the calls use the scripts without their fast paths.
-    pub(crate) is_general: bool,
+    /// The variant of the scripts that the calls use.
+    pub(crate) variant: Variant,
 }
 
 impl Side {
     pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
         let setting = Setting { keyspace: Keyspace::new(namespace), wake, now: None };
-        Self { connection: server.client(), setting, is_general: false }
+        Self { connection: server.client(), setting, variant: Variant::default() }
+    }
+
+    /// Drops all expired sessions and lets the scripts finish what they have put off, at an instant.
+    /// Returns the sessions.
+    pub(crate) fn catch_up(&mut self, now: StoreTime, resources: &[Resource]) -> Vec<(SessionId, Session)> {
+        let mut dropped = Vec::new();
+        loop {
+            let reply = self.at(now, Call::expire(resources.to_vec()));
+            let ScriptReply::Expired(sessions) = reply else { panic!("expire replies {reply:?}") };
+            if sessions.is_empty() {
+                return dropped;
+            }
+            dropped.extend(sessions);
+        }
     }
 
     /// Executes a call at an instant.
@@ -37,7 +53,10 @@ impl Side {
     /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
         for _ in 0..100 {
-            let first = if self.is_general { call.eval_general(&self.setting) } else { call.evalsha(&self.setting) };
+            let Variant { is_general, is_bounded } = self.variant;
+            let is_variant = is_general || is_bounded;
+            let first =
+                if is_variant { call.eval_variant(self.variant, &self.setting) } else { call.evalsha(&self.setting) };
             let reply = match self.send(&first) {
                 Err(error) if error.code() == "NOSCRIPT" => self.send(&call.eval(&self.setting)),
                 reply => reply,
@@ -50,7 +69,7 @@ impl Side {
                 "the script needs {more:?}, which the call has named already"
             );
         }
-        panic!("the script asks for more resources without end: {call:?}");
+        panic!("the script asks for more without end: {:?}", call.resources());
     }
 
     fn send(&mut self, command: &redis::Cmd) -> Result<ScriptReply, ServerError> {

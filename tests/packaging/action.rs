@@ -112,6 +112,20 @@ fn modes_are_those_of_rlock() {
 }
 
 #[test]
+fn store_of_the_input_reaches_the_later_steps_and_post() {
+    skip_unless!(programs(&["node"]));
+    let mut job = Job::new();
+    let url = job.lab.url();
+    let inputs = [("key", "k"), ("mode", "write"), ("for", "1h"), ("store", url.as_str())];
+    Ran::of(job.node("main.js", &inputs).env_remove("RLOCK_STORE")).silently(0);
+    assert_eq!(job.lab.counts("k"), (1, 0));
+    assert_eq!(job.value("ENV", "RLOCK_STORE"), Some(url.clone()));
+    job.state = job.values("STATE");
+    Ran::of(job.node("post.js", &inputs).env_remove("RLOCK_STORE")).silently(0);
+    job.lab.assert_idle();
+}
+
+#[test]
 fn post_warns_when_the_lock_has_ended_before_the_job() {
     skip_unless!(programs(&["node"]));
     let mut job = Job::new();

@@ -5,6 +5,7 @@
 
 mod action;
 mod hooks;
+mod kernel;
 mod packages;
 #[path = "../support/mod.rs"]
 mod support;

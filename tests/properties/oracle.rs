@@ -164,6 +164,13 @@ impl Oracle {
                 self.leave(now, &holders, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }
+            Op::BreakOne { resource, session } => {
+                let claims = |m: &Member| m.request.claims.iter().any(|claim| claim.resource == resource);
+                let is_it = |m: &&Member| m.id() == session && m.holds() && claims(m);
+                let holders: Vec<_> = self.members.iter().filter(is_it).map(Member::id).collect();
+                self.leave(now, &holders, Why::Broken, &mut granted);
+                Reply::Broken(holders)
+            }
             Op::Inspect(names) => Reply::Listing(self.list(&names)),
         };
         Outcome { reply, granted, expired }
@@ -717,12 +724,14 @@ impl Oracle {
             for (index, claim) in member.request.claims.iter().enumerate().filter(|(_, claim)| claim.resource == name) {
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
+                let ancestors = member.request.ancestors.clone();
                 if let Some(tokens) = &member.tokens {
                     let (token, expiry, kept) = (tokens[index], member.expiry, member.is_kept);
-                    let holder = HolderListing { session, mode, span, slots, token, since, expiry, kept, process };
+                    let holder =
+                        HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
                     holders.push(((token, since, session, index), holder));
                 } else {
-                    let waiter = WaiterListing { session, mode, span, slots, since, position: 0, process };
+                    let waiter = WaiterListing { session, mode, span, slots, since, position: 0, ancestors, process };
                     waiters.push(((member.place(index), index), waiter));
                 }
             }

@@ -226,6 +226,7 @@ impl World {
             6 => Op::Reap(session),
             7 | 8 => Op::Renew(session),
             9 => Op::Expire,
+            10 if number % 2 == 0 => Op::BreakOne { resource: resource(number % self.profile.resources), session },
             10 => Op::Break(resource(number % self.profile.resources)),
             11 => Op::Inspect(vec![resource(0), resource(number), resource(0)]),
             16..=18 => Op::GiveUp(session),
@@ -269,6 +270,7 @@ impl World {
             keep_for,
             is_acquire: keep_for.is_some(),
             history: [0, 1, 3, 32][usize::from(more % 4)],
+            held_above: Vec::new(),
         }
     }
 

@@ -20,3 +20,4 @@ mod terminal;
 mod tree;
 mod waiting;
 mod waiting_line;
+mod watch;

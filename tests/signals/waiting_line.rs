@@ -17,7 +17,8 @@ fn line_appears_after_a_second_and_is_erased_at_the_grant() {
     let holder = lab.hold("k");
     let began = Instant::now();
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
-    session.output.expect(&format!("{ERASED}rlock: waiting: 'k' is held for write by "));
+    session.output.expect(&format!("{ERASED}rlock: waiting, 1 of 1, since "));
+    session.output.expect("Z: 'k' is held for write by ");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     session.output.expect(&format!("pid {}", holder.pid()));
     drop(holder.end());
@@ -37,7 +38,8 @@ fn line_follows_the_holders_while_the_wait_goes_on() {
         readers.into_iter().partition(|reader| shown.contains(&format!("pid {}", reader.pid())));
     assert_eq!((ends.len(), stays.len()), (1, 1), "{shown}");
     ends.into_iter().for_each(|reader| drop(reader.end()));
-    session.output.expect(&format!("{ERASED}rlock: waiting: 'k' is held for read by "));
+    session.output.expect(&format!("{ERASED}rlock: waiting, 1 of 1, since "));
+    session.output.expect("Z: 'k' is held for read by ");
     session.output.expect(&format!("pid {}", stays[0].pid()));
     stays.into_iter().for_each(|reader| drop(reader.end()));
     session.output.expect("started");
@@ -73,7 +75,7 @@ fn line_is_erased_when_the_wait_is_cancelled() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "echo", "started"]);
-    session.output.expect("rlock: waiting: ");
+    session.output.expect("rlock: waiting, ");
     session.types("\x03");
     assert_eq!(session.code(), 130);
     assert!(session.output.all().ends_with(ERASED));

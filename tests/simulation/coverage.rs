@@ -144,6 +144,7 @@ impl Coverage {
             Supervised::OutOfReach => "out of reach",
             Supervised::Granted { .. } => "granted",
             Supervised::Denied(_) => "denied",
+            Supervised::Deadlock => "deadlock",
             Supervised::Lost => "lost",
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",

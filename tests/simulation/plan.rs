@@ -175,6 +175,8 @@ impl Plan {
             skip,
             has_spare: random.once_in(10),
             has_else,
+            // The simulated server does not tell an ancestor's request from others.
+            deadlock_timeout: None,
         };
         let is_slow = random.once_in(10);
         let longest = *random.pick(&[1, 50, 500, 8000]);

@@ -136,7 +136,7 @@ fn call(words: &[&[u8]]) -> Call {
     let arguments = &words[3 + number(words[2]) as usize + 2..];
     let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
     let (names, own) = arguments.split_at(number(count) as usize);
-    let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
+    let resources: Vec<_> = names.iter().map(|name| resource_named(name)).collect();
     let operation = match script {
         Script::Acquire => {
             let (request, channel) = request(own, &resources);
@@ -213,7 +213,12 @@ fn job(fixed: &mut &[u8]) -> Job {
         keep_for: optional(unpack_number(fixed)),
         is_acquire: unpack_number(fixed) == 1,
         history,
+        held_above: (0..unpack_array(fixed)).map(|_| resource_named(unpack_bytes(fixed))).collect(),
     }
+}
+
+fn resource_named(bytes: &[u8]) -> Resource {
+    Resource::new(text(bytes)).expect("a valid name")
 }
 
 fn unpack_array(packed: &mut &[u8]) -> u32 {

@@ -22,9 +22,11 @@ impl<R: Records> LockTable<R> {
         &mut self,
         now: StoreTime,
         resource: &Resource,
+        only: Option<SessionId>,
         granted: &mut Vec<SessionId>,
     ) -> Result<Reply, R::Error> {
-        let holders = self.sessions_of(resource, Rank::is_held)?;
+        let mut holders = self.sessions_of(resource, Rank::is_held)?;
+        holders.retain(|holder| only.is_none_or(|only| *holder == only));
         self.leave(now, &holders, Leaving::Broken, granted)?;
         Ok(Reply::Broken(holders))
     }

@@ -18,11 +18,11 @@
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fstat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fstat, inotify};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -30,6 +30,7 @@ use super::beacon::{self, Peer};
 use crate::lock::request::SessionId;
 use crate::passwd;
 use crate::store::Error;
+use crate::store::facts::DirectoryFacts;
 use crate::words::reason;
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties
@@ -182,6 +183,28 @@ impl Directory {
         used.map(|(uid, path)| format!("{} ({})", path.display(), user(uid))).collect()
     }
 
+    /// Gathers the facts about this directory.
+    pub(super) fn examine(&self) -> io::Result<DirectoryFacts> {
+        let stat = fstat(&self.dir)?;
+        let table = rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let room = rustix::fs::fstatvfs(&self.state).ok();
+        Ok(DirectoryFacts {
+            path: self.path.clone(),
+            user: geteuid().as_raw(),
+            owner: stat.st_uid,
+            mode: stat.st_mode,
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the kernel's numbers have 32 bits"
+            )]
+            file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
+            free: room.map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
+            files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
+        })
+    }
+
     /// Makes the error of a store that cannot be used because of `reason`.
     pub(super) fn unusable(&self, reason: &dyn Display) -> Error {
         unusable(&self.path, reason)
@@ -288,6 +311,16 @@ impl Directory {
         let at: usize = self.lock_text()?.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
         rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
         Ok(())
+    }
+
+    /// Makes a descriptor that becomes readable when a transaction changes the table, or when
+    /// somebody removes or replaces the lock file.
+    pub(super) fn watch(&self) -> io::Result<OwnedFd> {
+        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        // Each transaction that changes the table writes its seal into the lock file.
+        let lock = format!("/proc/self/fd/{}", self.lock.as_raw_fd());
+        inotify::add_watch(&changes, lock, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        Ok(changes)
     }
 
     /// Opens the table's file, or makes it with the right permissions.

@@ -9,10 +9,12 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon, Wake};
+use super::snapshot;
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Watched, Work};
 use super::{Embedded, Error};
 use crate::clock::Boottime;
+use crate::lock::deadlock::Reading;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
@@ -25,7 +27,7 @@ const REPORT_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
 pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
-/// Maximum wait of a waiter for the lock to leave the queue. Its place disturbs no other session,
+/// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place disturbs no other session,
 /// and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
@@ -262,16 +264,25 @@ impl Handle for EmbeddedHandle {
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         let resources: Vec<Resource> = request::resources(&self.request.claims).into_iter().cloned().collect();
         let limit = Some(REPORT_LIMIT);
-        let mut answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
+        let mut answer =
+            self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
         if !answer.dead.is_empty() {
             // The next holder may not have noticed the death yet, and nothing wakes this process
             // when it does.
             let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
             self.store.transact_within(limit, own, |work| work.reap_dead(&dead))?;
-            answer = self.store.listings(limit, &resources)?.ok_or_else(|| self.stuck())?;
+            answer =
+                self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
         }
-        self.shown = answer.holders;
+        self.shown = answer.watched;
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(self
+            .store
+            .listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?
+            .map(|answer| answer.sessions))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

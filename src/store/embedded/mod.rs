@@ -69,10 +69,11 @@ use self::file::TableFile;
 use self::gate::Gate;
 use self::handle::EmbeddedHandle;
 use self::sessions::EmbeddedSessions;
-use self::snapshot::Answer;
+use self::snapshot::{Answer, Interest};
 use self::transaction::{View, Work};
+use super::facts::Facts;
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Obstruction, Released, Standing, Store};
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
@@ -150,13 +151,18 @@ impl Embedded {
 
     /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
     /// building an answer with many claims takes long.
-    fn listings(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Answer>, Error> {
+    fn listings(
+        &mut self,
+        limit: Option<Duration>,
+        names: &[Resource],
+        watched: Interest,
+    ) -> Result<Option<Answer>, Error> {
         let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))? else {
             return Ok(None);
         };
         // As in a transaction, the records may contradict each other.
         let _guard = Guard::new();
-        let listings = snapshot::listings(&raw, &self.directory, names);
+        let listings = snapshot::listings(&raw, &self.directory, names, watched);
         listings.map(Some).map_err(|error| self.directory.unusable(&error))
     }
 
@@ -217,6 +223,10 @@ impl Store for Embedded {
 
     fn leases(&self) -> bool {
         false
+    }
+
+    fn examine(&mut self) -> Result<Facts, Error> {
+        Ok(Facts::Directory(self.directory.examine().map_err(|error| self.directory.unusable(&error))?))
     }
 
     fn elsewhere(&self) -> Vec<String> {
@@ -284,8 +294,19 @@ impl Store for Embedded {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        let Answer { now, listings: resources, .. } = self.listings(None, resources)?.unwrap_or_default();
-        Ok(Inspection { now, resources })
+        let answer = self.listings(None, resources, Interest::Holders)?.unwrap_or_default();
+        Ok(Inspection { now: answer.now, resources: answer.listings })
+    }
+
+    fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
+        // The watch begins before the listing, so that no change escapes both. A user may have too
+        // many of such watches.
+        let changes = self.directory.watch().ok();
+        let answer = self.listings(None, resources, Interest::All)?.unwrap_or_default();
+        let are_complete = changes.is_some() && !answer.is_incomplete;
+        let descriptors = answer.watched.into_iter().chain(changes).collect();
+        let inspection = Inspection { now: answer.now, resources: answer.listings };
+        Ok((inspection, Some(Notices { descriptors, are_complete })))
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
@@ -313,16 +334,25 @@ impl Store for Embedded {
         Ok(dead)
     }
 
-    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error> {
         self.transact(None, |work| {
-            let holders = work.sessions_of(resource, Rank::is_held)?;
+            let mut holders = work.sessions_of(resource, Rank::is_held)?;
+            holders.retain(|holder| only.is_none_or(|only| *holder == only));
             let mut broken = Vec::new();
             for id in &holders {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));
             }
             if !dry_run {
                 work.wake_later(&holders)?;
-                work.apply(Op::Break(resource.clone()))?;
+                work.apply(match only {
+                    None => Op::Break(resource.clone()),
+                    Some(session) => Op::BreakOne { resource: resource.clone(), session },
+                })?;
                 let claims = broken.iter().flat_map(|(_, session)| &session.claims);
                 let freed: Vec<_> = claims.map(|record| record.claim.resource.clone()).collect();
                 work.wake_waiters_of(&freed)?;

@@ -1,6 +1,6 @@
 //! Builds an answer from a copy of the records while other processes use the table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
@@ -8,6 +8,7 @@ use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
 use crate::clock::StoreTime;
+use crate::lock::deadlock::Reading;
 use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::records::{Memory, Records, ResourceState, Session};
@@ -18,32 +19,59 @@ use crate::lock::table::LockTable;
 /// Tells whether a session of a listing lives.
 pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;
 
-/// The maximum number of holders to watch for a status line that names one of them.
-const WATCHED_MAX: usize = 8;
+/// Whose end the caller wants to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// The first holders: a status line names one of them.
+    Holders,
+    /// All sessions, as far as there are descriptors for them.
+    All,
+}
+
+impl Interest {
+    /// The maximum number of sessions to watch.
+    fn max(self) -> usize {
+        match self {
+            Self::Holders => 8,
+            Self::All => 200,
+        }
+    }
+}
 
 /// The holders and waiters.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) listings: Vec<ResourceListing>,
-    /// The beacons of the first `WATCHED_MAX` holders.
-    pub(super) holders: Vec<OwnedFd>,
+    /// The beacons of the watched sessions.
+    pub(super) watched: Vec<OwnedFd>,
+    /// Whether the listings have a live session with a process that is not watched.
+    pub(super) is_incomplete: bool,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
     /// The instant of the answer.
     pub(super) now: StoreTime,
+    /// The sessions in the listings.
+    pub(super) sessions: Reading,
 }
 
 /// Lists the live holders and waiters. The claims come from the copied records; whether a session
 /// lives comes from its beacon, read now.
-pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> Result<Answer, Error> {
+pub(super) fn listings(
+    raw: &Raw,
+    directory: &Directory,
+    names: &[Resource],
+    watched: Interest,
+) -> Result<Answer, Error> {
     let mut memory = Memory::default();
     let mut holders = HashMap::new();
     // A kept hold lives until its instant.
     let mut kept = HashMap::new();
+    let mut sessions = Reading::new();
     for (id, bytes) in &raw.sessions {
         let session: Session = decode(bytes)?;
         holders.insert(*id, session.is_holder());
         kept.extend(session.expiry.filter(|_| session.is_kept()).map(|expiry| (*id, expiry)));
+        sessions.insert(*id, session.clone());
         memory.put_session(*id, session).unwrap_or_else(|never| match never {});
     }
     for (name, bytes) in &raw.resources {
@@ -65,8 +93,10 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
         let holds = holders.get(&id).copied().unwrap_or(false);
         Ok(match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) => {
-                if holds && answer.holders.len() < WATCHED_MAX {
-                    answer.holders.push(pipe);
+                if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
+                    answer.watched.push(pipe);
+                } else {
+                    answer.is_incomplete = true;
                 }
                 true
             }
@@ -74,9 +104,22 @@ pub(super) fn listings(raw: &Raw, directory: &Directory, names: &[Resource]) -> 
                 answer.dead.extend(holds.then_some(id));
                 false
             }
-            Peer::Missing => holds,
+            Peer::Missing => {
+                answer.is_incomplete |= holds;
+                holds
+            }
         })
     })?;
+    let listed: HashSet<_> = answer
+        .listings
+        .iter()
+        .flat_map(|listing| {
+            let holders = listing.holders.iter().map(|holder| holder.session);
+            holders.chain(listing.waiters.iter().map(|waiter| waiter.session))
+        })
+        .collect();
+    sessions.retain(|id, _| listed.contains(id));
+    answer.sessions = sessions;
     if names.is_empty() {
         answer.listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     }

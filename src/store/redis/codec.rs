@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
 use super::keys::{KINDS, Keyspace};
+pub use super::scripts::Variant;
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
@@ -249,19 +250,28 @@ impl Call {
     }
 
     /// Takes a resource away from its holders.
-    pub fn break_grants(resource: Resource) -> Self {
-        Self::new(&scripts::BREAK, vec![resource], Vec::new())
+    ///
+    /// With `only`, the call takes away no grant but that of this session.
+    pub fn break_grants(resource: Resource, only: Option<SessionId>) -> Self {
+        Self::new(&scripts::BREAK, vec![resource], only.map(Argument::Session).into_iter().collect())
     }
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
-        self.arguments.push(Argument::Word("dry"));
+        self.arguments.insert(0, Argument::Word("dry"));
         self
     }
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
+    }
+
+    /// Lists as [`inspect`](Self::inspect) does, without the waiters that hear nothing any more.
+    pub fn inspect_live(resources: Vec<Resource>, limit: u32) -> Self {
+        let mut call = Self::inspect(resources, limit);
+        call.arguments.push(Argument::Word("live"));
+        call
     }
 
     /// Lists what the resources remember, with at most `limit` entries of the history of each.
@@ -305,10 +315,9 @@ impl Call {
         self.command("EVAL", &self.script.source(), setting)
     }
 
-    /// The command with a script that has no fast path. It must have the same effect, which tests
-    /// compare.
-    pub fn eval_general(&self, setting: &Setting) -> Cmd {
-        self.command("EVAL", &self.script.general_source(), setting)
+    /// The command with a variant of the script, which has the same effect: tests compare them.
+    pub fn eval_variant(&self, variant: Variant, setting: &Setting) -> Cmd {
+        self.command("EVAL", &self.script.variant(variant), setting)
     }
 
     fn command(&self, name: &str, script: &str, setting: &Setting) -> Cmd {
@@ -425,6 +434,7 @@ mod tests {
                 hold_at_least: Some(us(5)),
                 is_acquire: true,
                 max_waiting: Some(4),
+                held_above: vec![name("p")],
                 ..Job::default()
             },
             process,
@@ -434,10 +444,10 @@ mod tests {
         let id = "1a".repeat(16);
         // Numbers, and bytes behind their lengths.
         let fixed = [
-            "\\x9d\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            "\\x9e\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
             &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
             &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
-            r"\xa1j\x01\x01\x01\x05\x00\x01",
+            r"\xa1j\x01\x01\x01\x05\x00\x01\x91\xa1p",
         ]
         .concat();
         let claims = [

@@ -18,6 +18,7 @@
 mod client;
 pub mod codec;
 mod conversation;
+mod examine;
 mod failure;
 mod hold;
 mod interface;
@@ -50,6 +51,7 @@ use sessions::RedisSessions;
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
+use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
 use crate::lock::mode::Mode;
@@ -191,8 +193,13 @@ impl Store for Redis {
         Ok(expired)
     }
 
-    fn break_grants(&mut self, resource: &Resource, dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
-        let call = Call::break_grants(resource.clone());
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error> {
+        let call = Call::break_grants(resource.clone(), only);
         match self.call(resource, if dry_run { call.dry() } else { call })? {
             Some(ScriptReply::Broken(sessions)) => Ok(sessions),
             _ => Ok(Vec::new()),
@@ -214,6 +221,10 @@ impl Store for Redis {
 
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
         Ok(self.survey_past(resources, entries)?)
+    }
+
+    fn examine(&mut self) -> Result<Facts, Error> {
+        Ok(Facts::Server(self.gather()?))
     }
 
     fn take_unusable(&mut self) -> Vec<String> {

@@ -1,6 +1,19 @@
 //! Holds the scripts that the build script assembles from lua/. Most scripts are the prelude and
 //! one operation.
 
+/// What tests change of a script.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variant {
+    /// The script has no fast path.
+    pub is_general: bool,
+    /// One call does so little that a few sessions are a crowd.
+    pub is_bounded: bool,
+}
+
+/// How a script begins to say what one call does at most: the work on queues, the number of expired
+/// sessions that it drops, and the length of a queue that it does not read.
+const BOUNDS: &str = "local work, crowd, long = ";
+
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -23,9 +36,13 @@ impl Script {
         [first, &[self.fast_path], rest].concat().concat()
     }
 
-    /// The source without the fast path, which has the same effect.
-    pub(super) fn general_source(&self) -> String {
-        self.parts.concat()
+    /// The source of a variant, which has the same effect.
+    pub(super) fn variant(&self, variant: Variant) -> String {
+        let source = if variant.is_general { self.parts.concat() } else { self.source() };
+        match source.split_once(BOUNDS) {
+            Some((before, after)) if variant.is_bounded => format!("{before}{BOUNDS}1, 2, 1 --{after}"),
+            _ => source,
+        }
     }
 }
 

@@ -29,9 +29,12 @@ impl Starting {
             Event::StoreFailed => Next::Stay(vec![Action::Warn]),
             Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
             Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
-            Event::Signal { .. } | Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::Denied(_) => {
-                Next::nothing()
-            }
+            Event::Signal { .. }
+            | Event::Queued
+            | Event::OutOfReach
+            | Event::Busy { .. }
+            | Event::Denied(_)
+            | Event::Deadlock => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => Next::nothing(),
         }
@@ -112,7 +115,8 @@ impl Running {
             }
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::Started | Event::HandedOver => Next::nothing(),
+            Event::StartFailed(_) => Next::nothing(),
             Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
@@ -229,7 +233,7 @@ impl Stopping {
             }
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Lost => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::Lost => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

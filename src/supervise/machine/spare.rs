@@ -35,7 +35,7 @@ impl Spare {
                 *self = Self::Running { kill_at: None };
                 vec![Action::StartSpare]
             }
-            (Self::Pending, Event::Denied(_) | Event::StoreFailed | Event::Lost) if is_asked => {
+            (Self::Pending, Event::Denied(_) | Event::Deadlock | Event::StoreFailed | Event::Lost) if is_asked => {
                 *self = Self::Over;
                 vec![]
             }

@@ -33,6 +33,7 @@ fn settings(group: Group) -> Settings {
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        deadlock_timeout: None,
     }
 }
 

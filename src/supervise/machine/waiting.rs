@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over};
+use super::{
+    LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over,
+};
 use crate::clock::Boottime;
 use crate::exit;
 
@@ -27,6 +29,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
             Action::Exit(exit::UNAVAILABLE),
         ),
         Event::StoreFailed => store_failed(),
+        Event::Deadlock => Next::finish([Action::ReportDeadlock, Action::Release], Action::Exit(exit::REFUSED)),
         Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
@@ -63,6 +66,8 @@ pub(super) struct Wait {
     over_at: Option<Boottime>,
     shown: Shown,
     reach: Reach,
+    /// When the next look for a deadlock is due.
+    look_at: Option<Boottime>,
 }
 
 /// What the user has seen of the wait.
@@ -101,6 +106,7 @@ impl Wait {
                 Notice::Log => Shown::LogFrom(now + NOTICE_AFTER),
             },
             reach: Reach::Answers,
+            look_at: settings.deadlock_timeout.map(|timeout| now + timeout),
         }
     }
 
@@ -110,7 +116,7 @@ impl Wait {
             Shown::Never | Shown::Line => None,
         };
         let warn_at = if let Reach::Lost { warn_at } = self.reach { Some(warn_at) } else { None };
-        self.over_at.into_iter().chain(show_at).chain(warn_at).min()
+        self.over_at.into_iter().chain(show_at).chain(warn_at).chain(self.look_at).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
@@ -142,6 +148,10 @@ impl Wait {
 
     /// What is due before the wait is over.
     fn tick(&mut self, now: Boottime) -> Vec<Action> {
+        if is_over(self.look_at, now) {
+            self.look_at = Some(now + LOOK_EVERY);
+            return if self.reach == Reach::Answers { vec![Action::Look] } else { vec![] };
+        }
         match (self.reach, self.shown) {
             (Reach::Lost { warn_at }, shown) if warn_at <= now => {
                 self.reach = Reach::LostWithWarning;

@@ -12,6 +12,7 @@ use super::super::machine::{Notice, Skip};
 use super::super::report::Outcome;
 use super::super::signals::one_test_at_a_time;
 use super::*;
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::End;
@@ -128,6 +129,10 @@ impl Handle for Fake {
         Ok(Vec::new())
     }
 
+    fn read(&mut self, _resources: &[Resource]) -> Result<Option<Reading>, store::Error> {
+        Ok(None)
+    }
+
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.news.as_fd()]
     }
@@ -149,6 +154,7 @@ const SETTINGS: Settings = Settings {
     skip: Skip::Never,
     has_spare: false,
     has_else: false,
+    deadlock_timeout: None,
 };
 
 fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
@@ -164,7 +170,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false };
     let report = Report::new(Boottime::now(), Vec::new());
-    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report }
+    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report, detector: None }
 }
 
 fn granted() -> Standing {

@@ -9,7 +9,11 @@ use super::on_each_server;
 use crate::clients::{Clients, is_granted, is_released, is_waiting};
 use crate::support::servers::{Kind, Server};
 
-on_each_server!(handover_cost_does_not_depend_on_the_queue_length, claim_cost_does_not_depend_on_the_number_of_holders);
+on_each_server!(
+    handover_cost_does_not_depend_on_the_queue_length,
+    release_cost_does_not_depend_on_the_waiters_elsewhere,
+    claim_cost_does_not_depend_on_the_number_of_holders,
+);
 
 /// How often the server executed each command, including the commands of scripts.
 fn commands(server: &Server, work: impl FnOnce()) -> BTreeMap<String, u64> {
@@ -36,6 +40,27 @@ fn handover_cost_does_not_depend_on_the_queue_length(kind: Kind) {
         assert_eq!(counted[0], counted[1], "{mode}");
         assert_eq!(counted[0], counted[2], "{mode}");
     }
+}
+
+fn release_cost_does_not_depend_on_the_waiters_elsewhere(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "elsewhere", Wake::Nobody);
+    let part = |number: u32| format!("[{},{}]", 3 * number, 3 * number + 1);
+    // The server must know the script before the count starts.
+    clients.acquire(1_000_000, Write, "");
+    clients.release(1_000_000);
+    let mut counted = Vec::new();
+    let mut held = 0;
+    for holders in [100, 1_000] {
+        for number in held..holders {
+            clients.acquire(number, Write, &part(number));
+            clients.acquire(10_000 + number, Write, &part(number));
+            clients.acquire(20_000 + number, Write, &part(number));
+        }
+        held = holders;
+        counted.push(commands(&server, || assert!(is_released(&clients.release(holders - 1)))));
+    }
+    assert_eq!(counted[0], counted[1]);
 }
 
 fn claim_cost_does_not_depend_on_the_number_of_holders(kind: Kind) {

@@ -1,7 +1,7 @@
-//! Large numbers: of expired sessions, of claims in a request, of waiters with the same place, and
-//! of digits.
+//! Large numbers: of expired sessions, of waiters that one release frees, of claims in a request, of
+//! waiters with the same place, and of digits.
 
-use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::mode::Mode::{Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -13,7 +13,11 @@ use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     expired_sessions_are_dropped_in_batches,
-    grant_past_many_expired_sessions_states_its_remaining_lease,
+    repeated_request_states_what_is_left_of_its_lease,
+    crowd_of_readers_is_granted_step_by_step_by_those_that_claim,
+    newcomer_does_not_pass_the_waiters_that_a_release_has_put_off,
+    last_waiter_is_granted_behind_a_crowd_of_the_dead,
+    crowd_of_shares_outlives_its_slot_step_by_step,
     request_with_4500_claims_is_granted_and_released,
     record_memory_is_linear_in_the_number_of_resources,
     waiters_with_the_same_place_are_all_listed,
@@ -45,7 +49,7 @@ fn expired_sessions_are_dropped_in_batches(kind: Kind) {
     let mut clients = many_expired(&server, "crowd expires");
     let mut dropped = Vec::new();
     while let ScriptReply::Expired(sessions) = clients.side.call(Call::expire(vec![resource()])) {
-        assert!(sessions.len() <= 1_000, "{} sessions are dropped at once", sessions.len());
+        assert!(sessions.len() <= 100, "{} sessions are dropped at once", sessions.len());
         if sessions.is_empty() {
             break;
         }
@@ -57,21 +61,125 @@ fn expired_sessions_are_dropped_in_batches(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
 }
 
-/// The request is queued first. The repeated request is granted from the queue, with the claim
-/// lease.
-fn grant_past_many_expired_sessions_states_its_remaining_lease(kind: Kind) {
+fn repeated_request_states_what_is_left_of_its_lease(kind: Kind) {
     let server = Server::shared(kind);
-    let mut clients = many_expired(&server, "crowd and lease");
+    let mut clients = Clients::new(&server, "rest of a lease", Wake::Publish);
     let lease = |reply: ScriptReply| match reply {
         ScriptReply::Granted { lease, .. } => lease,
         other => panic!("expected a grant, got {other:?}"),
     };
-    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.claim));
+    clients.acquire(1, Write, "");
+    assert!(is_waiting(&clients.acquire(2, Write, "")));
+    clients.release(1);
     clients.advance(us(1_000_000));
-    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.claim - us(1_000_000)));
-    assert_eq!(lease(clients.renew(MANY + 1, false)), Some(TERMS.ttl));
+    assert_eq!(lease(clients.acquire(2, Write, "")), Some(TERMS.claim - us(1_000_000)));
+    assert_eq!(lease(clients.renew(2, false)), Some(TERMS.ttl));
+    assert!(is_waiting(&clients.acquire(3, Write, "")));
     clients.advance(us(1_000_000));
-    assert_eq!(lease(clients.acquire(MANY + 1, Write, "")), Some(TERMS.ttl - us(1_000_000)));
+    assert_eq!(lease(clients.acquire(2, Write, "")), Some(TERMS.ttl - us(1_000_000)));
+}
+
+/// More waiters than one call grants or drops.
+const CROWD: u32 = 300;
+
+/// The most commands that one call may execute for a crowd. Each takes a few microseconds.
+const COMMANDS_MAX: u64 = 1_500;
+
+/// How many commands the server has executed since it last forgot, and forgets.
+fn commands(server: &Server) -> u64 {
+    let stats: String = server.ask(&["INFO", "commandstats"]);
+    server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    stats.lines().filter_map(calls).sum()
+}
+
+/// A writer, and a crowd of readers behind it.
+fn readers_behind_a_writer(server: &Server) -> Clients {
+    let mut clients = Clients::new(server, "readers", Wake::Nobody);
+    clients.acquire(0, Write, "");
+    for number in 1..=CROWD {
+        clients.acquire(number, Read, "");
+    }
+    commands(server);
+    clients
+}
+
+fn crowd_of_readers_is_granted_step_by_step_by_those_that_claim(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = readers_behind_a_writer(&server);
+    assert!(is_released(&clients.release(0)));
+    let executed = commands(&server);
+    assert!(executed < COMMANDS_MAX, "the release executes {executed} commands");
+    let mut granted = clients.holders_and_waiters().0;
+    assert!(!granted.is_empty() && granted.len() < CROWD as usize, "the release grants {} readers", granted.len());
+    let mut claimed = 0;
+    while let Some(number) = granted.get(claimed) {
+        commands(&server);
+        assert!(is_granted(&clients.renew(*number, false)));
+        let executed = commands(&server);
+        assert!(executed < COMMANDS_MAX, "the claim executes {executed} commands");
+        claimed += 1;
+        if claimed == granted.len() {
+            granted = clients.holders_and_waiters().0;
+        }
+    }
+    assert_eq!(clients.holders_and_waiters(), ((1..=CROWD).collect(), vec![]));
+}
+
+fn newcomer_does_not_pass_the_waiters_that_a_release_has_put_off(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = readers_behind_a_writer(&server);
+    assert!(is_released(&clients.release(0)));
+    let newcomer = Request { wait: false, ..request(CROWD + 1, Write, "") };
+    let reply = clients.side.call(Call::acquire(&newcomer, 0, false));
+    assert!(matches!(reply, ScriptReply::Busy { .. }), "{reply:?}");
+    assert_eq!(clients.holders_and_waiters(), ((1..=CROWD).collect(), vec![]));
+}
+
+/// A waiter that listens on a channel without subscribers is dead.
+fn last_waiter_is_granted_behind_a_crowd_of_the_dead(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "dead", Wake::Publish);
+    clients.acquire(0, Write, "");
+    for number in 1..=CROWD {
+        clients.acquire(number, Write, "");
+        clients.renew(number, true);
+    }
+    clients.acquire(CROWD + 1, Write, "");
+    commands(&server);
+    assert!(is_released(&clients.release(0)));
+    let executed = commands(&server);
+    assert!(executed < COMMANDS_MAX, "the release executes {executed} commands");
+    assert!(!clients.holders_and_waiters().1.is_empty());
+    assert!(is_granted(&clients.renew(CROWD + 1, false)));
+    assert_eq!(clients.holders_and_waiters(), (vec![CROWD + 1], vec![]));
+}
+
+/// A share that outlives its slot takes a slot. Whoever asks for a slot afterwards finds all of them
+/// taken.
+fn crowd_of_shares_outlives_its_slot_step_by_step(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "shares", Wake::Nobody);
+    clients.acquire(0, Slot, "");
+    for number in 1..=CROWD {
+        let share = Request { ancestors: vec![id(0)], ..request(number, Slot, "") };
+        assert!(is_granted(&clients.side.call(Call::acquire(&share, 0, false))));
+    }
+    commands(&server);
+    assert!(is_released(&clients.release(1)));
+    let executed = commands(&server);
+    assert!(executed < 100, "the release of a share executes {executed} commands");
+    assert!(is_released(&clients.release(0)));
+    let executed = commands(&server);
+    assert!(executed < COMMANDS_MAX, "the release of the slot executes {executed} commands");
+    let newcomer = Request { wait: false, ..request(CROWD + 1, Slot, "") };
+    let reply = clients.side.call(Call::acquire(&newcomer, 0, false));
+    assert!(matches!(reply, ScriptReply::Busy { .. }), "{reply:?}");
+    for number in 2..CROWD {
+        clients.release(number);
+    }
+    assert!(is_granted(&clients.acquire(CROWD + 1, Slot, "")), "one slot of two is free");
+    assert!(is_waiting(&clients.acquire(CROWD + 2, Slot, "")));
 }
 
 /// Lua passes at most 8,000 values to a function, fewer than the claims need.

@@ -44,7 +44,7 @@ fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
 fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
     server.ask::<()>(&["FLUSHALL"]);
     let mut clients = Clients::new(server, "paths", Wake::Publish);
-    clients.side.is_general = is_general;
+    clients.side.variant.is_general = is_general;
     let mut seen = Vec::new();
     for round in 0..3 {
         let number = 10 * round;
@@ -91,7 +91,7 @@ fn fast_path_executes_fewer_commands(kind: Kind) {
     let counted = [false, true].map(|is_general| {
         server.ask::<()>(&["FLUSHALL"]);
         let mut clients = Clients::new(&server, "paths", Wake::Publish);
-        clients.side.is_general = is_general;
+        clients.side.variant.is_general = is_general;
         // The first request makes the resource known.
         clients.acquire(1, Write, "");
         clients.release(1);

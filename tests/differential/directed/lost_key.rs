@@ -72,7 +72,11 @@ fn check_recovery(clients: &mut Clients, subscribers: &mut [Connection], trigger
             assert_eq!(clients.side.call(Call::expire(vec![resource()])), ScriptReply::Expired(vec![]), "{context}")
         }
         Trigger::Break => {
-            assert_eq!(clients.side.call(Call::break_grants(resource())), ScriptReply::Broken(vec![]), "{context}")
+            assert_eq!(
+                clients.side.call(Call::break_grants(resource(), None)),
+                ScriptReply::Broken(vec![]),
+                "{context}"
+            )
         }
     }
     for subscriber in subscribers {
@@ -215,7 +219,7 @@ fn inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing(kind: Kind
     let before = crate::clients::snapshot(&mut server.client());
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
     assert_eq!(clients.side.call(Call::expire(vec![resource()]).dry()), ScriptReply::Expired(vec![]));
-    assert_eq!(clients.side.call(Call::break_grants(resource()).dry()), ScriptReply::Broken(vec![]));
+    assert_eq!(clients.side.call(Call::break_grants(resource(), None).dry()), ScriptReply::Broken(vec![]));
     assert!(crate::clients::snapshot(&mut server.client()) == before);
 }
 

@@ -69,7 +69,7 @@ impl Engine for Library {
                 Ok("done".to_owned())
             }
             Step::Break(resource) => {
-                let broken = self.store().break_grants(resource, false).expect("the store can be used");
+                let broken = self.store().break_grants(resource, None, false).expect("the store can be used");
                 let labels = broken.iter().filter_map(|(_, session)| session.process.command.last());
                 Ok(break_reply(&labels.map(String::as_str).collect::<Vec<_>>()))
             }

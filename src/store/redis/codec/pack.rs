@@ -14,8 +14,8 @@ use crate::lock::resource::Resource;
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
-    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history, .. } = &fixed.job;
-    array(&mut packed, 13);
+    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, .. } = &fixed.job;
+    array(&mut packed, 14);
     length(&mut packed, fixed.terms.claim);
     length(&mut packed, fixed.terms.heartbeat);
     bytes(&mut packed, channel.as_bytes());
@@ -29,6 +29,8 @@ pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     number(&mut packed, optional_micros(*hold_at_least));
     number(&mut packed, optional_micros(*keep_for));
     number(&mut packed, (*is_acquire).into());
+    array(&mut packed, held_above.len());
+    held_above.iter().for_each(|name| bytes(&mut packed, name.as_str().as_bytes()));
     packed.into_vec()
 }
 

@@ -52,8 +52,8 @@ pub enum ScriptReply {
     AlreadyDone,
     /// The request can never be granted.
     Refused(Refusal),
-    /// The script did nothing and has to be called again with these resources too. There are none
-    /// if more sessions had expired than one call removes.
+    /// The call has to be repeated with these resources too. There are none if earlier calls have
+    /// left over more than one call does.
     Need(Vec<Resource>),
     /// The change is made.
     Done,
@@ -193,15 +193,17 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
     let mut waiters = Vec::new();
     for (id, session, lines) in sessions {
         for Line { index, record, position } in lines {
-            let (since, process) = (session.since, session.process.clone());
+            let (since, ancestors, process) = (session.since, session.ancestors.clone(), session.process.clone());
             let Claim { mode, span, slots, .. } = record.claim.clone();
             if record.rank.is_held() {
                 let (token, expiry) = (record.token, session.expiry);
                 let kept = session.is_kept();
-                let holder = HolderListing { session: *id, mode, span, slots, token, since, expiry, kept, process };
+                let holder =
+                    HolderListing { session: *id, mode, span, slots, token, since, expiry, kept, ancestors, process };
                 holders.push(((token, since, *id, *index), holder));
             } else {
-                let waiter = WaiterListing { session: *id, mode, span, slots, since, position: *position, process };
+                let position = *position;
+                let waiter = WaiterListing { session: *id, mode, span, slots, since, position, ancestors, process };
                 waiters.push(((record.rank, *index), waiter));
             }
         }
@@ -266,20 +268,22 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
 }
 
 fn job(value: &Value) -> Option<Job> {
-    let [history, name, once_per, same_job, skips, hold_at_least, keep_for, is_acquire] = list(value)? else {
+    let [history, job, once_per, same_job, skips, hold_at_least, keep_for, is_acquire, held_above] = list(value)?
+    else {
         return None;
     };
     let flag = |value| number(value).map(|number| number == 1);
     let optional = |value| length(value).map(|length| Some(length).filter(|length| !length.is_zero()));
     let same_job = flag(same_job)?;
     Some(Job {
-        name: text(name)?.to_owned(),
+        name: text(job)?.to_owned(),
         once_per: optional(once_per)?.map(|period| OncePer { period, same_job }),
         skips: flag(skips)?,
         hold_at_least: optional(hold_at_least)?,
         keep_for: optional(keep_for)?,
         is_acquire: flag(is_acquire)?,
         history: small(history)?,
+        held_above: list(held_above)?.iter().map(name).collect::<Option<_>>()?,
         ..Job::default()
     })
 }

@@ -59,7 +59,10 @@ if resources[1].holder == session and #due == 0 then
   return stands(session)
 end
 spread_all()
-drop_expired()
+local more = catch_up()
+if more then
+  return finish(more)
+end
 drop_lost(session)
 local reply = stands(session)
 if reply[1] ~= 'unknown' then
@@ -330,9 +333,6 @@ for i = 1, #at do
 end
 if in_the_way and not wait then
   settle(freed)
-  if crowded then
-    return finish({ 'need' })
-  end
   reply = { 'busy' }
   for i = 1, #at do
     local streak = note_busy(at[i], own, pack(lists[at[i]]))

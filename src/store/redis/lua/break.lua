@@ -1,16 +1,18 @@
--- break: 'dry' or nothing
+-- break: 'dry' or nothing; the only session to break or nothing
 --
--- Takes away all grants on the first resource, with everything else that its holders hold, and
--- tells the holders. A dry run only reports the holders, including those whose leases are over.
+-- Takes away all grants on the first resource, or that of one session, with everything else that its
+-- holders hold, and tells the holders. A dry run only reports the holders, including those whose
+-- leases are over.
 
 local dry = argument(1) == 'dry'
+local only = argument(dry and 2 or 1)
 begin()
 look_for_expired()
 local r = resources[1]
 
 local function holders()
   if not r.epoch then
-    return { r.holder }
+    return { (not only or r.holder == only) and r.holder or nil }
   end
   local found, seen = {}, {}
   for class = 1, 5 do
@@ -18,7 +20,7 @@ local function holders()
     local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
     for i = 1, #members do
       local id = owner(members[i])
-      if not seen[id] and record(r, id) then
+      if (not only or id == only) and not seen[id] and record(r, id) then
         found[#found + 1], seen[id] = id, true
       end
     end
@@ -43,7 +45,10 @@ end
 make_way()
 check()
 spread_all()
-drop_expired()
+local more = catch_up()
+if more then
+  return finish(more)
+end
 held = holders()
 local reply = told_all(held)
 local channels = {}

@@ -12,7 +12,7 @@ local need = needed({}, false)
 if need then
   return need
 end
-if #due == 0 then
+if not is_behind() then
   return { 'expired' }
 end
 local reply = told_all(due)
@@ -20,7 +20,11 @@ if not dry then
   make_way()
   check()
   spread_all()
-  drop_expired()
+  local more = catch_up()
+  -- The caller repeats the call until no session is left to report.
+  if more and #reply == 0 then
+    return finish(more)
+  end
 end
 table.insert(reply, 1, 'expired')
 return finish(reply)

@@ -14,7 +14,10 @@ local need = needed({ session }, known)
 if need then
   return need
 end
-drop_expired_beside(known)
+local more = catch_up_beside(known)
+if more then
+  return finish(more)
+end
 drop_lost(session)
 local at = places(session)
 local own = #at > 0 and at[1].records[session]

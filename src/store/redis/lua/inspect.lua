@@ -1,9 +1,11 @@
--- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum)
+-- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum) | live
 --
--- Lists holders and waiters. Changes nothing.
+-- Lists holders and waiters. Changes nothing. With `live`, for the search for a deadlock, it leaves
+-- out waiters that listen and have no subscriber, because they are dead or cut off. The names held
+-- above a waiter then include those of its own request, which lead further as well.
 
 begin()
-local limit = tonumber(argument(1))
+local limit, is_live = tonumber(argument(1)), argument(2) == 'live'
 if limit == 0 then
   limit = math.huge
 end
@@ -43,7 +45,13 @@ for i = 1, n do
     return #waiting < limit
   end)
   for j = 1, #waiting do
-    tell(waiting[j], place)
+    local known = is_live and record(r, waiting[j])
+    for k = 1, known and known[NAMES] and #known[NAMES] or 0 do
+      known[HELD_ABOVE][#known[HELD_ABOVE] + 1] = known[NAMES][k]
+    end
+    if not (known and known[LISTENING] == 1 and publish ~= '' and subscribers(known[CHANNEL]) == 0) then
+      tell(waiting[j], place)
+    end
   end
   reply[#reply + 1] = told_of
 end

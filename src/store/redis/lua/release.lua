@@ -64,7 +64,10 @@ local need = needed({ session }, known)
 if need then
   return need
 end
-drop_expired_beside(known)
+local more = catch_up_beside(known)
+if more then
+  return finish(more)
+end
 local at = places(session)
 if #at == 0 then
   return finish({ 'unknown' })

@@ -33,13 +33,13 @@ if n == 1 then
     local record = holder == SEVERAL and call('HMGET', KEYS[2], session)[1]
     local held = record and select(2, cmsgpack.unpack_one(record))
     if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 then
-      local e, q, epoch, counters = KEYS[3], KEYS[4], ttl, expiry
+      local e, q, epoch, counters, walks = KEYS[3], KEYS[4], ttl, expiry, fixed
       read_clock(clock)
       -- The epoch comes before all expiries.
       local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
       local keys = call('EXISTS', KEYS[5], KEYS[6], q)
       -- The first write takes no memory, so the server accepts the next at maxmemory.
-      if #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
+      if not walks and #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
         and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
         local reply, slots = { 'granted', held[TTL] }, {}
         for i = 1, #held[CLAIMS] do
@@ -70,9 +70,15 @@ local need = needed({ session }, lost)
 if need then
   return need
 end
-drop_expired_beside(#at > 0)
+local more = catch_up_beside(#at > 0)
 drop_lost(session)
 at = places(session)
+-- A session that has to call again shows that it is alive, unless its own lease is over.
+for i = 1, more and #at or 0 do
+  if expires(at[i].records[session]) and expiry_of(at[i], session) <= now then
+    return finish(more)
+  end
+end
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -89,4 +95,7 @@ for i = 1, #at do
   end
 end
 local known = #at > 0 and at[1].records[session]
+if more and not (known and known[HELD] > WAITS) then
+  return finish(more)
+end
 return finish(stands(session, known and known[HELD] ~= KEPT and known[TTL] or nil))

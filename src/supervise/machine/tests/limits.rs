@@ -180,3 +180,31 @@ fn every_event_after_the_run_time_ends_at_most_once() {
         }
     }
 }
+
+#[test]
+fn nested_wait_looks_for_a_deadlock_after_its_timeout_and_then_every_second() {
+    let settings = Settings { deadlock_timeout: Some(GRACE), notice: Notice::Never, ..settings(Group::Own) };
+    let mut machine = Machine::new(settings);
+    machine.on(Event::Queued, START);
+    let looks = |from: Duration, count: u32| (0..count).map(move |n| (from + LOOK_EVERY * n, Action::Look));
+    let now = START + GRACE + LOOK_EVERY * 3;
+    assert_eq!(pass_time(&mut machine, now), looks(GRACE, 4).collect::<Vec<_>>());
+    machine.on(Event::OutOfReach, now);
+    assert_eq!(pass_time(&mut machine, now + LOOK_EVERY * 3), [], "a store out of reach tells nothing");
+    machine.on(Event::Queued, now + LOOK_EVERY * 3);
+    assert_eq!(pass_time(&mut machine, now + LOOK_EVERY * 4), [(now + LOOK_EVERY * 4 - START, Action::Look)]);
+    let end = [Action::ReportDeadlock, Action::Release, Action::Exit(65)];
+    assert_eq!(machine.on(Event::Deadlock, now + LOOK_EVERY * 4), end);
+}
+
+/// "A deadlock is not busy": it is not skipped, and the work of `--else` does not run.
+#[test]
+fn deadlock_is_reported_where_a_busy_request_would_be_silent() {
+    let skips = Settings { skip: Skip::Always, notice: Notice::Never, ..settings(Group::Own) };
+    for settings in [skips, Settings { has_else: true, busy_code: 9, quiet: true, ..skips }] {
+        let mut machine = Machine::new(settings);
+        machine.on(Event::Queued, START);
+        let end = [Action::ReportDeadlock, Action::Release, Action::Exit(65)];
+        assert_eq!(machine.on(Event::Deadlock, START), end);
+    }
+}

@@ -22,6 +22,7 @@ const COLUMNS: [Column; 14] = [
 pub(super) fn every_event() -> Vec<Event> {
     let mut events =
         vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
+    events.push(Event::Deadlock);
     events.extend([
         Event::StoreFailed,
         Event::Started,
@@ -68,6 +69,10 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Denied(_) => {
             let deny = "ReportFailure, Exit(75)";
             row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, deny, "", "", "", "", "", "", "", "", ""])
+        }
+        Event::Deadlock => {
+            let end = "ReportDeadlock, Release, Exit(65)";
+            row([end, end, "HideWaiting, ReportDeadlock, Release, Exit(65)", end, "", "", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
             let lost = "ReportLost(NotStarted), Release, Exit(69)";
@@ -146,7 +151,7 @@ fn expected_late(event: Event) -> [String; 7] {
         //                                                         starting  overdue own  overdue shared  past own  past shared  stopping  clearing
         // A renewal may have come in time, and a failing store ends nothing.
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
-        Event::Queued | Event::OutOfReach | Event::Denied(_) => row(["",    "",           "",             "",       "",          "",       ""]),
+        Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Deadlock => row(["", "",       "",             "",       "",          "",       ""]),
         Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
         Event::Started | Event::Released | Event::Busy { .. } | Event::AlreadyDone => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),

@@ -85,44 +85,70 @@ local function grant(id, at, kin, waited)
   end
 end
 
--- Finds the shares whose ancestors have given up their slots. Such a share outlives the ancestor's
--- slot, and now takes a slot of its own.
-local function unshare(r)
-  for class = 1, 2 do
-    class = sub('Hh', class, class)
-    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+-- Turns a share into a slot of its own if no ancestor of its session has a slot any more: the share
+-- outlives the slot.
+local function unshare_one(r, id)
+  local known = record(r, id)
+  local kin = kin_of(id, known and known[ANCESTORS] or '')
+  for i = 2, known and #kin or 0 do
+    local above = record(r, kin[i])
+    for j = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
+      if COLUMN[above[CLAIMS][j][MODE]] == 4 then
+        return
+      end
+    end
+  end
+  if not known then
+    return
+  end
+  local held = known[HELD] > WAITS
+  local los, his = cuts(id, known[CLAIMS], held)
+  local old = not held and queued(id, known) or {}
+  for i = 1, #known[CLAIMS] do
+    local claim = known[CLAIMS][i]
+    if claim[MODE] == 'h' then
+      claim[MODE] = 's'
+      count(r, held and 'H' or 'h', -1)
+      count(r, held and 'S' or 's', 1)
+    end
+  end
+  change('ZREM', r.l, los)
+  change('ZREM', r.u, his)
+  put(r, id, known)
+  los, his = cuts(id, known[CLAIMS], held, r.epoch)
+  change('ZADD', r.l, los)
+  change('ZADD', r.u, his)
+  if not held then
+    requeue(r, id, old, queued(id, known))
+  end
+end
+
+-- Looks at the shares that a slot may leave behind, which has this number, and at the waiting
+-- shares, which have none. Without a number, looks at all shares. Every share has an ancestor with
+-- a slot that is no share, so nothing else that leaves concerns a share. Returns whether the work
+-- of this call is done before.
+local function unshare(walk)
+  local r = walk[WHERE]
+  local number = walk[FROM] ~= '' and '\0' .. format('%08x', walk[FROM]) or ''
+  local from = walk[NEXT] or '[H' .. number
+  while true do
+    local class = sub(from, 2, 2)
+    local past = class == 'H' and number ~= '' and '(H' .. number .. '\255' or '(' .. char(byte(class) + 1)
+    local members = r.count[class] and call('ZRANGE', r.l, from, past, 'BYLEX', 'LIMIT', 0, BATCH) or {}
     for i = 1, #members do
-      local id = owner(members[i])
-      local known = record(r, id)
-      local kin, shares = kin_of(id, known and known[ANCESTORS] or ''), not known
-      for j = 2, #kin do
-        local above = record(r, kin[j])
-        for k = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
-          shares = shares or COLUMN[above[CLAIMS][k][MODE]] == 4
-        end
+      if work <= 0 and has_looked then
+        walk[NEXT] = from
+        return true
       end
-      if not shares then
-        local held = known[HELD] > WAITS
-        local los, his = cuts(id, known[CLAIMS], held)
-        local old = not held and queued(id, known) or {}
-        for j = 1, #known[CLAIMS] do
-          local claim = known[CLAIMS][j]
-          if claim[MODE] == 'h' then
-            claim[MODE] = 's'
-            count(r, class, -1)
-            count(r, held and 'S' or 's', 1)
-          end
-        end
-        change('ZREM', r.l, los)
-        change('ZREM', r.u, his)
-        put(r, id, known)
-        los, his = cuts(id, known[CLAIMS], held, r.epoch)
-        change('ZADD', r.l, los)
-        change('ZADD', r.u, his)
-        if not held then
-          requeue(r, id, old, queued(id, known))
-        end
+      work, has_looked = work - TRY, true
+      unshare_one(r, owner(members[i]))
+      from = '(' .. members[i]
+    end
+    if #members < BATCH then
+      if class == 'h' then
+        return false
       end
+      from = '[h'
     end
   end
 end
@@ -149,19 +175,20 @@ end
 local FREED = { r = 'w', p = 'pw', w = 'rpwsh', s = 'wsh', h = 'wsh' }
 
 -- Removes sessions. Appends the claims that they held or waited for to `freed`, in the order of
--- sessions and claims. The holders have `released`, have `expired` or are `broken`; without a word
--- for it, they leave no trace. `run` tells how the command of a holder ended, if that is known.
+-- sessions and claims, and the slots that may leave shares behind. The holders have `released`,
+-- have `expired` or are `broken`; without a word for it, they leave no trace. `run` tells how the
+-- command of a holder ended, if that is known.
 local function leave(ids, hint, freed, leaving, run)
-  local slots = {}
   for i = 1, #ids do
     local id = ids[i]
     local at = places(id, hint)
     local claims, where = claims_of(id, at)
+    work = work - GRANT * #claims
     for j = 1, #claims do
       local claim = claims[j]
       freed[#freed + 1] = { where[j], claim[LO], claim[HI], FREED[claim[MODE]] }
-      if COLUMN[claim[MODE]] == 4 then
-        slots[where[j]] = true
+      if claim[MODE] == 's' and where[j].records[id][HELD] > WAITS then
+        freed[#freed + 1] = { where[j], claim[SLOT] }
       end
     end
     for j = 1, #at do
@@ -194,8 +221,5 @@ local function leave(ids, hint, freed, leaving, run)
       end
       r.records[id] = false
     end
-  end
-  for r in pairs(slots) do
-    unshare(r)
   end
 end

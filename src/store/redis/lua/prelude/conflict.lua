@@ -52,9 +52,9 @@ local function is_awaited_above(r, id, kin)
 end
 
 -- Counts the waiting claims ahead of a score that have one of `modes`, overlap a claim and belong
--- to strangers that the session may not overtake. The count stops at `enough`. The queue is walked only if a claim other than this
--- one waits there. Otherwise granting many requests past a long queue would take as long as the
--- product of both lengths.
+-- to strangers that the session may not overtake. The count stops at `enough`. The queue is walked
+-- only if a claim other than this one waits there. Otherwise granting many requests past a long
+-- queue would take as long as the product of both lengths.
 local function ahead(r, score, modes, claim, kin, enough)
   local lo, hi, some = claim[LO], claim[HI], false
   local overtakes = #kin > 1 and (r.count[kin[1]] or not record(r, kin[1]))
@@ -63,12 +63,20 @@ local function ahead(r, score, modes, claim, kin, enough)
     local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
     some = some or overlapping(r, mode, lo, hi) > own
   end
-  local found, at = 0, first_place(r)
+  local view, found, at = r, 0, first_place(r)
+  local tiring = at + long
   while some and found < enough do
-    local entry = waiter(r, at)
+    if view == r and at == tiring then
+      local few = view_of_few(r, modes, lo, hi)
+      if few then
+        view, found, at = few, 0, 1
+      end
+    end
+    local entry = waiter(view, at)
     if not entry or entry.score >= score then
       break
     end
+    work = work - LOOK
     local here = 0
     for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
       if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then

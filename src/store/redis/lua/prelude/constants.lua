@@ -6,7 +6,7 @@
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
-local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE = 17, 18, 19, 20, 21, 22, 23
+local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE, HELD_ABOVE = 17, 18, 19, 20, 21, 22, 23, 24
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
@@ -47,10 +47,29 @@ local JOBS_MAX = 100
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000
 
--- Maximum number of a resource's expired sessions that one call drops, because the server serves no
--- other client meanwhile. If there may be more, the others count as before, and a request that
--- would have to wait asks again.
-local CROWD = 1000
+-- Maximum number of expired sessions that one call drops, because the server serves no other client
+-- meanwhile.
+local CROWD = 100
+
+-- How much one call looks for waiters to grant, in units of about 5 microseconds, and what it
+-- costs to read a waiter, to look at one that was read, to try a claim and to grant one.
+local WORK, READ, LOOK, TRY, GRANT = 1000, 1, 0.1, 8, 10
+
+-- A walk along the queue of a resource: where it goes, the modes of the waiters that it looks for,
+-- and how many such claims lie ahead. A walk that was cut short has the number of the next waiter,
+-- and the modes in which no later waiter can be granted. A slot that is given up has a walk along
+-- its shares, with its number in FROM, and with a member of l in NEXT.
+local WHERE, FROM, TO, MODES, AHEAD_OF_IT, NEXT, CLOSED = 1, 2, 3, 4, 5, 6, 7
+
+-- Maximum number of waiters that are read at once.
+local BATCH = 256
+
+-- In a queue of more than LONG waiters, the script looks for those that overlap a span by their
+-- cuts, if there are at most NEAR_MAX of them in a mode.
+local LONG, NEAR_MAX = 64, 16
+
+-- Maximum number of walks that are put off one by one. More walks become one along the whole queue.
+local WALKS_MAX = 100
 
 -- How far the numbers of nested waiters lie ahead of others.
 local AHEAD = 4503599627370496

@@ -3,12 +3,15 @@
 
 -- The sessions whose leases are over, in the order in which they ended, and the end of each lease.
 local due, ended = {}, {}
-local crowded = false
+-- Whether more leases are over than one call drops, and whether an earlier call has left walks
+-- through a queue.
+local crowded, has_walks = false, false
 
 -- With `all`, finds all expired sessions and not only a crowd, for a script that only reports them.
 local function look_for_expired(all)
   for i = 1, n do
     local r = resources[i]
+    has_walks = has_walks or r.walks ~= nil
     if all and #r.page > 0 and r.epoch then
       r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
     end
@@ -28,7 +31,7 @@ local function look_for_expired(all)
         ended[id] = expiry
       end
     end
-    crowded = crowded or #page == 2 + 2 * CROWD
+    crowded = crowded or #page == 2 + 2 * crowd
   end
   if n > 1 and #due > 1 then
     table.sort(due, function(a, b)
@@ -37,6 +40,9 @@ local function look_for_expired(all)
       end
       return before(a, b)
     end)
+  end
+  for i = #due, all and #due + 1 or crowd + 1, -1 do
+    ended[due[i]], due[i], crowded = nil, nil, true
   end
 end
 
@@ -75,7 +81,7 @@ local function needed(ids, frees)
   for i = 1, #ids do
     want_all_of(ids[i])
   end
-  for i = 1, (frees or #due > 0) and n or 0 do
+  for i = 1, (frees or #due > 0 or has_walks) and n or 0 do
     for name in pairs(resources[i].with) do
       want(name)
     end
@@ -199,25 +205,57 @@ local function close(r)
   end
 end
 
-local function drop_expired()
-  if #due > 0 then
-    local freed = {}
-    leave(due, nil, freed, 'expired')
+-- Whether anything is left over from earlier: expired sessions, or walks that were put off.
+local function is_behind()
+  return #due > 0 or has_walks
+end
+
+-- Drops the expired sessions, and carries out what earlier calls have put off. All expired sessions
+-- are dropped before any request is granted. Returns a reply if the work of this call does not
+-- suffice: the client repeats the call, which does nothing else until then.
+local function catch_up()
+  if not is_behind() then
+    return
+  end
+  local freed, walks = {}, {}
+  for i = 1, n do
+    local r = resources[i]
+    for j = 1, r.walks and #r.walks or 0 do
+      walks[#walks + 1] = { number = r.walks[j][WHERE], order = #walks, r = r, walk = r.walks[j] }
+      r.is_changed = true
+    end
+    r.walks = nil
+  end
+  table.sort(walks, function(a, b)
+    return a.number < b.number or a.number == b.number and a.order < b.order
+  end)
+  for i = 1, #walks do
+    freed[i], walks[i].walk[WHERE] = walks[i].walk, walks[i].r
+  end
+  leave(due, nil, freed, 'expired')
+  if crowded then
+    put_off(freed, 1)
+  else
     settle(freed)
+  end
+  for i = 1, n do
+    if crowded or resources[i].walks then
+      return { 'need' }
+    end
   end
 end
 
--- Begins to write for a session that may be known, and drops the expired sessions. The request of a
--- known session has made the check.
-local function drop_expired_beside(known)
-  if known or #due > 0 then
+-- Begins to write for a session that may be known, and catches up. The request of a known session
+-- has made the check.
+local function catch_up_beside(known)
+  if known or is_behind() then
     make_way()
     if not known then
       check()
     end
     spread_all()
   end
-  drop_expired()
+  return catch_up()
 end
 
 -- Removes a session that has lost some of its claims, so that none of its claims counts.
@@ -279,8 +317,7 @@ end
 
 -- Returns the reply with the state of a session. It is granted; or waiting, with its number, its
 -- place and the time until a lease ends; or unknown. The caller gives `left`, the rest of the
--- lease, if it is known already. If a session waits and more leases are over than one call drops,
--- the reply is an empty `need`: the client just asks again.
+-- lease, if it is known already.
 local function stands(id, left)
   local at = places(id)
   if #at == 0 then
@@ -298,14 +335,7 @@ local function stands(id, left)
       local its = expiry - now
       left = (not left or its < left) and its or left
     end
-    -- This session is expired as well; a later call drops it with the rest of the crowd.
-    if expires(known) and left <= 0 then
-      return { 'need' }
-    end
     return granted(left or 0, claims, known[LAST])
-  end
-  if crowded then
-    return { 'need' }
   end
   local soonest
   for i = 1, n do

@@ -6,6 +6,12 @@ local resources, by_name = {}, {}
 local caller
 -- Whether the keys of any resource do not belong together.
 local damaged = false
+-- What this call has left of its work, how many expired sessions it drops, and how many waiters
+-- make a long queue.
+local work, crowd, long = WORK, CROWD, LONG
+-- Whether this call has looked at a waiter or a share, and whether it has granted a request from
+-- the queue.
+local has_looked, has_granted = false, false
 
 -- Adds the fields that never change to the others of a record.
 local function with_fixed(known, fixed)
@@ -34,7 +40,7 @@ end
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
   r.past = r.parsed_past and pack(unpack(r.parsed_past)) or r.past
-  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count))
+  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count, r.walks))
   if r.has_links then
     call('HSET', r.d, '#with', pack(r.with))
   end
@@ -69,7 +75,7 @@ local function read_state(r, raw)
   local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw)
   r.clock, r.token, r.seq, r.past = clock, token, seq, past
   if holder == SEVERAL then
-    r.slots, r.epoch, r.count = since, ttl, expiry
+    r.slots, r.epoch, r.count, r.walks = since, ttl, expiry, fixed
   elseif holder ~= NOBODY then
     r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims, r.kept = holder, since, ttl, expiry, fixed, claims, kept
     local claim = unpacked(claims)[1]
@@ -103,7 +109,7 @@ end
 -- Treats a resource as unused until its keys are dropped.
 local function disown(r)
   r.damaged, damaged = true, true
-  r.records, r.count, r.with, r.page = {}, {}, {}, {}
+  r.records, r.count, r.with, r.page, r.walks = {}, {}, {}, {}, nil
 end
 
 -- Reads the state of the resources and, in the same calls, the records of the calling session.
@@ -139,7 +145,7 @@ local function begin(session)
     local r = resources[i]
     if r.epoch then
       -- The epoch comes before all expiries.
-      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, CROWD + 1, 'WITHSCORES')
+      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, crowd + 1, 'WITHSCORES')
     elseif r.holder and r.expiry > 0 and r.expiry <= now then
       r.page = { '', '-inf', r.holder, r.expiry }
     else

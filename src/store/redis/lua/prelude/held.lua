@@ -23,7 +23,7 @@ local function nested_waits(r, id, lo, hi, keeps)
 end
 
 -- Begins to change what a session holds of the first resource. Returns a reply if the operation
--- ends here already, or else nil.
+-- ends here already.
 local function begin_change(session)
   begin(session)
   look_for_expired()
@@ -40,11 +40,11 @@ local function begin_change(session)
   if need then
     return need
   end
-  if known or #due > 0 then
+  if known or is_behind() then
     make_way()
     check()
     spread_all()
   end
-  drop_expired()
-  return #places(session) == 0 and finish({ 'unknown' }) or nil
+  local more = catch_up() or #places(session) == 0 and { 'unknown' }
+  return more and finish(more)
 end

@@ -65,14 +65,15 @@ end
 
 -- Returns the waiter at a place of the queue, or nil behind the last place. Places count from the
 -- script's first look at the queue; waiters that have left since are in `left`. The queue is read
--- in growing batches, so that the first batch costs little and few calls read the whole queue. Each
+-- in growing batches, so that the first batch costs little and few calls read a long queue. Each
 -- batch begins with the last score of the batch before. So if two waiters have the same number,
--- neither is left out.
+-- neither is left out. `r` is the resource, or the view of a part of its queue.
 local function waiter(r, at)
   while not r.view[at] and not r.all do
     local page = call('ZRANGE', r.q, r.after or '(-inf', '+inf', 'BYSCORE', 'LIMIT', 0, r.batch, 'WITHSCORES')
     r.all = #page < 2 * r.batch
-    r.batch = 2 * r.batch
+    r.batch = r.batch < BATCH and 2 * r.batch or BATCH
+    work = work - READ * #page / 2
     for i = 1, #page, 2 do
       local entry = read_member(page[i], tonumber(page[i + 1]))
       local place = entry.id .. (entry.score < 0 and '1' or '0')
@@ -89,7 +90,58 @@ local function reread(r)
   r.view, r.seen, r.first, r.batch, r.after, r.all = {}, {}, 1, 2, nil, nil
 end
 
--- Turns the shares that a session waits for into slots, in q and in the part of the queue already
+-- Returns a view of the queue from a number on.
+local function view_from(r, score)
+  r.part = { q = r.q, view = {}, seen = {}, batch = 2, after = score }
+  return r.part
+end
+
+-- Returns a view of the waiters that overlap a span in one of `modes`, found by their cuts: these
+-- lie within the span, or the claim begins where the resource begins. Returns nil if there are too
+-- many, or if a claim surrounds the span in another way.
+local function view_of_few(r, modes, lo, hi)
+  local known, entries = {}, {}
+  for i = 1, #modes do
+    local mode, seen = sub(modes, i, i), {}
+    local k = overlapping(r, mode, lo, hi)
+    if k > NEAR_MAX then
+      return nil
+    end
+    local function look(set, from, past)
+      local members = k > 0 and call('ZRANGE', set, from, past, 'BYLEX', 'LIMIT', 0, NEAR_MAX) or {}
+      for j = 1, #members do
+        local id, its = owner(members[j]), sub(members[j], -36)
+        known[id] = known[id] or record(r, id)
+        for m = 1, not seen[its] and known[id] and #known[id][CLAIMS] or 0 do
+          local claim = known[id][CLAIMS][m]
+          if claim[INDEX] == tonumber(sub(its, -4), 16) and overlaps(claim[LO], claim[HI], lo, hi) then
+            k, seen[its] = k - 1, true
+          end
+        end
+      end
+    end
+    look(r.l, '[' .. mode .. lo, '(' .. mode .. hi)
+    look(r.u, '(' .. mode .. lo .. '\255', '(' .. mode .. hi .. '\255')
+    look(r.l, '[' .. mode .. '\0', '(' .. mode .. '\0\255')
+    if k > 0 then
+      return nil
+    end
+  end
+  for id, its in pairs(known) do
+    local members = queued(id, its)
+    for i = 1, #members, 2 do
+      entries[#entries + 1] = read_member(members[i + 1], members[i])
+      entries[#entries].member = members[i + 1]
+    end
+  end
+  work = work - READ * #entries
+  table.sort(entries, function(a, b)
+    return a.score < b.score or a.score == b.score and before(a.member, b.member)
+  end)
+  return { view = entries, all = true }
+end
+
+-- Turns the shares that a session waits for into slots, in q and in the parts of the queue already
 -- read.
 local function requeue(r, id, old, new)
   for i = 1, #old, 2 do
@@ -98,12 +150,16 @@ local function requeue(r, id, old, new)
       call('ZREM', r.q, old[i + 1])
     end
   end
-  for i = 1, #r.view do
-    local entry = r.view[i]
-    for j = 1, entry.id == id and #entry or 0, 3 do
-      entry[j] = entry[j] == 'h' and 's' or entry[j]
+  local function turn(view)
+    for i = 1, #view do
+      local entry = view[i]
+      for j = 1, entry.id == id and #entry or 0, 3 do
+        entry[j] = entry[j] == 'h' and 's' or entry[j]
+      end
     end
   end
+  turn(r.view)
+  turn(r.part and r.part.view or {})
 end
 
 -- Returns the first place in the queue whose waiter has not left.

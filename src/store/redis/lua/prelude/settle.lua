@@ -31,6 +31,7 @@ local function try(id, hint, freed)
   end
   local kin = kin_of(id, known[ANCESTORS])
   local claims, where = claims_of(id, at)
+  work = work - TRY * #claims
   for i = 1, #claims do
     if blocked(where[i], claims[i], kin, rank(known, claims[i])) then
       return 'waits', #claims == 1 and claims[1][MODE] == 's'
@@ -45,39 +46,45 @@ local function try(id, hint, freed)
     return 'done'
   end
   grant(id, at, kin, true)
+  work, has_granted = work - GRANT * #claims, true
   return 'granted'
 end
 
 -- Grants the requests that a freed span lets in, first come, first served. Only waiters that
--- overlap the span in one of `modes` can have become grantable. The walk ends when it has seen all
--- of these waiters. When claims that cover the span have ruled out all of `modes` for later claims,
--- the walk goes on with the waiters that may overtake. It also ends at a waiter whose job is done: it wanted the whole resource, and the walk for
--- its claim, which the function returns, covers the rest of this one.
-local function settle_one(r, lo, hi, modes, freed)
-  local left, open = 0, 0
-  local closed = {}
-  for i = 1, #modes do
-    local k = overlapping(r, sub(modes, i, i), lo, hi)
-    left = left + k
-    if k > 0 then
-      open = open + 1
-    else
-      closed[sub(modes, i, i)] = true
-    end
-  end
+-- overlap the span in one of the walk's modes can have become grantable. The walk ends when it has
+-- seen all of these waiters. When claims that cover the span have ruled out all of the modes for
+-- later claims, the walk goes on with the waiters that may overtake. It also ends at a waiter whose
+-- job is done: it wanted the whole resource, and the walk for its claim, which the function
+-- returns, covers the rest of this one. The second value is true if the work of this call is done
+-- before the walk ends. The walk then has what another call needs to go on.
+local function settle_one(walk, freed)
+  local r, lo, hi, modes, left = walk[WHERE], walk[FROM], walk[TO], walk[MODES], walk[AHEAD_OF_IT]
+  local closed, open = {}, #modes
   local function close(mode)
     if not closed[mode] and find(modes, mode, 1, true) then
-      open = open - 1
+      open, closed[mode] = open - 1, true
     end
-    closed[mode] = true
   end
-  local at, late = first_place(r), nil
+  for i = 1, left and #walk[CLOSED] or 0 do
+    close(sub(walk[CLOSED], i, i))
+  end
+  for i = 1, left and 0 or #modes do
+    local k = overlapping(r, sub(modes, i, i), lo, hi)
+    left = (left or 0) + k
+    if k == 0 then
+      close(sub(modes, i, i))
+    end
+  end
+  left = left or 0
+  local few = not walk[NEXT] and (r.count.waiters or 0) > long and view_of_few(r, modes, lo, hi)
+  local view = few or walk[NEXT] and view_from(r, walk[NEXT]) or r
+  local at, late, last = view == r and first_place(r) or 1, nil, nil
   while left > 0 do
     local entry
     if late then
       entry = table.remove(late, 1)
     else
-      entry = waiter(r, at)
+      entry = waiter(view, at)
     end
     if entry and open == 0 and entry.score >= 0 and not late then
       late = overtakers(r, entry.score)
@@ -86,6 +93,17 @@ local function settle_one(r, lo, hi, modes, freed)
     if not entry then
       break
     end
+    -- The next call begins with the first waiter that has this number. Each call looks at one
+    -- waiter at least.
+    if work <= 0 and has_looked and entry.score ~= last then
+      local ruled_out = ''
+      for mode in pairs(closed) do
+        ruled_out = ruled_out .. mode
+      end
+      walk[AHEAD_OF_IT], walk[NEXT], walk[CLOSED] = left, entry.score, ruled_out
+      return walk, true
+    end
+    last, has_looked = entry.score, true
     -- A nested claim ignores other waiters, so the walk always looks at it.
     local heeds_all = entry.score >= 0 and not r.count[entry.id]
     local outcome, slot
@@ -115,13 +133,67 @@ local function settle_one(r, lo, hi, modes, freed)
   end
 end
 
--- `freed` grows while absent waiters leave.
+-- Puts off the walks from one on, until the next call for their resources. Each walk gets its
+-- number, by which that call finds their order. Too many walks become one.
+local put_off_so_far = 0
+local function put_off(freed, from)
+  for i = from, #freed do
+    local walk, r = freed[i], freed[i][WHERE]
+    local has_shares = r.count.H or r.count.h
+    put_off_so_far = put_off_so_far + 1
+    if walk[TO] and r.count.waiters or not walk[TO] and has_shares then
+      r.walks, r.is_changed = r.walks or {}, true
+      walk[WHERE] = put_off_so_far
+      local previous = r.walks[#r.walks]
+      if #r.walks >= WALKS_MAX then
+        r.walks = { { r.walks[1][WHERE], '\0', '\255', 'rpwsh' }, has_shares and { r.walks[1][WHERE], '' } }
+      elseif not previous or walk[NEXT] or previous[NEXT] or previous[FROM] ~= walk[FROM] or previous[TO] ~= walk[TO]
+        or previous[MODES] ~= walk[MODES] then
+        r.walks[#r.walks + 1] = walk
+      end
+    end
+  end
+end
+
+-- Lets a waiter continue what this call puts off, unless it has granted a request: whoever claims
+-- a grant continues.
+local function wake_another(walk)
+  local r, at = walk[WHERE], 1
+  local view = view_from(r, walk[NEXT])
+  while not has_granted and at <= 16 do
+    local entry = waiter(view, at)
+    local known = entry and record(r, entry.id)
+    if not entry or known and known[LISTENING] == 1 and publish ~= '' and is_heard(known[CHANNEL]) then
+      break
+    end
+    at = at + 1
+  end
+end
+
+-- Carries out walks, as far as the work of this call goes. `freed` grows while absent waiters
+-- leave.
 local function settle(freed)
   local i = 1
+  -- A share that outlives its slot takes a slot, so shares come before all grants.
   while freed[i] do
-    local next = freed[i]
-    while next do
-      next = settle_one(next[1], next[2], next[3], next[4], freed)
+    if freed[i][TO] then
+      i = i + 1
+    elseif unshare(freed[i]) then
+      return put_off(freed, 1)
+    else
+      table.remove(freed, i)
+    end
+  end
+  i = 1
+  while freed[i] do
+    local next, is_cut = freed[i], false
+    while next and not is_cut do
+      freed[i] = next
+      next, is_cut = settle_one(next, freed)
+    end
+    if is_cut then
+      wake_another(next)
+      return put_off(freed, i)
     end
     i = i + 1
   end

@@ -1,0 +1,155 @@
+//! `rlock doctor`: checks whether the store can be used, and says what to do where it cannot.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, Timespec, poll};
+use serde_json::json;
+
+use super::context;
+use super::look::look;
+use crate::cli::invocation::Doctor;
+use crate::cli::stdout;
+use crate::clock::Boottime;
+use crate::doctor::{Check, Verdict, checks};
+use crate::exit;
+use crate::identity;
+use crate::lock::lease::Lease;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Job, Request};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::store::{self, AcquireOptions, Handle, Standing, Store};
+
+/// How long each step of the self-test may take.
+const STEP: Duration = Duration::from_secs(10);
+
+/// Prints a line for each check and returns the exit code.
+pub(super) fn run(doctor: &Doctor) -> anyhow::Result<u8> {
+    let checks = examine(doctor)?;
+    let is_usable = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    let text = if doctor.json { as_json(&checks, is_usable) } else { lines(doctor, &checks) };
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    Ok(if is_usable { 0 } else { exit::UNAVAILABLE })
+}
+
+fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
+    let ttl = context::ttl(doctor.ttl)?;
+    let source = context::source(&doctor.store);
+    let cannot = |name, text: &str| {
+        // The text of an error ends with what to do.
+        let parts = text.split_once("; ").or_else(|| text.rsplit_once(": "));
+        let (found, cure) = parts.unwrap_or((text, "see STORES in rlock(1)"));
+        Check::fail(name, found, cure)
+    };
+    let mut store = match context::open_store(&doctor.store) {
+        Ok(store) => store,
+        Err(failure) => return Ok(vec![cannot("store", &failure.text)]),
+    };
+    let (url, namespace) = (store.url(), store.namespace().to_owned());
+    let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
+    match store.examine() {
+        Ok(facts) => found.extend(checks(&facts, ttl)),
+        Err(error) => {
+            found.push(cannot("connection", &error.to_string()));
+            return Ok(found);
+        }
+    }
+    drop(store);
+    found.push(match locks(doctor, ttl) {
+        Ok(found) => Check::ok("locks", found),
+        Err(text) => cannot("locks", &text),
+    });
+    Ok(found)
+}
+
+/// Takes and releases a lock on a name of its own. On a server, a second request waits meanwhile and
+/// has to be woken: that needs other rights.
+fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
+    let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.text);
+    let random = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;
+    let resource = Resource::new(&format!("rlock-doctor-{random}")).map_err(|error| error.to_string())?;
+    let request = |store: &dyn Store, wait| -> Result<Request, String> {
+        let session = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;
+        Ok(Request {
+            session,
+            ancestors: Vec::new(),
+            claims: vec![Claim { resource: resource.clone(), mode: Mode::Write, span: Span::Whole, slots: None }],
+            wait,
+            terms: store.leases().then(|| Lease::new(ttl).terms()),
+            // Nobody wants to read of this later.
+            job: Job { name: "rlock doctor".to_owned(), history: 0, ..Job::default() },
+            process: identity::process(
+                rustix::process::geteuid().as_raw(),
+                std::process::id(),
+                vec!["rlock".to_owned(), "doctor".to_owned()],
+            ),
+        })
+    };
+    let text = |error: store::Error| error.to_string();
+    let store = open()?;
+    let has_leases = store.leases();
+    let first = request(store.as_ref(), false)?;
+    let mut first = store.acquire(first, AcquireOptions::default()).map_err(text)?;
+    until(first.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+    let mut second = None;
+    // LMDB does not allow one process to open a table twice.
+    if has_leases {
+        let store = open()?;
+        let request = request(store.as_ref(), true)?;
+        let mut waiter = store.acquire(request, AcquireOptions::default()).map_err(text)?;
+        until(waiter.as_mut(), |standing| matches!(standing, Standing::Waiting))?;
+        second = Some(waiter);
+    }
+    first.release(None).map_err(text)?;
+    let Some(mut waiter) = second else { return Ok("a lock was taken and released") };
+    until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+    waiter.release(None).map_err(text)?;
+    Ok("a lock was taken, waited for, handed over and released")
+}
+
+/// Drives a request until the store says what is expected of it.
+fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<(), String> {
+    let deadline = Boottime::now() + STEP;
+    loop {
+        match handle.check().map_err(|error| error.to_string())? {
+            standing if is_expected(&standing) => return Ok(()),
+            Standing::Asking | Standing::Waiting => {}
+            standing => return Err(format!("the store gave an unexpected answer: run this again ({standing:?})")),
+        }
+        let now = Boottime::now();
+        if now >= deadline {
+            let trouble = handle.trouble().map(|trouble| format!("{trouble}; ")).unwrap_or_default();
+            return Err(format!("{trouble}the store did not answer in time: see its log, its network and its load"));
+        }
+        let due = handle.timeout().map_or(deadline, |timeout| timeout.min(deadline));
+        let left = Timespec::try_from(due - now).ok();
+        let descriptors = handle.descriptors();
+        let mut polled: Vec<_> =
+            descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
+        // A signal ends the wait early, which does no harm.
+        let _ = poll(&mut polled, left.as_ref());
+    }
+}
+
+fn lines(doctor: &Doctor, checks: &[Check]) -> String {
+    let palette = look(doctor.color, false).palette;
+    let mut text = String::new();
+    for check in checks {
+        let style = match check.verdict {
+            Verdict::Ok => palette.holder,
+            Verdict::Warn => palette.waiter,
+            Verdict::Fail => palette.alarm,
+            Verdict::Unknown => palette.dim,
+        };
+        let cure = check.cure.as_deref().map(|cure| format!(": {cure}")).unwrap_or_default();
+        text += &format!("{style}{:<8}{style:#}{:<12} {}{cure}\n", check.verdict.as_str(), check.name, check.found);
+    }
+    text
+}
+
+fn as_json(checks: &[Check], is_usable: bool) -> String {
+    let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.cure });
+    let value = json!({ "usable": is_usable, "checks": checks.iter().map(check).collect::<Vec<_>>() });
+    format!("{value}\n")
+}

@@ -1,0 +1,411 @@
+//! Finds the requests that wait for each other in a circle, across resources.
+//!
+//! One request holds nothing while it waits, so a circle needs nested requests: a holder whose
+//! command waits for a request below it. The detector follows what waits for what:
+//!
+//! - a waiter waits for the holders and the earlier waiters that block it, as the table decides;
+//! - a holder waits for the waiters **below** it: its command runs until they are done.
+//!
+//! Siblings below one hold do not wait for each other, so they are no circle. A waiter for a slot
+//! waits for any one of those that take the slots, so it is stuck only if all of them are. A kept
+//! hold ends at its instant and waits for nobody.
+//!
+//! The detector has no clock and no I/O. It is told what a reading of some resources has found, and
+//! says which resources to read next. Readings of several resources are not atomic, so only what
+//! two readings in a row have seen counts: the same sessions, waiting for each other in the same
+//! way. A session makes one request, so what both readings saw was so in between, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conflict::excludes;
+use super::index::Rank;
+use super::mode::Mode;
+use super::op::ResourceListing;
+use super::records::{ClaimRecord, Phase, Session};
+use super::request::{Claim, Job, Process, SessionId};
+use super::resource::Resource;
+use super::span::Span;
+
+/// Maximum number of resources that a reading asks for.
+const NAMES_MAX: usize = 256;
+
+/// Maximum number of claims on a resource that count as reasons to wait. More would make the search slow;
+/// who waits behind so many still waits for the first of them.
+const CLAIMS_MAX: usize = 1_000;
+
+/// The sessions that hold or wait for the resources of a reading, with their claims on these
+/// resources.
+pub type Reading = BTreeMap<SessionId, Session>;
+
+/// The sessions of a listing of all resources, to find the circles in it. `ancestors` tells below
+/// which sessions a session runs, innermost first.
+pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) -> Vec<SessionId>) -> Reading {
+    let mut reading = Reading::new();
+    for listing in listings {
+        let mut add = |session, phase, asked, process: &Process, record: ClaimRecord| {
+            let new = || Session {
+                ancestors: ancestors(session),
+                claims: Vec::new(),
+                phase,
+                asked,
+                since: asked,
+                expiry: None,
+                terms: None,
+                job: Job::default(),
+                last: None,
+                process: process.clone(),
+            };
+            reading.entry(session).or_insert_with(new).claims.push(record);
+        };
+        let record = |session, mode, span: &Span, slots, position: Option<u32>| {
+            let above = ancestors(session);
+            let mut above = listing.holders.iter().filter(|it| above.contains(&it.session));
+            let shares = mode == Mode::Slot && above.clone().any(|it| it.mode == Mode::Slot);
+            let is_nested = above.any(|it| it.span.overlaps(span));
+            let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into(), is_nested));
+            let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
+            ClaimRecord { claim, rank, token: 0, shares, slot: None }
+        };
+        for it in &listing.holders {
+            let phase = if it.kept { Phase::Kept } else { Phase::Held };
+            add(it.session, phase, it.since, &it.process, record(it.session, it.mode, &it.span, it.slots, None));
+        }
+        for it in &listing.waiters {
+            let record = record(it.session, it.mode, &it.span, it.slots, Some(it.position));
+            add(it.session, Phase::Waiting, it.since, &it.process, record);
+        }
+    }
+    reading
+}
+
+/// A set of sessions.
+type Set = BTreeSet<SessionId>;
+
+/// What one session waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wait {
+    /// All of these have to end.
+    all: Set,
+    /// For each resource of which all slots are taken: their number, and the sessions that take them.
+    slots: BTreeMap<Resource, (u32, Set)>,
+    /// For a holder, the waiters below it. The holder ends no sooner than each of them.
+    below: Set,
+}
+
+/// What the sessions of a reading wait for. A session that waits for nobody is not in the graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    waits: BTreeMap<SessionId, Wait>,
+}
+
+impl Graph {
+    /// The graph of a reading.
+    pub fn new(reading: &Reading) -> Self {
+        let mut claims: BTreeMap<&Resource, Vec<(SessionId, &Session, &ClaimRecord)>> = BTreeMap::new();
+        for (id, session) in reading {
+            for record in &session.claims {
+                claims.entry(&record.claim.resource).or_default().push((*id, session, record));
+            }
+        }
+        let mut graph = Self::default();
+        for others in claims.values_mut() {
+            others.sort_by_key(|(id, _, record)| (record.rank, *id));
+            others.truncate(CLAIMS_MAX);
+        }
+        for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
+            let mut wait = Wait::default();
+            for record in &session.claims {
+                let others = claims.get(&record.claim.resource).map_or(&[][..], Vec::as_slice);
+                look_at_claim(reading, (*id, session), record, others, &mut wait);
+            }
+            graph.add(*id, wait);
+            for ancestor in &session.ancestors {
+                let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
+                if reading.get(ancestor).filter(holds).is_some() {
+                    graph.waits.entry(*ancestor).or_default().below.insert(*id);
+                }
+            }
+        }
+        graph
+    }
+
+    fn add(&mut self, id: SessionId, wait: Wait) {
+        if wait != Wait::default() {
+            self.waits.insert(id, wait);
+        }
+    }
+
+    /// What both graphs have.
+    fn intersection(&self, other: &Self) -> Self {
+        let mut both = Self::default();
+        let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
+        for (id, one) in &self.waits {
+            let Some(two) = other.waits.get(id) else { continue };
+            let slots = one.slots.iter().filter_map(|(name, (slots, takers))| {
+                let (same, others) = two.slots.get(name)?;
+                (slots == same).then(|| (name.clone(), (*slots, common(takers, others))))
+            });
+            let wait =
+                Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
+            both.add(*id, wait);
+        }
+        both
+    }
+
+    /// The sessions that no progress of others can help: each waits for another of them.
+    fn stuck(&self) -> Set {
+        let mut stuck: Set = self.waits.keys().copied().collect();
+        loop {
+            let before = stuck.len();
+            let is_stuck = |id: &SessionId| !self.edges(*id, &stuck).is_empty();
+            let still: Set = stuck.iter().copied().filter(is_stuck).collect();
+            if still.len() == before {
+                return stuck;
+            }
+            stuck = still;
+        }
+    }
+
+    /// What a session waits for among these sessions, as far as that keeps it waiting.
+    fn edges(&self, id: SessionId, among: &Set) -> Set {
+        let Some(wait) = self.waits.get(&id) else { return Set::new() };
+        let mut edges: Set = wait.all.union(&wait.below).filter(|other| among.contains(other)).copied().collect();
+        for (slots, takers) in wait.slots.values() {
+            let takers: Set = takers.intersection(among).copied().collect();
+            if takers.len() >= *slots as usize {
+                edges.extend(takers);
+            }
+        }
+        edges
+    }
+
+    /// What a session waits for: a waiter for those that block it, a holder for the waiters below
+    /// it.
+    pub fn waits_for(&self, id: SessionId) -> Set {
+        let Some(wait) = self.waits.get(&id) else { return Set::new() };
+        let takers = wait.slots.values().flat_map(|(_, takers)| takers);
+        wait.all.iter().chain(&wait.below).chain(takers).copied().collect()
+    }
+
+    /// The groups of sessions that wait for each other, directly or through others. Every session
+    /// of a group is in a circle.
+    pub fn circles(&self) -> Vec<Set> {
+        let stuck = self.stuck();
+        let mut left = stuck.clone();
+        let mut circles = Vec::new();
+        while let Some(id) = left.pop_first() {
+            let circle = self.circle(id, &stuck);
+            left.retain(|other| !circle.contains(other));
+            circles.extend((!circle.is_empty()).then_some(circle));
+        }
+        circles
+    }
+
+    /// The sessions that wait for this one and that it waits for, with itself; empty if it is in no
+    /// circle.
+    fn circle(&self, id: SessionId, stuck: &Set) -> Set {
+        let ahead = reached(id, |id| self.edges(id, stuck));
+        if !ahead.contains(&id) {
+            return Set::new();
+        }
+        let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
+        for from in &ahead {
+            for to in self.edges(*from, stuck) {
+                behind.entry(to).or_default().insert(*from);
+            }
+        }
+        reached(id, |id| behind.get(&id).cloned().unwrap_or_default())
+    }
+
+    /// The shortest way from a session of a circle back to itself.
+    fn way_around(&self, id: SessionId, circle: &Set) -> Vec<SessionId> {
+        let mut ways: BTreeMap<SessionId, SessionId> = BTreeMap::new();
+        let mut next = std::collections::VecDeque::from([id]);
+        while let Some(from) = next.pop_front() {
+            for to in self.edges(from, circle) {
+                if ways.contains_key(&to) {
+                    continue;
+                }
+                ways.insert(to, from);
+                next.push_back(to);
+            }
+        }
+        let mut way = Vec::new();
+        let mut at = id;
+        while let Some(from) = ways.get(&at).filter(|_| way.first() != Some(&id)) {
+            way.insert(0, *from);
+            at = *from;
+        }
+        way
+    }
+}
+
+/// The sessions that a session reaches in one or more steps.
+fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
+    let mut found = Set::new();
+    let mut next = vec![from];
+    while let Some(id) = next.pop() {
+        next.extend(edges(id).into_iter().filter(|other| found.insert(*other)));
+    }
+    found
+}
+
+/// Adds what a waiting claim waits for, by the one rule and its exception.
+fn look_at_claim(
+    reading: &Reading,
+    (id, session): (SessionId, &Session),
+    record: &ClaimRecord,
+    others: &[(SessionId, &Session, &ClaimRecord)],
+    wait: &mut Wait,
+) {
+    let claim = &record.claim;
+    let mut takers = Set::new();
+    for (other, its_session, its) in others {
+        let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
+        let is_strange = *other != id && !session.ancestors.contains(other);
+        if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
+            continue;
+        }
+        let clashes = claim.mode.clashes_with(its.claim.mode);
+        let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
+        if !clashes && !takes || !its.rank.is_held() && is_overtaken(reading, session, its_session) {
+            continue;
+        }
+        if clashes {
+            wait.all.insert(*other)
+        } else {
+            takers.insert(*other)
+        };
+    }
+    let slots = claim.slots.unwrap_or(0);
+    if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
+        wait.slots.insert(claim.resource.clone(), (slots, takers));
+    }
+}
+
+/// Whether a nested request overtakes an earlier waiter.
+fn is_overtaken(reading: &Reading, below: &Session, waiter: &Session) -> bool {
+    let above = below.ancestors.iter().filter(|ancestor| !waiter.ancestors.contains(ancestor));
+    let holds = above.filter_map(|ancestor| reading.get(ancestor)).filter(|above| above.is_holder());
+    holds.flat_map(|above| &above.claims).any(|held| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim)))
+}
+
+/// One session of a circle, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The session.
+    pub session: SessionId,
+    /// For a waiter, its claim, and the claim of the next session in the circle that blocks it. For
+    /// a holder `None`: it waits for the request below it.
+    pub blocked: Option<(ClaimRecord, ClaimRecord)>,
+}
+
+/// A circle in which a session waits for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// The circle, which begins with the session that looked.
+    pub links: Vec<Link>,
+    /// The youngest nested request of those that wait for each other. It is the one to end.
+    pub youngest: SessionId,
+}
+
+/// Follows one waiting request until it finds that the request waits for itself.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    session: SessionId,
+    /// The resources of the request, and those that its ancestors hold.
+    own: Vec<Resource>,
+    names: Vec<Resource>,
+    before: Graph,
+}
+
+impl Detector {
+    /// A detector for the request of `session`. `own` are the resources of the request and those
+    /// that its ancestors hold, as far as they are known.
+    pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
+        let mut names = Vec::new();
+        own.into_iter().for_each(|name| add(&mut names, &name));
+        Self { session, own: names.clone(), names, before: Graph::default() }
+    }
+
+    /// The session that looks.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The resources to read next.
+    pub fn names(&self) -> &[Resource] {
+        &self.names
+    }
+
+    /// Takes in a reading of [`names`](Self::names). Returns a deadlock that this reading and the
+    /// one before have seen.
+    pub fn read(&mut self, reading: &Reading) -> Option<Deadlock> {
+        let graph = Graph::new(reading);
+        self.names = self.next_names(reading, &graph);
+        let stable = graph.intersection(&self.before);
+        self.before = graph;
+        let circle = stable.circle(self.session, &stable.stuck());
+        let is_nested = |id: &&SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
+        let youngest = circle.iter().filter(is_nested).max_by_key(|id| (reading[id].asked, **id))?;
+        let way = stable.way_around(self.session, &circle);
+        Some(Deadlock { links: links(reading, &way), youngest: *youngest })
+    }
+
+    /// The resources of the request and those that could close a circle. Whoever waits for the
+    /// family of this request may be nested itself; then others may wait for what its ancestors
+    /// hold.
+    fn next_names(&self, reading: &Reading, graph: &Graph) -> Vec<Resource> {
+        let mut names = self.own.clone();
+        let Some(own) = reading.get(&self.session) else { return names };
+        let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
+        for (id, wait) in &graph.waits {
+            for other in wait.all.iter().chain(wait.slots.values().flat_map(|(_, takers)| takers)) {
+                behind.entry(*other).or_default().insert(*id);
+            }
+        }
+        let mut seen: Set = own.ancestors.iter().copied().collect();
+        let mut next: std::collections::VecDeque<_> = own.ancestors.iter().copied().collect();
+        while let Some(awaited) = next.pop_front() {
+            for waiter in behind.get(&awaited).into_iter().flatten() {
+                let session = &reading[waiter];
+                session.claims.iter().for_each(|record| add(&mut names, &record.claim.resource));
+                session.job.held_above.iter().for_each(|name| add(&mut names, name));
+                for met in std::iter::once(waiter).chain(&session.ancestors) {
+                    if seen.insert(*met) {
+                        next.push_back(*met);
+                    }
+                }
+            }
+        }
+        names
+    }
+}
+
+fn add(names: &mut Vec<Resource>, name: &Resource) {
+    if names.len() < NAMES_MAX && !names.contains(name) {
+        names.push(name.clone());
+    }
+}
+
+fn links(reading: &Reading, way: &[SessionId]) -> Vec<Link> {
+    let next = way.iter().cycle().skip(1);
+    let link = |(session, next): (&SessionId, &SessionId)| {
+        let (waiter, blocker) = (&reading[session], &reading[next]);
+        let blocks = |one: &ClaimRecord, other: &ClaimRecord| {
+            let slots = one.claim.mode == Mode::Slot && other.claim.mode == Mode::Slot;
+            one.claim.resource == other.claim.resource
+                && (other.rank.is_held() || other.rank < one.rank)
+                && one.claim.span.overlaps(&other.claim.span)
+                && (slots || one.claim.mode.clashes_with(other.claim.mode))
+        };
+        let pairs = waiter.claims.iter().flat_map(|one| blocker.claims.iter().map(move |other| (one, other)));
+        let waits = |(one, other): &(&ClaimRecord, &ClaimRecord)| one.rank != Rank::HELD && blocks(one, other);
+        let blocked = pairs.into_iter().find(waits).map(|(one, other)| (one.clone(), other.clone()));
+        Link { session: *session, blocked }
+    };
+    way.iter().zip(next).map(link).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! Tests the detector: scenes, and random histories that are compared with a naive search.
+
+use std::time::Duration;
+
+use super::super::op::{Op, Reply};
+use super::super::records::Records as _;
+use super::super::request::{Claim, Request};
+use super::super::samples::{id, name, request, span};
+use super::super::table::LockTable;
+use super::*;
+use crate::clock::StoreTime;
+
+/// A table, and the requests in it.
+#[derive(Clone, Default)]
+struct World {
+    table: LockTable,
+    now: u64,
+}
+
+/// A claim such as `a`, `r:a`, `s:a=2` or `a[0,5]`.
+fn claim(text: &str) -> Claim {
+    let (mode, rest) = match text.split_once(':') {
+        Some(("r", rest)) => (Mode::Read, rest),
+        Some(("p", rest)) => (Mode::Prewrite, rest),
+        Some(("s", rest)) => (Mode::Slot, rest),
+        _ => (Mode::Write, text),
+    };
+    let (rest, slots) = match rest.split_once('=') {
+        Some((rest, slots)) => (rest, Some(slots.parse().unwrap())),
+        None => (rest, None),
+    };
+    let at = rest.find('[').unwrap_or(rest.len());
+    Claim { resource: name(&rest[..at]), mode, span: span(&rest[at..]), slots }
+}
+
+impl World {
+    /// Makes a request below a holder, or 0. Returns whether it was granted.
+    fn asks(&mut self, session: u8, parent: u8, claims: &str) -> bool {
+        let claims: Vec<_> = claims.split_whitespace().map(claim).collect();
+        let mut asked = request(session, &[], &claims);
+        if let Ok(Some(parent_session)) = self.table.records().session(id(parent)) {
+            asked.ancestors = std::iter::once(id(parent)).chain(parent_session.ancestors.clone()).collect();
+            let own = parent_session.claims.iter().map(|record| record.claim.resource.clone());
+            asked.job.held_above = own.chain(parent_session.job.held_above.clone()).collect();
+        }
+        self.request(asked)
+    }
+
+    fn request(&mut self, request: Request) -> bool {
+        matches!(self.apply(Op::Acquire(request)), Reply::Granted { .. })
+    }
+
+    fn apply(&mut self, op: Op) -> Reply {
+        self.now += 1;
+        let Ok(outcome) = self.table.apply(StoreTime::from_micros(self.now), op);
+        outcome.reply
+    }
+
+    fn sessions(&self) -> Reading {
+        let Ok(names) = self.table.records().resources();
+        let mut sessions = Reading::new();
+        for name in &names {
+            let Ok(ids) = self.table.sessions_of(name, |_| true);
+            for id in ids {
+                let Ok(found) = self.table.records().session(id);
+                sessions.insert(id, found.unwrap());
+            }
+        }
+        sessions
+    }
+
+    /// What a server tells of these resources.
+    fn reading(&self, names: &[Resource]) -> Reading {
+        let mut reading = self.sessions();
+        for session in reading.values_mut() {
+            if !session.is_holder() {
+                let own: Vec<_> = session.resources().into_iter().cloned().collect();
+                session.job.held_above.extend(own);
+            }
+            session.claims.retain(|record| names.contains(&record.claim.resource));
+        }
+        reading.retain(|_, session| !session.claims.is_empty());
+        reading
+    }
+
+    fn detector(&self, session: SessionId) -> Detector {
+        let Ok(found) = self.table.records().session(session);
+        let found = found.unwrap();
+        let own = found.resources().into_iter().cloned().collect::<Vec<_>>();
+        Detector::new(session, own.into_iter().chain(found.job.held_above))
+    }
+
+    /// What a waiter finds out by looking again and again while nothing changes.
+    fn look(&self, session: SessionId) -> Option<Deadlock> {
+        let mut detector = self.detector(session);
+        (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
+    }
+
+    /// The circle that a waiter finds, by the numbers of the sessions, and the youngest of it.
+    fn circle(&self, session: u8) -> Option<(Vec<u8>, u8)> {
+        let deadlock = self.look(id(session))?;
+        let links = deadlock.links.iter().map(|link| link.session.0[0]).collect();
+        Some((links, deadlock.youngest.0[0]))
+    }
+
+    /// The naive search: ends every holder that has no waiter below it, until nothing moves. Who
+    /// still waits then waits for ever.
+    fn stuck(&self) -> Set {
+        let mut world = self.clone();
+        loop {
+            let sessions = world.sessions();
+            let is_above =
+                |id: &SessionId| sessions.values().any(|other| !other.is_holder() && other.ancestors.contains(id));
+            let mut holders = sessions.iter().filter(|(_, session)| session.is_holder());
+            let Some((done, _)) = holders.find(|(id, session)| session.is_kept() || !is_above(id)) else {
+                return sessions.iter().filter(|(_, session)| !session.is_holder()).map(|(id, _)| *id).collect();
+            };
+            world.apply(Op::Release { session: *done, end: None });
+        }
+    }
+}
+
+/// Session 1 takes the first resource, 2 the second and so on; then each asks for the next, as the
+/// sessions 11, 12 and so on. The last one closes the circle.
+fn ring(claims: &[&str]) -> World {
+    let mut world = World::default();
+    for (number, claim) in (1..).zip(claims) {
+        assert!(world.asks(number, 0, claim));
+    }
+    for (number, claim) in (1..).zip(claims.iter().cycle().skip(1).take(claims.len())) {
+        assert!(!world.asks(10 + number, number, claim));
+    }
+    world
+}
+
+#[test]
+fn two_three_and_five_in_a_circle_all_find_the_same_youngest() {
+    assert_eq!(ring(&["a", "b"]).circle(11), Some((vec![11, 2, 12, 1], 12)));
+    assert_eq!(ring(&["a", "b"]).circle(12), Some((vec![12, 1, 11, 2], 12)));
+    for resources in [&["a", "b", "c"][..], &["a", "b", "c", "d", "e"]] {
+        let world = ring(resources);
+        let last = 10 + resources.len() as u8;
+        for session in 11..=last {
+            let (links, youngest) = world.circle(session).unwrap();
+            assert_eq!((links[0], links.len(), youngest), (session, 2 * resources.len(), last));
+        }
+    }
+}
+
+#[test]
+fn circle_is_over_when_its_youngest_has_ended() {
+    let mut world = ring(&["a", "b", "c"]);
+    world.apply(Op::Cancel(id(13)));
+    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!(world.stuck(), Set::new());
+}
+
+#[test]
+fn one_reading_alone_finds_nothing() {
+    let world = ring(&["a", "b"]);
+    let mut detector = world.detector(id(12));
+    assert_eq!(detector.read(&world.reading(detector.names())), None);
+    assert!(detector.read(&world.reading(detector.names())).is_some());
+    let mut detector = world.detector(id(12));
+    detector.read(&world.reading(detector.names()));
+    let mut later = world.clone();
+    later.apply(Op::Cancel(id(11)));
+    assert_eq!(detector.read(&later.reading(detector.names())), None, "the other has left by itself");
+}
+
+#[test]
+fn siblings_below_one_hold_take_turns() {
+    let mut world = World::default();
+    assert!(world.asks(1, 0, "p"));
+    assert!(world.asks(2, 1, "b"));
+    assert!(!world.asks(3, 1, "b"));
+    assert_eq!(world.circle(3), None);
+}
+
+#[test]
+fn modes_and_spans_decide_who_waits() {
+    assert!(ring(&["a[0,5]", "b[0,5]"]).circle(12).is_some());
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "r:a"), (2, 0, "r:b"), (12, 2, "r:a"), (11, 1, "b[0,1]")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(11), None, "a read waits for no read");
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "a[0,1]"), (2, 0, "b[0,1]"), (12, 2, "a[2,3]"), (11, 1, "b[0,1]")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(11), None, "another part of a is free");
+}
+
+#[test]
+fn slots_count_only_if_all_of_them_are_in_the_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "a"), (2, 0, "s:g=2"), (3, 0, "s:g=2"), (12, 2, "a"), (11, 1, "s:g=2")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(11), None, "the holder of the other slot may end");
+    assert!(!world.asks(13, 3, "a"));
+    assert_eq!(world.circle(13).map(|(_, youngest)| youngest), Some(13));
+    assert_eq!(world.circle(11).map(|(_, youngest)| youngest), Some(13));
+}
+
+#[test]
+fn families_of_several_levels_and_several_claims_are_followed() {
+    let mut world = World::default();
+    let steps = [(1, 0, "a x"), (2, 1, "m"), (3, 0, "b y"), (4, 3, "n"), (14, 4, "z x"), (12, 2, "y")];
+    for (session, parent, claims) in steps {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(12), Some((vec![12, 3, 14, 1], 12)));
+}
+
+#[test]
+fn kept_hold_ends_by_itself() {
+    let mut world = World::default();
+    let mut kept = request(1, &[], &[claim("a")]);
+    kept.job.keep_for = Some(Duration::from_secs(60));
+    assert!(world.request(kept));
+    for (session, parent, claims) in [(2, 0, "b"), (12, 2, "a"), (11, 1, "b")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+}
+
+/// A waiter that the request overtakes is not in its way.
+#[test]
+fn wait_for_both_resources_closes_no_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "a"), (2, 0, "b"), (3, 0, "a b"), (11, 1, "b")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(11), None);
+}
+
+/// A waiter in between that waits for another waiter is not overtaken.
+#[test]
+fn circle_through_waiters_that_are_not_nested_is_found() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "a"), (2, 0, "c a"), (3, 0, "b c"), (11, 1, "b")] {
+        world.asks(session, parent, claims);
+    }
+    assert_eq!(world.circle(11), Some((vec![11, 3, 2, 1], 11)));
+}
+
+/// Numbers from a seed (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn random_claims(numbers: &mut Numbers) -> String {
+    let count = [1, 1, 1, 2, 3][numbers.below(5) as usize];
+    let mut claims: Vec<String> = Vec::new();
+    for _ in 0..count {
+        let resource = char::from(b'a' + numbers.below(5) as u8);
+        let part = ["", "", "[0,5]", "[3,7]", "[6,9]"][numbers.below(5) as usize];
+        let claim = match numbers.below(8) {
+            0 => format!("r:{resource}{part}"),
+            1 => format!("p:{resource}{part}"),
+            2 | 3 => format!("s:{resource}={}", 1 + u64::from(resource as u8) % 2),
+            _ => format!("{resource}{part}"),
+        };
+        let is_slot = claim.starts_with('s');
+        if !is_slot || !claims.iter().any(|other| other.starts_with('s') && other[2..3] == claim[2..3]) {
+            claims.push(claim);
+        }
+    }
+    claims.join(" ")
+}
+
+/// Plays steps, and after each compares the detector of every nested waiter with the naive search.
+/// Returns how many circles it met.
+fn compare(seed: u64, steps: u32) -> u32 {
+    let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut world = World::default();
+    let mut circles = 0;
+    let mut next = 1_u8;
+    for step in 0..steps {
+        let sessions = world.sessions();
+        let holders: Vec<_> =
+            sessions.iter().filter(|(_, session)| session.is_holder()).map(|(id, _)| id.0[0]).collect();
+        if numbers.below(5) > 0 && sessions.len() < 10 && !sessions.contains_key(&id(next)) {
+            let parent = if holders.is_empty() || numbers.below(4) == 0 {
+                0
+            } else {
+                holders[numbers.below(holders.len() as u64) as usize]
+            };
+            let claims = random_claims(&mut numbers);
+            world.asks(next, parent, &claims);
+            next = next % 250 + 1;
+        } else if !sessions.is_empty() {
+            let at = numbers.below(sessions.len() as u64) as usize;
+            // A command ends after what runs below it.
+            let (id, session) = sessions.iter().nth(at).unwrap();
+            if !session.is_holder() || !sessions.values().any(|other| other.ancestors.contains(id)) {
+                world.apply(Op::Release { session: *id, end: None });
+            }
+        }
+        let (stuck, sessions) = (world.stuck(), world.sessions());
+        let is_waiting = |id: &SessionId| !sessions[id].is_holder();
+        let found: Set = Graph::new(&sessions).stuck().into_iter().filter(is_waiting).collect();
+        assert_eq!(found, stuck, "seed {seed}, step {step}");
+        let Reply::Listing(listings) = world.apply(Op::Inspect(Vec::new())) else { panic!("inspect lists") };
+        let listed = Graph::new(&reading_of(&listings, |id| sessions[&id].ancestors.clone()));
+        assert_eq!(listed, Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
+        circles += settle(&mut world, &stuck, seed, step);
+    }
+    circles
+}
+
+/// Lets the youngest of each circle end, as it would itself, and asserts that it was in a real one
+/// and that nobody waits for ever afterwards.
+fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
+    let mut circles = 0;
+    let mut left = stuck.clone();
+    while !left.is_empty() {
+        let sessions = world.sessions();
+        let nested = |id: &&SessionId| {
+            sessions.get(id).is_some_and(|session| !session.is_holder() && !session.ancestors.is_empty())
+        };
+        let ends = left.iter().filter(nested).find(|id| world.look(**id).is_some_and(|found| found.youngest == **id));
+        let Some(youngest) = ends.copied() else { panic!("seed {seed}, step {step}: {left:?} wait for ever") };
+        circles += 1;
+        world.apply(Op::Cancel(youngest));
+        left = world.stuck();
+    }
+    let sessions = world.sessions();
+    for (id, session) in &sessions {
+        if !session.is_holder() {
+            assert_eq!(world.look(*id), None, "seed {seed}, step {step}: a false alarm");
+        }
+    }
+    circles
+}
+
+#[test]
+fn detector_agrees_with_a_naive_search_in_random_histories() {
+    let circles: u32 = (1..=20).map(|seed| compare(seed, 60)).sum();
+    assert!(circles > 10, "{circles} circles");
+}
+
+/// Takes minutes: `cargo test --release --lib deadlock -- --ignored`.
+#[test]
+#[ignore = "millions of steps"]
+fn detector_agrees_with_a_naive_search_in_millions_of_steps() {
+    let seeds = std::env::var("RLOCK_HISTORIES").map_or(20_000, |text| text.parse().unwrap());
+    let circles: u32 = (1..=seeds).map(|seed| compare(1_000_000 + seed, 100)).sum();
+    println!("{} steps, {circles} circles", seeds * 100);
+}

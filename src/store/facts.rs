@@ -1,0 +1,53 @@
+//! What a store tells about its place, for `rlock doctor`. What cannot be read is absent.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The facts about a store.
+#[derive(Clone, Debug)]
+pub enum Facts {
+    /// The store is embedded.
+    Directory(DirectoryFacts),
+    /// The store is at a server.
+    Server(ServerFacts),
+}
+
+/// The facts about the directory of an embedded store.
+#[derive(Clone, Debug)]
+pub struct DirectoryFacts {
+    /// The directory.
+    pub path: PathBuf,
+    /// The user of this process.
+    pub user: u32,
+    /// The owner of the directory, and its permission bits.
+    pub owner: u32,
+    /// The permission bits of the directory.
+    pub mode: u32,
+    /// The type of the file system, as statfs(2) numbers it.
+    pub file_system: Option<u32>,
+    /// The bytes that the file system has left for this user.
+    pub free: Option<u64>,
+    /// The size of the table in bytes.
+    pub table: Option<u64>,
+    /// The maximum number of open files of this process; `u64::MAX` for no limit.
+    pub files: u64,
+}
+
+/// The facts about a server, or about one node of a Cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFacts {
+    /// Whether the connection is encrypted.
+    pub is_encrypted: bool,
+    /// Whether the server is reached without a network.
+    pub is_local: bool,
+    /// The user as whom rlock has logged in.
+    pub login: Option<String>,
+    /// The fields of INFO, by their names.
+    pub info: BTreeMap<String, String>,
+    /// How far the server's clock is ahead of this machine's in microseconds, and how far that may
+    /// be off.
+    pub clock: Option<(i64, Duration)>,
+    /// How long some questions took, in order.
+    pub pings: Vec<Duration>,
+}

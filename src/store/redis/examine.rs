@@ -1,0 +1,67 @@
+//! Gathers the facts about a server for `rlock doctor`.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use redis::{Cmd, Value, from_redis_value_ref};
+
+use super::Redis;
+use super::failure::Failure;
+use super::target::Node;
+use crate::clock::StoreTime;
+use crate::store::facts::ServerFacts;
+
+/// The number of questions by which the latency is measured.
+const PINGS: usize = 10;
+
+impl Redis {
+    /// Asks the server about itself. What the server does not tell is absent.
+    ///
+    /// # Errors
+    /// The server cannot be reached or used.
+    pub(super) fn gather(&self) -> Result<ServerFacts, Failure> {
+        let mut client = self.client();
+        client.command(redis::cmd("PING"))?;
+        let is_local = match client.node() {
+            Node::Unix(_) => true,
+            Node::Tcp { host, .. } => host == "localhost" || host.starts_with("127.") || host == "::1",
+        };
+        // A user may lack the right to each of these commands.
+        let mut ask = |command: Cmd| client.command(command).ok();
+        let info = ask(redis::cmd("INFO")).and_then(|value| text(&value)).unwrap_or_default();
+        let mut login = redis::cmd("ACL");
+        login.arg("WHOAMI");
+        let login = ask(login).and_then(|value| text(&value));
+        let before = (StoreTime::of_machine(), Instant::now());
+        let clock = ask(redis::cmd("TIME")).and_then(|value| micros(&value)).map(|told| {
+            let half = before.1.elapsed() / 2;
+            let own = (before.0 + half).as_micros();
+            (i64::try_from(i128::from(told) - i128::from(own)).unwrap_or(i64::MAX), half)
+        });
+        let mut pings = Vec::new();
+        for _ in 0..PINGS {
+            let asked = Instant::now();
+            if ask(redis::cmd("PING")).is_some() {
+                pings.push(asked.elapsed());
+            }
+        }
+        pings.sort();
+        let is_encrypted = self.target.speaks_tls();
+        Ok(ServerFacts { is_encrypted, is_local, login, info: fields(&info), clock, pings })
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    from_redis_value_ref(value).ok()
+}
+
+fn micros(value: &Value) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(value).ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+/// The fields of the text of INFO: lines `name:value`.
+fn fields(info: &str) -> BTreeMap<String, String> {
+    let lines = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

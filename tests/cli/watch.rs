@@ -1,0 +1,152 @@
+//! `rlock inspect --watch` where there is no terminal: a line for each change.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::spare::on_both;
+use crate::support::{Lab, Running, wait_until};
+
+/// A running watch that writes to a file.
+struct Watch {
+    running: Running,
+    file: PathBuf,
+}
+
+impl Watch {
+    /// Starts a watch, and waits until it tells of changes.
+    fn start(lab: &Lab, words: &[&str]) -> Self {
+        let file = lab.folder().join("changes");
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        shell.args(["-c", "file=$1; shift; exec \"$@\" >\"$file\"", "sh"]).arg(&file);
+        shell.arg(crate::support::RLOCK).args(["inspect", "--watch=100ms"]).args(words);
+        File::create(&file).expect("a file can be made");
+        let watch = Self { running: Running::start(&mut shell), file };
+        wait_until("the watch tells of a change", || {
+            lab.run(["exec", "probe", "--", "true"]).silently(0);
+            !watch.all().is_empty()
+        });
+        watch
+    }
+
+    fn all(&self) -> String {
+        fs::read_to_string(&self.file).expect("the file can be read")
+    }
+
+    /// The lines about resource k.
+    fn lines(&self) -> Vec<String> {
+        let all = self.all();
+        let whole = all.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().filter(|line| line.contains("'k'") || line.contains("\"k\"")).map(str::to_owned).collect()
+    }
+
+    /// Waits for so many lines about resource k.
+    fn expect(&self, count: usize) -> Vec<String> {
+        wait_until(&format!("the watch has told {count} changes"), || self.lines().len() >= count);
+        let lines = self.lines();
+        assert_eq!(lines.len(), count, "{lines:#?}");
+        lines
+    }
+}
+
+fn events(lines: &[String]) -> Vec<Value> {
+    lines.iter().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+/// "with --json an object `{"event":"queued"|"granted"|"released"|"lost"|"expired"|"busy", "at",
+/// "resource", …}` per change".
+#[test]
+fn each_change_is_an_object_on_a_line() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        let holder = lab.hold("k");
+        let granted = events(&watch.expect(1)).remove(0);
+        let shown = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        assert_eq!([&granted["event"], &granted["resource"]], ["granted", "k"]);
+        assert_eq!(granted["at"], shown["since"]);
+        for name in ["session", "token", "host", "pid", "user", "command", "owner", "reason"] {
+            assert_eq!(granted[name], shown[name], "{name}");
+        }
+        assert_eq!(granted["claims"], serde_json::json!([{"mode": "write", "span": null, "slots": null}]));
+        let waiter = lab.wait_by(["exec", "k"]);
+        watch.expect(2);
+        holder.end().silently(0);
+        waiter.end().printed("held\n");
+        let events = events(&watch.expect(5));
+        let told: Vec<_> = events.iter().map(|event| event["event"].as_str().expect("text")).collect();
+        assert_eq!(told, ["granted", "queued", "released", "granted", "released"]);
+        assert_eq!([&events[2]["outcome"], &events[2]["exit"]], [&Value::from("exit"), &Value::from(0)]);
+        assert_eq!(events[2]["session"], granted["session"]);
+        watch.running.signal(Signal::TERM);
+    });
+}
+
+/// "else a line … per change": a request that is busy, one that gives up, and a lock that is broken.
+#[test]
+fn each_change_is_a_line_for_people() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["k", "probe"]);
+        let mut holder = lab.hold("k");
+        watch.expect(1);
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        watch.expect(2);
+        lab.run(["exec", "-q", "-w", "600ms", "k", "--", "true"]).silently(75);
+        watch.expect(4);
+        lab.run(["cleanup", "--break", "k"]);
+        wait_until("the holder ends", || !holder.runs());
+        let lines = watch.expect(5);
+        for (line, text) in
+            lines.iter().zip([" granted 'k' write: ", " busy 'k'", " queued 'k' ", " busy 'k' ", " lost 'k' "])
+        {
+            assert!(line.contains(text), "{text} in {line}");
+        }
+        assert!(lines[4].ends_with("; broken"), "{lines:?}");
+    });
+}
+
+/// "The embedded store notifies": even the death of the only holder, which changes no file.
+#[test]
+fn death_of_the_only_holder_is_told() {
+    let lab = Lab::new();
+    let watch = Watch::start(&lab, &["--json"]);
+    let holder = lab.hold("k");
+    watch.expect(1);
+    holder.kill();
+    assert_eq!(events(&watch.expect(2))[1]["event"], "expired");
+}
+
+/// A kept hold ends by itself.
+#[test]
+fn end_of_a_kept_hold_is_told() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        assert_eq!(lab.run(["acquire", "k", "--for", "500ms"]).code(), Some(0));
+        let events = events(&watch.expect(2));
+        assert_eq!([&events[0]["event"], &events[1]["event"]], ["granted", "released"], "{events:?}");
+    });
+}
+
+/// A watch ends when nobody reads its output any more.
+#[test]
+fn watch_ends_with_its_reader() {
+    let lab = Lab::new();
+    let mut shell = Command::new("sh");
+    lab.settle(&mut shell);
+    shell.args(["-c", "\"$1\" inspect --watch | read line", "sh", crate::support::RLOCK]);
+    let mut pipe = Running::start(&mut shell);
+    wait_until("the reader is gone, and the watch ends", || {
+        lab.run(["exec", "probe", "--", "true"]).silently(0);
+        !pipe.runs()
+    });
+}
+
+/// A store that cannot be used ends the watch at its start.
+#[test]
+fn watch_of_a_store_out_of_reach_exits_69() {
+    let lab = Lab::at("redis://127.0.0.1:1");
+    lab.run(["inspect", "--watch"]).failed(69);
+}
