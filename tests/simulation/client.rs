@@ -31,7 +31,7 @@ const START_FAILED: u8 = 126;
 pub(super) enum Ending {
     Exit(u8),
     /// The lock of `rlock acquire` belongs to the caller.
-    HandedOver(Held),
+    HandedOver(Box<Held>),
 }
 
 /// A lock of `rlock acquire`.
@@ -121,7 +121,7 @@ impl<'s> Supervision<'s> {
         if self.is_handed_over {
             let Self { tokens, plan, .. } = self;
             self.site.world().hand_over(self.site.task, run, &tokens);
-            return Ending::HandedOver(Held { request: plan.request, run, tokens });
+            return Ending::HandedOver(Box::new(Held { request: plan.request, run, tokens }));
         }
         self.site.world().finish(self.site.task, run, code);
         if code == exit::LOST && !self.is_bare {

@@ -52,7 +52,7 @@ async fn acquire(site: &Site, held: &mut Vec<Held>) -> bool {
         Plan::of_acquire(&mut site.world(), &above)
     };
     match Supervision::new(site, plan).run().await {
-        Ending::HandedOver(lock) => held.insert(0, lock),
+        Ending::HandedOver(lock) => held.insert(0, *lock),
         Ending::Exit(_) => return false,
     }
     true
