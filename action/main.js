@@ -18,10 +18,12 @@ function words() {
   return ['acquire', claim, `--for=${length}`, ...(wait === '' ? [] : [`--wait=${wait}`])];
 }
 
-// Passes on the runner's signals. A lock that is granted nevertheless is left to post.js.
+// Passes on the runner's signals, from before rlock exists. A lock that is granted nevertheless is
+// left to post.js.
 function start(arguments_) {
-  const rlock = spawn('rlock', arguments_, { env: runner.environment(), stdio: ['ignore', 'pipe', 'inherit'] });
+  let rlock;
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => rlock.kill(signal));
+  rlock = spawn('rlock', arguments_, { env: runner.environment(), stdio: ['ignore', 'pipe', 'inherit'] });
   return rlock;
 }
 

@@ -48,151 +48,151 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man pa
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY for reading: beside other readers' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY for reading: beside other readers' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KEY for reading: beside other readers' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take one of the N slots of KEY' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, or until \'rlock release\'; at most 7days' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KEY for reading: beside other readers' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take one of the N slots of KEY' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, or until \'rlock release\'; at most 7days' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends, or until \'rlock release\'' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end' -r
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for a shell\'s eval instead of NAME=value'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Say nothing when busy'
@@ -200,7 +200,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now [default: as acquire did]; never shorter' -r
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now [default: as acquire did]; never shorter' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -215,12 +215,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'
@@ -231,7 +231,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prometheus -d 'P
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -239,8 +239,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print JS
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r
-complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r
+complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -257,22 +257,22 @@ complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take l
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l resource -d 'Which lock, where the command holds several' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l resource -d 'Which lock, where the command holds several' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l resource -d 'Which lock, where the command holds several' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l resource -d 'Which lock, where the command holds several' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l listen -d 'Where to listen: HOST:PORT or unix:/PATH' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l token-file -d 'Clients must send AUTH with the token in FILE' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d 'How many clients may be connected' -r
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d 'How many clients may be connected' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -s v -l verbose -d 'Log each connection, lock and unlock'
@@ -302,3 +302,125 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+
+# The script of clap_complete precedes these functions. They add the names of live resources where a
+# KEY stands, and the shell's own completion of commands after `--`.
+
+# Prints how many KEYs a subcommand takes, then its options that take a value, each as often as it
+# takes one. `--` stands for the command.
+function __fish_rlock_grammar
+    switch $argv[1]
+        case exec
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+        case range-read
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+        case range-prewrite
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+        case range-write
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+        case acquire
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace
+        case renew
+            echo 0 --store --namespace --for
+        case release
+            echo 0 --store --namespace
+        case held
+            echo 1 --store --namespace
+        case inspect
+            echo 999 --store --namespace --color --held-longer-than --no-success-for --output -o
+        case doctor
+            echo 0 --store --namespace --ttl --color
+        case history
+            echo 999 --store --namespace --last -n --since --color
+        case cleanup
+            echo 999 --store --namespace --session --pid
+        case shrink
+            echo 0 --store --namespace --resource
+        case downgrade
+            echo 0 --store --namespace --resource
+        case serve
+            echo 0 --store --namespace --listen --token-file --max-connections --max-waiting --only --ttl --history --grace
+        case completions
+            echo 0 --store --namespace
+        case man
+            echo 0 --store --namespace --dir
+        case help
+            echo 0
+    end
+end
+
+# Prints "key" if a KEY stands at the cursor, and "command" after `--`.
+function __fish_rlock_position
+    set -l values 0
+    set -l keys 0
+    set -l subcommand
+    set -l grammar 0 --store --namespace
+    set -l words (commandline -opc)
+    set -e words[1]
+    for word in $words
+        if test $values -gt 0
+            set values (math $values - 1)
+            continue
+        end
+        switch $word
+            case --
+                if contains -- -- $grammar
+                    echo command
+                    return
+                end
+            case '-*'
+                set values (count (string match -- $word $grammar))
+            case '*'
+                if set -q subcommand[1]
+                    set keys (math $keys + 1)
+                else
+                    set subcommand $word
+                    set grammar (string split ' ' (__fish_rlock_grammar $word))
+                end
+        end
+    end
+    if set -q grammar[1]; and test $values -eq 0 -a $keys -lt $grammar[1]
+        echo key
+    end
+end
+
+# Prints the names in the store that the words select. Each name gets the suffix $argv[1].
+function __fish_rlock_names
+    set -l run rlock inspect --names
+    set -l option
+    set -l words (commandline -opc)
+    set -e words[1]
+    for word in $words
+        if set -q option[1]
+            set -a run $option=$word
+            set -e option[1]
+        else
+            switch $word
+                case --
+                    break
+                case --store --namespace
+                    set option $word
+                case '--store=*' '--namespace=*'
+                    set -a run $word
+            end
+        end
+    end
+    command -q timeout; and set -p run timeout 0.3
+    for name in (command $run 2>/dev/null </dev/null)
+        echo "$name$argv[1]"
+    end
+end
+
+# Completes the words after `--` as the shell completes a command.
+function __fish_rlock_command
+    set -l words (commandline -opc) (commandline -ct)
+    set -l rest $words[(math (contains -i -- -- $words) + 1)..-1]
+    complete -C "$rest"
+end
+
+complete -c rlock -f
+complete -c rlock -n "__fish_rlock_position | string match -q key" -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_position | string match -q command" -f -a "(__fish_rlock_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -f -a "read prewrite"
+complete -c rlock -n "__fish_rlock_using_subcommand completions" -f -a "bash zsh fish"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"

@@ -156,9 +156,26 @@ fn limits(facts: &DirectoryFacts) -> Check {
     }
 }
 
+/// Fewer days than these before its end, a certificate needs a person: programs that renew
+/// certificates do it a month before.
+const CERTIFICATE_DAYS: u64 = 14;
+
+fn certificate(left: Option<Duration>) -> Check {
+    let Some(left) = left else {
+        let cure = "see its end with openssl s_client -connect HOST:PORT";
+        return Check::unknown("tls", "the connection is encrypted; the end of the certificate cannot be read", cure);
+    };
+    let days = left.as_secs() / (24 * 60 * 60);
+    let found = format!("the connection is encrypted, and the certificate is trusted; days left: {days}");
+    if days < CERTIFICATE_DAYS {
+        return Check::warn("tls", found, "give the server a new certificate: no rlock connects after its end");
+    }
+    Check::ok("tls", found)
+}
+
 fn tls(facts: &ServerFacts) -> Check {
     match (facts.is_encrypted, facts.is_local) {
-        (true, _) => Check::ok("tls", "the connection is encrypted, and the certificate is trusted"),
+        (true, _) => certificate(facts.certificate_left),
         (false, true) => Check::ok("tls", "not used, and not needed on this machine"),
         (false, false) => Check::warn(
             "tls",
@@ -357,6 +374,8 @@ mod tests {
     }
 
     /// A server at which nothing is wrong, with changes to its fields.
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
     fn server(changes: &[(&str, &str)]) -> ServerFacts {
         let fields = [
             ("redis_version", "7.0.15"),
@@ -380,6 +399,7 @@ mod tests {
         }
         ServerFacts {
             is_encrypted: true,
+            certificate_left: Some(60 * DAY),
             is_local: false,
             login: Some("rlock".to_owned()),
             info,
@@ -432,6 +452,9 @@ mod tests {
         for (name, expected, facts) in [
             ("tls", Verdict::Warn, ServerFacts { is_encrypted: false, ..server(&[]) }),
             ("tls", Verdict::Ok, near()),
+            ("tls", Verdict::Warn, ServerFacts { certificate_left: Some(13 * DAY), ..server(&[]) }),
+            ("tls", Verdict::Ok, ServerFacts { certificate_left: Some(14 * DAY), ..server(&[]) }),
+            ("tls", Verdict::Unknown, ServerFacts { certificate_left: None, ..server(&[]) }),
             ("login", Verdict::Warn, ServerFacts { login: Some("default".to_owned()), ..server(&[]) }),
             ("login", Verdict::Ok, ServerFacts { login: Some("default".to_owned()), ..near() }),
             ("login", Verdict::Unknown, ServerFacts { login: None, ..server(&[]) }),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
+use super::help::notes;
 use super::values;
 
 /// The names of arguments, by which `read` and `claims` look up their values.
@@ -88,14 +89,24 @@ pub(super) mod id {
     pub(crate) const STATS: &str = "stats";
 }
 
-/// An option with one value.
+/// The headings of the options of subcommands that lock.
+mod heading {
+    pub(super) const CLAIMS: &str = "Claims";
+    pub(super) const INTERVALS: &str = "Claims on intervals";
+    pub(super) const WAITING: &str = "Waiting";
+    pub(super) const BUSY: &str = "When busy";
+    pub(super) const LEASE: &str = "Lease";
+    pub(super) const CRON: &str = "Cron and CI";
+}
+
+/// An option with one value. A shell completes the value only where another hint replaces this one.
 pub(super) fn option(
     id: &'static str,
     value_name: &'static str,
     parser: impl Into<ValueParser>,
     help: &'static str,
 ) -> Arg {
-    Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).help(help)
+    Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).value_hint(ValueHint::Other).help(help)
 }
 
 /// An option without a value.
@@ -114,7 +125,7 @@ pub(super) fn store_options() -> [Arg; 2] {
     let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
-        option(id::NAMESPACE, "NAME", values::plain, namespace).value_hint(ValueHint::Other).display_order(101),
+        option(id::NAMESPACE, "NAME", values::plain, namespace).display_order(101),
     ]
     .map(|arg| arg.global(true).help_heading("Store options"))
 }
@@ -128,10 +139,11 @@ pub(super) fn exec(command: Command) -> Command {
              --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
         )
-        .after_help(
-            "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage,\n\
+        .after_help(notes(
+            "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage, \
              65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
-        )
+            &["rlock exec backup -- ./backup.sh", "rlock exec -n --read db --slot gpu=4 -- ./train.sh"],
+        ))
         .args(claims())
         .args(run_options())
         .arg(command_words())
@@ -140,15 +152,14 @@ pub(super) fn exec(command: Command) -> Command {
 /// The claims on whole resources and on intervals.
 fn claims() -> [Arg; 9] {
     let claim =
-        |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).value_hint(ValueHint::Other);
+        |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).help_heading(heading::CLAIMS);
     // The two values have different types, so `claims` parses them.
     let range = |id, help| {
         option(id, "KEY", values::plain, help)
             .value_names(["KEY", "INTERVAL"])
             .num_args(2)
             .action(ArgAction::Append)
-            .value_hint(ValueHint::Other)
-            .help_heading("Claims on intervals")
+            .help_heading(heading::INTERVALS)
     };
     [
         word(id::KEY, values::resource, "What to lock for writing"),
@@ -158,35 +169,32 @@ fn claims() -> [Arg; 9] {
         claim(id::WRITE, "Lock KEY for writing: alone, as a bare KEY does"),
         option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
             .action(ArgAction::Append)
-            .value_hint(ValueHint::Other),
+            .help_heading(heading::CLAIMS),
         range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading"),
         range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later"),
         range(id::RANGE_WRITE, "Lock an interval of KEY for writing"),
     ]
 }
 
-/// Words after KEY. They never parse without `--`, so zsh completes them only behind `--`, where
-/// they are the command's words.
+/// Words after KEY.
 fn stray_words() -> Arg {
-    word(id::STRAY, values::plain, "The command and its arguments")
-        .action(ArgAction::Append)
-        .num_args(1..)
-        .hide(true)
-        .value_hint(ValueHint::CommandName)
+    word(id::STRAY, values::plain, "The command and its arguments").action(ArgAction::Append).num_args(1..).hide(true)
 }
 
 pub(super) fn range(command: Command) -> Command {
     let name = command.get_name();
+    let example = format!("rlock {name} -w 5m ledger '[2024,2025)' -- ./report.sh");
     let usage = format!(
         "rlock {name} KEY LO HI [OPTIONS] -- COMMAND [ARG]...\n       \
          rlock {name} KEY '[LO,HI)' [OPTIONS] -- COMMAND [ARG]..."
     );
     command
         .override_usage(usage)
-        .after_help(
-            "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]'\n\
+        .after_help(notes(
+            "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]' \
              say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
-        )
+            &[example.as_str()],
+        ))
         .args(range_claim())
         .args(run_options())
         .arg(command_words())
@@ -208,6 +216,7 @@ fn wait_options() -> [Arg; 2] {
         option(id::WAIT, "DUR", values::duration, "Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]")
             .short('w'),
     ]
+    .map(|arg| arg.help_heading(heading::WAITING))
 }
 
 /// The line LOCK of a client of `rlock serve`.
@@ -229,22 +238,21 @@ pub(super) fn acquire(command: Command) -> Command {
              --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
         )
-        .after_help(
+        .after_help(notes(
             "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
              Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
-        )
+            &["eval \"$(rlock acquire deploy --for 30m --export)\"", "rlock acquire deploy --pid 4711"],
+        ))
         .args(claims())
         .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
-                .conflicts_with(id::FOR)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::FOR),
         )
         .arg(
             option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
                 .default_value("TERM")
-                .conflicts_with(id::FOR)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::FOR),
         )
         .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
@@ -282,7 +290,10 @@ pub(super) fn is_of_exec(option: &str) -> bool {
 pub(super) fn renew(command: Command) -> Command {
     command
         .override_usage("rlock renew [--for DUR] [SESSION]")
-        .after_help("Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.")
+        .after_help(notes(
+            "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
+            &["rlock renew --for 1h"],
+        ))
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
         .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
 }
@@ -290,7 +301,10 @@ pub(super) fn renew(command: Command) -> Command {
 pub(super) fn release(command: Command) -> Command {
     command
         .override_usage("rlock release [SESSION]... [--export]")
-        .after_help("Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.")
+        .after_help(notes(
+            "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
+            &["eval \"$(rlock release --export)\""],
+        ))
         .arg(
             word(id::SESSION, values::session, "The sessions [default: the innermost of rlock acquire around]")
                 .action(ArgAction::Append)
@@ -303,7 +317,10 @@ pub(super) fn held(command: Command) -> Command {
     let mode = |id, help| switch(id, help).group(id::MODE);
     command
         .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY")
-        .after_help("Exit: 0 held; 1 not held; 69 no store.")
+        .after_help(notes(
+            "Exit: 0 held; 1 not held; 69 no store.",
+            &["rlock held backup || echo 'start this by rlock exec backup'"],
+        ))
         .group(ArgGroup::new(id::MODE))
         .arg(word(id::KEY, values::resource, "What has to be held").required(true))
         .arg(mode(id::READ, "For reading, or in any stronger mode"))
@@ -318,24 +335,42 @@ fn run_options() -> impl Iterator<Item = Arg> {
         let string = OsStringValueParser::new().map(values::shell_command);
         option(id, "STRING", string, help).value_hint(ValueHint::CommandString)
     };
-    let options = [
+    let waiting = [
+        max_waiting(),
+        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
+            .default_value("1s"),
+        shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
+    ];
+    let busy = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
+        shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
+            .conflicts_with(id::CONFLICT_EXIT_CODE),
+        option(id::SKIP_OK, "DUR", values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
+            .num_args(0..=1)
+            .require_equals(true)
+            .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
+        switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
+    ];
+    let lease = [
         ttl(),
         option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
         option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
             .default_value("5s"),
         option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
             .default_value("0"),
-        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
-            .default_value("1s"),
-        shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
-        shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
-            .conflicts_with(id::CONFLICT_EXIT_CODE),
-        switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
-        verbose("Say what is being done"),
-        shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
     ];
-    wait_options().into_iter().chain(whose()).chain(options).chain(cron_options())
+    let others = [
+        shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
+        verbose("Say what is being done"),
+    ];
+    wait_options()
+        .into_iter()
+        .chain(waiting.map(|arg| arg.help_heading(heading::WAITING)))
+        .chain(busy.map(|arg| arg.help_heading(heading::BUSY)))
+        .chain(lease.map(|arg| arg.help_heading(heading::LEASE)))
+        .chain(cron_options())
+        .chain(whose())
+        .chain(others)
 }
 
 /// The options for the owner and the reason of a request.
@@ -343,31 +378,24 @@ fn whose() -> [Arg; 2] {
     let owner = "The person or system that this is for [default: RLOCK_OWNER]";
     let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
     [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
-        .map(|arg| arg.value_hint(ValueHint::Other))
 }
 
 /// The options that jobs of cron and CI need.
 fn cron_options() -> impl Iterator<Item = Arg> {
     let options = [
-        option(id::SKIP_OK, "DUR", values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
-            .num_args(0..=1)
-            .require_equals(true)
-            .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
         option(id::ONCE_PER, "DUR", values::period, "Do nothing if a run began less than DUR ago and succeeded"),
         option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Exit codes that are a success, too")
-            .value_delimiter(',')
-            .value_hint(ValueHint::Other),
+            .value_delimiter(','),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
-        max_waiting(),
         job(),
         history(),
         option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
             .value_hint(ValueHint::FilePath),
         switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
     ];
-    options.into_iter().map(|arg| arg.help_heading("Options for cron and CI"))
+    options.into_iter().map(|arg| arg.help_heading(heading::CRON))
 }
 
 fn max_waiting() -> Arg {
@@ -375,7 +403,7 @@ fn max_waiting() -> Arg {
 }
 
 fn job() -> Arg {
-    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]").value_hint(ValueHint::Other)
+    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]")
 }
 
 fn history() -> Arg {
@@ -395,14 +423,14 @@ pub(super) fn serve(command: Command) -> Command {
         .override_usage(
             "rlock serve [--listen HOST:PORT|unix:/PATH]... [OPTIONS]\n       rlock serve --stdio [OPTIONS]",
         )
-        .after_help(
+        .after_help(notes(
             "A client sends LOCK KEY, reads ok, and holds the lock until its connection ends.\n\
              Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve | man -l -",
-        )
+            &["rlock serve --listen unix:/run/rlock.sock", "rlock serve --only 'build/*'"],
+        ))
         .arg(
             option(id::LISTEN, "ADDRESS", values::listen, "Where to listen: HOST:PORT or unix:/PATH")
                 .action(ArgAction::Append)
-                .value_hint(ValueHint::Other)
                 .conflicts_with(id::STDIO),
         )
         .arg(switch(id::STDIO, "Serve one client on standard input and output"))
@@ -421,8 +449,7 @@ pub(super) fn serve(command: Command) -> Command {
         )
         .arg(
             option(id::ONLY, "GLOB", values::glob, "Serve only KEYs that match one of these patterns")
-                .action(ArgAction::Append)
-                .value_hint(ValueHint::Other),
+                .action(ArgAction::Append),
         )
         .arg(ttl())
         .arg(history())
@@ -449,7 +476,10 @@ pub(super) fn inspect(command: Command) -> Command {
              rlock inspect --no-success-for DUR KEY...\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
         )
-        .after_help("On a terminal, --watch redraws the table until q or Ctrl-C.")
+        .after_help(notes(
+            "On a terminal, --watch redraws the table until q or Ctrl-C.",
+            &["rlock inspect --watch", "rlock inspect --no-success-for 25h backup"],
+        ))
         .arg(keys("What to show [default: all that is held or waited for]"))
         .group(ArgGroup::new(id::FORM))
         .arg(form(id::JSON, "Print JSON"))
@@ -494,6 +524,7 @@ fn checks() -> [Arg; 2] {
 pub(super) fn history_of_keys(command: Command) -> Command {
     command
         .override_usage("rlock history [KEY]... [-n N] [--since DUR] [--failed] [--stats] [--json]")
+        .after_help(notes("", &["rlock history --failed --since 1d", "rlock history -n 5 backup"]))
         .arg(keys("What to show [default: all that is remembered]"))
         .arg(option(id::LAST, "N", values::entries, "Only the last N entries of each KEY").short('n').long("last"))
         .arg(option(id::SINCE, "DUR", values::duration, "Only what ended less than DUR ago"))
@@ -506,7 +537,10 @@ pub(super) fn history_of_keys(command: Command) -> Command {
 pub(super) fn doctor(command: Command) -> Command {
     command
         .override_usage("rlock doctor [OPTIONS]")
-        .after_help("Exit: 0, or 69 if something makes rlock unusable.")
+        .after_help(notes(
+            "Exit: 0, or 69 if something makes rlock unusable.",
+            &["rlock doctor --store redis://locks.example"],
+        ))
         .arg(switch(id::JSON, "Print JSON"))
         .arg(ttl())
         .arg(color())
@@ -530,19 +564,18 @@ pub(super) fn cleanup(command: Command) -> Command {
             "rlock cleanup [KEY]... [--dry-run]\n       \
              rlock cleanup --break KEY... [--session ID | --pid PID] [--dry-run]",
         )
+        .after_help(notes("", &["rlock cleanup --dry-run", "rlock cleanup --break backup --pid 4711"]))
         .arg(keys("What to clean [default: all]"))
         .arg(switch(id::DRY_RUN, "Only say what would be removed"))
         .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
         .arg(
             option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
                 .requires(id::BREAK)
-                .conflicts_with(id::PID)
-                .value_hint(ValueHint::Other),
+                .conflicts_with(id::PID),
         )
         .arg(
             option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
-                .requires(id::BREAK)
-                .value_hint(ValueHint::Other),
+                .requires(id::BREAK),
         )
 }
 
@@ -553,6 +586,7 @@ fn keys(help: &'static str) -> Arg {
 pub(super) fn shrink(command: Command) -> Command {
     command
         .override_usage("rlock shrink LO HI [--resource KEY]\n       rlock shrink '[LO,HI)' [--resource KEY]")
+        .after_help(notes("", &["rlock shrink 1/4 1/2"]))
         .arg(word(id::LO, values::plain, "The new lower end, or the whole interval: '[1.2,1.8)'").required(true))
         .arg(word(id::HI, values::plain, "The new upper end"))
         .arg(which())
@@ -561,6 +595,7 @@ pub(super) fn shrink(command: Command) -> Command {
 pub(super) fn downgrade(command: Command) -> Command {
     command
         .override_usage("rlock downgrade MODE [--resource KEY]")
+        .after_help(notes("", &["rlock downgrade read"]))
         .arg(word(id::MODE, PossibleValuesParser::new(["read", "prewrite"]), "The new mode").required(true))
         .arg(which())
 }
@@ -568,11 +603,11 @@ pub(super) fn downgrade(command: Command) -> Command {
 /// Selects one of several holds.
 fn which() -> Arg {
     option(id::RESOURCE, "KEY", values::resource, "Which lock, where the command holds several")
-        .value_hint(ValueHint::Other)
 }
 
 pub(super) fn completions(command: Command) -> Command {
     command
         .override_usage("rlock completions SHELL")
+        .after_help(notes("", &["rlock completions bash > /etc/bash_completion.d/rlock"]))
         .arg(word(id::SHELL, PossibleValuesParser::new(["bash", "zsh", "fish"]), "The shell").required(true))
 }

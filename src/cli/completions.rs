@@ -1,7 +1,12 @@
 //! Generates the completion scripts from the definitions that clap parses by.
+//!
+//! clap_complete knows options and their fixed values. The files in completions/ beside this one
+//! add what a shell finds out only while it completes: live names, and commands after `--`.
 
+use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
 
+use super::args::id;
 use super::table;
 
 /// The shells that rlock has a script for.
@@ -10,13 +15,121 @@ pub const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 /// The script for one shell.
 #[must_use]
 pub fn script(shell: Shell) -> Vec<u8> {
+    let mut command = table::command(None);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut table::command(None), "rlock", &mut script);
-    script
+    clap_complete::generate(shell, &mut command, "rlock", &mut script);
+    let script = String::from_utf8(script).expect("the definitions are text");
+    match shell {
+        Shell::Bash => bash(&script, &command),
+        Shell::Zsh => zsh(&script, &command),
+        _ => fish(&script, &command),
+    }
+    .into_bytes()
 }
 
 /// The name of the file in which the shell looks for the script.
 #[must_use]
 pub fn file_name(shell: Shell) -> String {
     shell.file_name("rlock")
+}
+
+fn bash(script: &str, command: &Command) -> String {
+    let grammar = each_subcommand(command, |name, grammar| format!("        {name}) echo {grammar} ;;"));
+    let options: Vec<_> = key_options(command).into_iter().map(|option| format!("--{option}")).collect();
+    let ours = include_str!("completions/rlock.bash")
+        .replace("@GRAMMAR@", &grammar)
+        .replace("@KEY_OPTIONS@", &options.join(" | "));
+    with_ours(script, &ours)
+}
+
+fn zsh(script: &str, command: &Command) -> String {
+    let commands: Vec<_> = command.get_subcommands().filter(|one| runs_command(one)).map(Command::get_name).collect();
+    let ours = include_str!("completions/rlock.zsh").replace("@COMMANDS@", &commands.join("|"));
+    // The words of a command follow `--`, which `ours` handles.
+    let is_word = |line: &&str| [id::STRAY, id::COMMAND].iter().any(|id| line.starts_with(&format!("'*::{id} -- ")));
+    let lines = script.lines().filter(|line| !is_word(line)).map(|line| {
+        // zsh would offer what follows an optional word, too.
+        let line = line.replace("'::KEY -- ", "':KEY -- ").replace(":KEY::KEY:'", ":KEY:_rlock_names:INTERVAL:'");
+        let line = line.replace(":KEY:'", ":KEY:_rlock_names'").replace(":KEY=N:'", ":KEY=N:_rlock_names -S='");
+        match line.strip_suffix(":' \\") {
+            Some(start) if start.contains(":KEY -- ") => format!("{start}:_rlock_names' \\\n"),
+            _ => line + "\n",
+        }
+    });
+    with_ours(&lines.collect::<String>(), &ours)
+}
+
+fn fish(script: &str, command: &Command) -> String {
+    let options = key_options(command);
+    let lines = script.lines().map(|line| {
+        let of = |option: &&String| line.contains(&format!(" -l {option} ")) && line.ends_with(" -r -f");
+        match options.iter().find(of).map(String::as_str) {
+            Some(id::SLOT) => format!("{line} -a \"(__fish_rlock_names =)\"\n"),
+            Some(_) => format!("{line} -a \"(__fish_rlock_names)\"\n"),
+            None => format!("{line}\n"),
+        }
+    });
+    let grammar = each_subcommand(command, |name, grammar| format!("        case {name}\n            echo {grammar}"));
+    let ours = include_str!("completions/rlock.fish").replace("@GRAMMAR@", &grammar);
+    lines.collect::<String>() + &ours + &fish_words(command)
+}
+
+/// Completes the fixed values of words, which clap_complete leaves out for fish.
+fn fish_words(command: &Command) -> String {
+    let words = command.get_subcommands().filter_map(|one| {
+        let values: Vec<_> = one.get_positionals().flat_map(Arg::get_possible_values).collect();
+        let values: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let condition = format!("__fish_rlock_using_subcommand {}", one.get_name());
+        (!values.is_empty()).then(|| format!("complete -c rlock -n \"{condition}\" -f -a \"{}\"\n", values.join(" ")))
+    });
+    words.collect()
+}
+
+/// Puts `ours` before the function of the script, which gets another name.
+fn with_ours(script: &str, ours: &str) -> String {
+    script.replacen("_rlock() {", &format!("{ours}_rlock_static() {{"), 1)
+}
+
+/// One line for each subcommand, made of its name and its grammar.
+fn each_subcommand(command: &Command, line: impl Fn(&str, String) -> String) -> String {
+    let lines: Vec<_> = command.get_subcommands().map(|one| line(one.get_name(), grammar(one))).collect();
+    lines.join("\n")
+}
+
+/// How many KEYs the subcommand takes, then its options that take a value, each as often as it takes
+/// one. `--` stands for the command.
+fn grammar(subcommand: &Command) -> String {
+    let keys = subcommand.get_positionals().find(|arg| arg.get_id() == id::KEY);
+    let mut grammar = keys.map_or(0, |arg| values(arg).min(999)).to_string();
+    for option in subcommand.get_opts().filter(|option| !option.is_require_equals_set()) {
+        let names = option.get_long().map(|long| format!(" --{long}")).into_iter();
+        for name in names.chain(option.get_short().map(|short| format!(" -{short}"))) {
+            grammar += &name.repeat(values(option));
+        }
+    }
+    if runs_command(subcommand) {
+        grammar += " --";
+    }
+    grammar
+}
+
+/// How many values the argument takes at most.
+fn values(arg: &Arg) -> usize {
+    arg.get_num_args().map_or(1, |range| range.max_values())
+}
+
+fn runs_command(subcommand: &Command) -> bool {
+    subcommand.get_positionals().any(Arg::is_last_set)
+}
+
+/// The options whose value is a KEY, without dashes and each once.
+fn key_options(command: &Command) -> Vec<String> {
+    let mut names = Vec::new();
+    for option in command.get_subcommands().flat_map(Command::get_opts) {
+        let takes_key = option.get_value_names().is_some_and(|names| names[0].starts_with("KEY"));
+        if let Some(name) = option.get_long().filter(|name| takes_key && !names.iter().any(|known| known == name)) {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }

@@ -1,8 +1,9 @@
 //! Parses the command line into an [`Invocation`], and generates help, man pages and completions
 //! from the same definitions.
 //!
-//! This module reads words only: no environment, no clock, no files. The subcommands apply
-//! variables such as `RLOCK_STORE`, and check whether a store supports the request.
+//! This module reads words only: no environment, no clock, no files. clap alone asks the terminal
+//! for its width, and only to wrap help. The subcommands apply variables such as `RLOCK_STORE`, and
+//! check whether a store supports the request.
 //!
 //! The modules:
 //! - [`invocation`]: the typed result, plain data.
@@ -13,11 +14,13 @@
 //!   words into an [`Invocation`].
 //! - `lines`: parses the lines of clients of `rlock serve`.
 //! - `usage`: reports each mistake in one line; `hints`: answers the habits of other programs.
+//! - `help`: notes and examples at the end of each help.
 //! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: prints it.
 
 mod args;
 mod claims;
 pub mod completions;
+mod help;
 mod hints;
 pub mod invocation;
 pub(crate) mod lines;
@@ -44,7 +47,7 @@ pub(crate) use values::{OWNER_BYTES, REASON_BYTES, history as parse_history, tex
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
     if words.is_empty() {
-        return Err(Usage::Bare(table::command(None).render_help().to_string()));
+        return Err(Usage::Bare(table::command(None).render_help()));
     }
     let subcommand = table::named_in(&words);
     if subcommand.is_some_and(|subcommand| subcommand.has_numbers) {
@@ -81,6 +84,7 @@ pub(crate) mod tests {
     #[test]
     fn nothing_at_all_gets_the_short_help() {
         let Err(Usage::Bare(help)) = parsed("") else { panic!("no words should give the short help") };
+        let help = help.to_string();
         assert!(help.contains("Usage: rlock") && help.contains("range-prewrite"), "{help}");
     }
 
@@ -90,6 +94,7 @@ pub(crate) mod tests {
             ["--help", "-h", "help", "help exec", "exec --help", "range-read -h", "help shrink", "--version", "-V"]
         {
             let Err(Usage::Information(text)) = parsed(line) else { panic!("'{line}' should print something") };
+            let text = text.to_string();
             assert!(text.contains("rlock") && text.ends_with('\n'), "{line}: {text}");
         }
         assert_eq!(parsed("-V").unwrap_err().to_string(), concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));

@@ -10,6 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{ArgMatches, Command, ValueHint, value_parser};
 
 use super::args::{self, id};
+use super::help::notes;
 use super::invocation::Invocation;
 use super::pages;
 use super::read;
@@ -284,6 +285,8 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .long_version(LONG_VERSION)
         .about(ABOUT)
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
+        // Without a terminal, help has this width, too.
+        .max_term_width(100)
         .after_help(
             "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
@@ -312,6 +315,7 @@ fn man(command: Command) -> Command {
     let pages = pages::all().map(|page| PossibleValue::new(page.name).alias(page.word));
     command
         .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
+        .after_help(notes("", &["rlock man exec | man -l -", "rlock man --dir /usr/local/share/man"]))
         .arg(
             args::word(id::PAGE, PossibleValuesParser::new(pages), "The page: rlock, exec, redis and so on")
                 .conflicts_with(id::DIR)

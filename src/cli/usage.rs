@@ -2,6 +2,7 @@
 //! reported in one line.
 
 use clap::Error;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::args::is_of_exec;
@@ -14,10 +15,10 @@ use crate::words::one_line;
 pub enum Usage {
     /// The user asked for help or the version: print the text to standard output and exit with 0.
     #[error("{0}")]
-    Information(String),
+    Information(StyledStr),
     /// The command line was empty: print the short help to standard error and exit with 64.
     #[error("{0}")]
-    Bare(String),
+    Bare(StyledStr),
     /// A mistake, in one line without a prefix: print it to standard error and exit with 64.
     #[error("{0}")]
     Mistake(String),
@@ -63,7 +64,7 @@ impl Usage {
     /// may still lack a `--` and a command.
     pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
         match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render().to_string()),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render()),
             ErrorKind::UnknownArgument
                 if page == "rlock acquire" && is_of_exec(label(text(error, ContextKind::InvalidArg))) =>
             {

@@ -1,8 +1,10 @@
-//! Asks the terminal on standard output how listings may look.
+//! Asks the terminal how listings and help may look.
 
 use std::io;
 
+use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+use clap::builder::StyledStr;
 use rustix::termios::{isatty, tcgetwinsize};
 
 use crate::view::{Look, Palette};
@@ -25,5 +27,13 @@ pub(super) fn look(color: ColorChoice, verbose: bool) -> Look {
         width: isatty(&stdout).then(columns),
         verbose,
         palette: if is_coloured { Palette::coloured() } else { Palette::plain() },
+    }
+}
+
+/// The text as this output shows it: with the styles of clap or without.
+pub(super) fn styled(text: &StyledStr, output: &impl RawStream) -> String {
+    match AutoStream::choice(output) {
+        ColorChoice::Never => text.to_string(),
+        _ => text.ansi().to_string(),
     }
 }

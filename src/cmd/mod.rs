@@ -49,6 +49,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let invocation = match cli::parse(args) {
         Ok(invocation) => invocation,
         Err(Usage::Information(text)) => {
+            let text = look::styled(&text, &io::stdout());
             return cli::stdout::print(text.as_bytes()).map_or_else(
                 |error| {
                     say(&format!("can't write to standard output: {}", reason(&error)));
@@ -60,6 +61,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Err(Usage::Bare(help)) => {
             // If standard error cannot be written, the caller still gets the exit code. This holds
             // for the writes below too.
+            let help = look::styled(&help, &io::stderr());
             let _ = io::stderr().write_all(help.as_bytes());
             return exit::USAGE;
         }

@@ -119,7 +119,7 @@ pub struct ResourceState {
     pub waiting: u32,
     /// The claims, ordered by where their spans begin.
     pub tree: Tree,
-    /// The waiters that need not heed all earlier waiters: see [`super::conflict`].
+    /// The waiters that need not heed all earlier waiters: see `conflict`.
     pub overtakers: BTreeSet<SessionId>,
 }
 

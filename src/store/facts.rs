@@ -39,6 +39,8 @@ pub struct DirectoryFacts {
 pub struct ServerFacts {
     /// Whether the connection is encrypted.
     pub is_encrypted: bool,
+    /// How long the server's certificate is still valid.
+    pub certificate_left: Option<Duration>,
     /// Whether the server is reached without a network.
     pub is_local: bool,
     /// The user as whom rlock has logged in.

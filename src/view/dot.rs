@@ -2,10 +2,10 @@
 //!
 //! An arrow leads to what its start waits for: from a waiter to its resource, from a resource to its
 //! holders, and from a holder to the sessions below it, since it ends after them. So each deadlock
-//! is a cycle.
+//! is a cycle. The boxes and arrows of its sessions are red.
 
 use super::columns::{cut, escaped};
-use super::edges::{Graph, Part};
+use super::edges::{Graph, Member, Part};
 use super::listing::command;
 use super::tree::claim;
 use crate::lock::op::ResourceListing;
@@ -33,29 +33,36 @@ pub(crate) fn dot(listings: &[ResourceListing]) -> String {
         let who = format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host);
         let command = cut(&command(&process.command), COMMAND, false);
         let label = [escaped(&who), format!("pid {}", process.pid), escaped(&command)].map(|line| within_quotes(&line));
-        lines.push(format!("  {} [shape=box, label=\"{}\"];", session(*id), label.join("\\n")));
+        let red = red(member);
+        lines.push(format!("  {} [shape=box{red}, label=\"{}\"];", session(*id), label.join("\\n")));
     }
     for (id, member) in &graph.members {
+        let red = red(member);
         for (listing, part) in &member.parts {
             let name = resource(listing.name.as_str());
             lines.push(match part {
                 Part::Held(it) => {
                     let kept = if it.kept { "kept " } else { "" };
                     let label = format!("{kept}{}", claim(it.mode, it.slots, &it.span));
-                    format!("  {name} -> {} [label={}];", session(*id), quoted(&label))
+                    format!("  {name} -> {} [label={}{red}];", session(*id), quoted(&label))
                 }
                 Part::Waiting(it) => {
                     let label = format!("waits {}, {}", it.position, claim(it.mode, it.slots, &it.span));
-                    format!("  {} -> {name} [style=dashed, label={}];", session(*id), quoted(&label))
+                    format!("  {} -> {name} [style=dashed, label={}{red}];", session(*id), quoted(&label))
                 }
             });
         }
         if let Some(parent) = member.parent {
-            lines.push(format!("  {} -> {} [style=dotted, label=\"around\"];", session(parent), session(*id)));
+            lines.push(format!("  {} -> {} [style=dotted, label=\"around\"{red}];", session(parent), session(*id)));
         }
     }
     lines.push("}\n".to_owned());
     lines.join("\n")
+}
+
+/// The colour of a session in a deadlock.
+fn red(member: &Member<'_>) -> &'static str {
+    if member.is_deadlocked { ", color=red" } else { "" }
 }
 
 fn resource(name: &str) -> String {
@@ -78,6 +85,7 @@ fn within_quotes(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::listing::tests::{holder, process, resource, session, waiter};
+    use super::super::tree::tests::deadlock;
     use super::dot;
     use crate::lock::op::{HolderListing, WaiterListing};
 
@@ -96,6 +104,15 @@ mod tests {
             assert_eq!(text.lines().filter(|found| **found == *line).count(), 1, "{line} in {text}");
         }
         assert!(text.starts_with("digraph rlock {\n") && text.ends_with("\n}\n"), "{text}");
+    }
+
+    #[test]
+    fn sessions_that_wait_for_each_other_are_red() {
+        let red = |text: &str| text.lines().filter(|line| line.contains("color=red")).count();
+        // Four boxes, two arrows to holders, two from waiters, and two to nested sessions.
+        assert_eq!(red(&dot(&deadlock())), 10);
+        let [a, b] = deadlock();
+        assert_eq!((red(&dot(&[a])), red(&dot(&[b]))), (0, 0), "a part of the circle is none");
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! The graph of sessions and resources: who holds what, who waits for what, and who runs below whom.
+//! The graph of sessions and resources: who holds what, who waits for what, who runs below whom, and
+//! which sessions wait for each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::lock::deadlock;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Process, SessionId};
@@ -24,6 +26,8 @@ pub(crate) struct Member<'l> {
     pub(crate) parent: Option<SessionId>,
     /// The claims, each with its resource.
     pub(crate) parts: Vec<(&'l ResourceListing, Part<'l>)>,
+    /// Whether the session waits for itself, through others.
+    pub(crate) is_deadlocked: bool,
     ancestors: &'l [SessionId],
 }
 
@@ -38,7 +42,7 @@ impl<'l> Graph<'l> {
     pub(crate) fn of(listings: &'l [ResourceListing]) -> Self {
         let mut members = BTreeMap::new();
         let mut add = |session, process, ancestors, listing, part| {
-            let member = || Member { process, parent: None, parts: Vec::new(), ancestors };
+            let member = || Member { process, parent: None, parts: Vec::new(), is_deadlocked: false, ancestors };
             members.entry(session).or_insert_with(member).parts.push((listing, part));
         };
         for listing in listings {
@@ -49,10 +53,13 @@ impl<'l> Graph<'l> {
                 add(it.session, &it.process, it.ancestors.as_slice(), listing, Part::Waiting(it));
             }
         }
+        let above = |session| members.get(&session).map_or_else(Vec::new, |member| member.ancestors.to_vec());
+        let circles = deadlock::Graph::new(&deadlock::reading_of(listings, above)).circles();
         let listed: BTreeSet<_> = members.keys().copied().collect();
         for (session, member) in &mut members {
             // The innermost ancestor comes first.
             member.parent = member.ancestors.iter().find(|it| *it != session && listed.contains(it)).copied();
+            member.is_deadlocked = circles.iter().any(|circle| circle.contains(session));
         }
         Self { members }
     }

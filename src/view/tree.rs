@@ -122,7 +122,11 @@ impl<'l> Tree<'l, '_> {
         let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(member.process));
         let age = if self.look.verbose { messages::time(since) } else { messages::duration(self.now - since) };
         let what = claim(mode, slots, span);
-        (format!("{} {what}{of}{relations}: {who}, {age}, {}", state.0, command(&member.process.command)), state.1)
+        let (deadlock, style) = if member.is_deadlocked { (", deadlock", palette.alarm) } else { ("", state.1) };
+        (
+            format!("{} {what}{of}{relations}{deadlock}: {who}, {age}, {}", state.0, command(&member.process.command)),
+            style,
+        )
     }
 
     /// What a waiter waits for, here and elsewhere, and what it runs below.
@@ -180,7 +184,7 @@ pub(super) fn claim(mode: Mode, slots: Option<u32>, span: &Span) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use unicode_width::UnicodeWidthStr as _;
 
     use super::super::listing::tests::{NOW, holder, process, resource, session, waiter};
@@ -206,13 +210,13 @@ mod tests {
             shown(&deadlock(), None),
             [
                 "a",
-                "├─ holds write: ada@web1, pid 4001, 3m 12s, ./deploy.sh --to web1",
-                "│  └─ waits 1 write of 'b', behind pid 4002: ada@web1, pid 5003, 20s, make",
-                "└─ waits 1 write, behind pid 4001, below pid 4002: ada@web1, pid 5004, 20s, make",
+                "├─ holds write, deadlock: ada@web1, pid 4001, 3m 12s, ./deploy.sh --to web1",
+                "│  └─ waits 1 write of 'b', behind pid 4002, deadlock: ada@web1, pid 5003, 20s, make",
+                "└─ waits 1 write, behind pid 4001, below pid 4002, deadlock: ada@web1, pid 5004, 20s, make",
                 "b",
-                "├─ holds write: ada@web1, pid 4002, 3m 12s, ./deploy.sh --to web1",
-                "│  └─ waits 1 write of 'a', behind pid 4001: ada@web1, pid 5004, 20s, make",
-                "└─ waits 1 write, behind pid 4002, below pid 4001: ada@web1, pid 5003, 20s, make",
+                "├─ holds write, deadlock: ada@web1, pid 4002, 3m 12s, ./deploy.sh --to web1",
+                "│  └─ waits 1 write of 'a', behind pid 4001, deadlock: ada@web1, pid 5004, 20s, make",
+                "└─ waits 1 write, behind pid 4002, below pid 4001, deadlock: ada@web1, pid 5003, 20s, make",
             ]
         );
     }

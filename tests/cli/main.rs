@@ -10,6 +10,7 @@ mod support;
 mod acquire;
 mod cleanup;
 mod command;
+mod completions;
 mod config;
 mod cron;
 mod crowd;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::support::Lab;
+use crate::support::needs::{self, skip_unless};
+use crate::support::{Lab, RLOCK, Ran};
 
 fn committed(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("the package has the file")
@@ -62,4 +64,25 @@ fn help_and_version_go_to_standard_output() {
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{words:?}");
         assert!(ran.stdout.contains("Usage: rlock"), "{words:?}");
     }
+}
+
+/// On a terminal, help has clap's styles and the width of the terminal. NO_COLOR turns the styles
+/// off.
+#[test]
+fn help_on_a_terminal_is_styled_and_wrapped() {
+    skip_unless!(needs::programs(&["script", "stty"]));
+    let lab = Lab::new();
+    let help = |no_color: &str| {
+        let mut script = Command::new("script");
+        lab.settle(&mut script);
+        let command = format!("stty rows 24 cols 60; {RLOCK} inspect --help");
+        script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", no_color);
+        Ran::of(script.env_remove("CLICOLOR").env_remove("CLICOLOR_FORCE")).stdout
+    };
+    let plain = help("1");
+    assert!(!plain.contains('\u{1b}') && plain.contains("\r\nOptions:\r\n"), "{plain}");
+    let (_, after_usage) = plain.split_once("Arguments:").expect("the help has arguments");
+    assert_eq!(after_usage.lines().find(|line| line.len() > 60), None);
+    let styled = help("");
+    assert!(styled.contains("\u{1b}[1m\u{1b}[4mExamples:\u{1b}[0m"), "{styled:?}");
 }

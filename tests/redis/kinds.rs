@@ -103,6 +103,8 @@ fn tls_works_with_a_ca_file_and_a_client_certificate() {
         assert_works(&Lab::at(format!("rediss://{host}:{port}?ca={ca}")));
     }
     assert_works(&Lab::at(format!("valkeys://localhost:{port}?ca={ca}")));
+    let checks = Lab::at(format!("rediss://localhost:{port}?ca={ca}")).run(["doctor"]);
+    assert!(checks.stdout.contains("the certificate is trusted; days left: 1: "), "{checks:?}");
 
     let strict = Setup::new(Kind::Redis7).tls(&certificates, "server", true).start();
     let port = strict.tls_port();

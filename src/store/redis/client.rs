@@ -49,6 +49,11 @@ impl Client {
         self.exchange.node()
     }
 
+    /// The end of the validity of the server's certificate since 1970, while there is a connection.
+    pub(super) fn certificate_end(&self) -> Option<Duration> {
+        self.route.certificate_end()
+    }
+
     /// A failure of the server that was asked last.
     pub(super) fn failure(&self, kind: ErrorKind) -> Failure {
         self.exchange.failure(kind)

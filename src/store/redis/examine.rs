@@ -1,7 +1,7 @@
 //! Gathers the facts about a server for `rlock doctor`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value, from_redis_value_ref};
 
@@ -26,6 +26,8 @@ impl Redis {
             Node::Unix(_) => true,
             Node::Tcp { host, .. } => host == "localhost" || host.starts_with("127.") || host == "::1",
         };
+        let left = |end: Duration| end.saturating_sub(Duration::from_micros(StoreTime::of_machine().as_micros()));
+        let certificate_left = client.certificate_end().map(left);
         // A user may lack the right to each of these commands.
         let mut ask = |command: Cmd| client.command(command).ok();
         let info = ask(redis::cmd("INFO")).and_then(|value| text(&value)).unwrap_or_default();
@@ -47,7 +49,7 @@ impl Redis {
         }
         pings.sort();
         let is_encrypted = self.target.speaks_tls();
-        Ok(ServerFacts { is_encrypted, is_local, login, info: fields(&info), clock, pings })
+        Ok(ServerFacts { is_encrypted, certificate_left, is_local, login, info: fields(&info), clock, pings })
     }
 }
 

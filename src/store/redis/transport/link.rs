@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
 use rustix::event::PollFlags;
@@ -143,6 +144,11 @@ impl Link {
     /// Allows replies of up to `bytes`, if this is more than [`REPLY_MAX`].
     pub(super) fn raise_reply_max(&mut self, bytes: usize) {
         self.inbox.value_max = self.inbox.value_max.max(bytes);
+    }
+
+    /// The end of the validity of the server's certificate since 1970, if there is one.
+    pub(super) fn certificate_end(&self) -> Option<Duration> {
+        self.stream.certificate_end()
     }
 
     /// The descriptor and the events to poll for. An error or a hang-up counts too.

@@ -70,6 +70,12 @@ impl Route {
         }
     }
 
+    /// The end of the validity of the server's certificate since 1970, if there is one.
+    pub(in crate::store::redis) fn certificate_end(&self) -> Option<Duration> {
+        let State::Open(link) = &self.connection.state else { return None };
+        link.certificate_end()
+    }
+
     /// Carries out what the conversation decides, and reports what arrives, until that would block
     /// or the conversation is over.
     pub(in crate::store::redis) fn drive(&mut self, conversation: &mut impl Conversation, now: Boottime) {

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::PollFlags;
@@ -14,7 +15,7 @@ use rustix::net::{
 };
 use rustls::ClientConnection;
 
-use super::tls::from_tls;
+use super::tls::{end_of, from_tls};
 use crate::store::redis::failure::{ErrorKind, Stage};
 use crate::store::redis::target::Node;
 
@@ -65,6 +66,11 @@ impl Stream {
             Some(tls) if tls.is_handshaking() => Stage::Handshake,
             _ => Stage::Silent,
         }
+    }
+
+    /// The end of the validity of the server's certificate since 1970, if there is one.
+    pub(super) fn certificate_end(&self) -> Option<Duration> {
+        end_of(self.tls.as_ref()?.peer_certificates()?.first()?)
     }
 
     /// The descriptor and the events to poll for.

@@ -3,9 +3,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
 
 use crate::files;
@@ -135,6 +138,25 @@ fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, ErrorKind> {
 
 fn lacks(path: &Path, kind: &str) -> ErrorKind {
     ErrorKind::Tls(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
+}
+
+/// The first second of the year 10000 since 1970. No certificate can be valid then.
+const AFTER_ALL: u64 = 253_402_300_800;
+
+/// The end of a certificate's validity, since 1970.
+///
+/// The TLS library does not give this instant, and a parser of certificates would be one more
+/// dependency. But the verifier names the instant in its error about a certificate that has ended.
+pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let certificate = ParsedCertificate::try_from(certificate).ok()?;
+    let late = UnixTime::since_unix_epoch(Duration::from_secs(AFTER_ALL));
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], late, algorithms) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(Duration::from_secs(not_after.as_secs()))
+        }
+        _ => None,
+    }
 }
 
 /// The kind of an error of the TLS library.
