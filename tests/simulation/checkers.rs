@@ -325,7 +325,10 @@ impl Checkers {
             let own = std::slice::from_ref(claim);
             let is_wrong = |other: &usize| !lineage.contains(other);
             let mut earlier = self.tokens.not_below(own, *token, Claim::conflicts_with).filter(is_wrong);
-            if let Some(other) = earlier.next().filter(|_| around.is_none_or(|(_, around)| around != *token)) {
+            // Below a hold that has ended, the token is that of a hold further out.
+            let is_inherited = around.is_some_and(|(_, around)| around == *token)
+                || has_released && self.holds_around(run, claim).any(|(_, around)| around == *token);
+            if let Some(other) = earlier.next().filter(|_| !is_inherited) {
                 self.violations.push(format!("run {run} has token {token} of {claim} after that of run {other}"));
             }
         }
@@ -339,10 +342,7 @@ impl Checkers {
     /// The mode and the token of an ancestor's claim that includes a claim, or else of one that may
     /// become the claim.
     fn hold_around(&self, run: usize, claim: &Claim) -> Option<(Mode, u64)> {
-        let ancestors = self.runs[run].lineage.iter().rev().skip(1).map(|run| &self.runs[*run]);
-        let held = ancestors.flat_map(|run| run.claims.iter().zip(run.tokens.iter().flatten()));
-        let around = held.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
-        let around: Vec<_> = around.map(|(held, token)| (held.mode, *token)).collect();
+        let around: Vec<_> = self.holds_around(run, claim).collect();
         let is_included = |mode| match claim.mode {
             Mode::Read => true,
             Mode::Prewrite => matches!(mode, Mode::Prewrite | Mode::Write),
@@ -352,6 +352,14 @@ impl Checkers {
         let grows = |mode| mode == Mode::Prewrite && claim.mode == Mode::Write;
         let included = around.iter().find(|(mode, _)| is_included(*mode));
         included.or_else(|| around.iter().find(|(mode, _)| grows(*mode))).copied()
+    }
+
+    /// The modes and the tokens of all claims of ancestors around a claim, the innermost first.
+    fn holds_around(&self, run: usize, claim: &Claim) -> impl Iterator<Item = (Mode, u64)> {
+        let ancestors = self.runs[run].lineage.iter().rev().skip(1).map(|run| &self.runs[*run]);
+        let held = ancestors.flat_map(|run| run.claims.iter().zip(run.tokens.iter().flatten()));
+        let around = held.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
+        around.map(|(held, token)| (held.mode, *token))
     }
 
     /// The command of a run has ended.
