@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::claims::{Claim, Mode, Span};
+use super::jobs::Jobs;
+use super::kept::{self, KeptHolds};
 use super::rules::{self, Exclusion, Tokens};
+use crate::clock::StoreTime;
 use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
 use crate::lock::mode;
-use crate::lock::request::{self, Request, SessionId};
+use crate::lock::request::{self, Job, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span;
 
@@ -49,6 +52,17 @@ const RENEWAL: Duration = Duration::from_millis(150);
 /// One session with its command.
 pub(super) struct Run {
     pub(super) session: SessionId,
+    pub(super) job: Job,
+    /// The resources of the request, each once.
+    pub(super) resources: Vec<Resource>,
+    /// The instant of the grant on the clock of the server.
+    pub(super) granted: StoreTime,
+    /// When the kept hold of the run has to end, if it has one.
+    pub(super) kept_until: Option<StoreTime>,
+    /// Whether a hold around the run had ended at the grant, so that the run is not below it.
+    pub(super) is_orphan: bool,
+    /// Whether live holds around the run covered all of its claims at the grant.
+    pub(super) is_covered: bool,
     /// The claims of the request.
     asked_for: Vec<Claim>,
     /// What is left of the claims after the session gave up parts of them.
@@ -117,13 +131,17 @@ impl rules::Hold for Hold<'_> {
 #[derive(Default)]
 pub(super) struct Checkers {
     pub(super) runs: Vec<Run>,
-    by_session: BTreeMap<SessionId, usize>,
+    pub(super) by_session: BTreeMap<SessionId, usize>,
     /// The runs whose commands run.
     running: Vec<usize>,
     /// The live runs that wait for their grants.
     asking: BTreeSet<usize>,
     /// The live runs that have their grants.
     holding: BTreeSet<usize>,
+    pub(super) kept: KeptHolds,
+    /// When the checkers last saw the end of a kept hold.
+    kept_ended: Option<Duration>,
+    pub(super) jobs: Jobs,
     /// When the last fault began or ended.
     disturbed: Duration,
     looked: Duration,
@@ -161,6 +179,12 @@ impl Checkers {
         let ancestors = request.ancestors.iter().rev().filter_map(|session| self.by_session.get(session).copied());
         self.runs.push(Run {
             session: request.session,
+            job: request.job.clone(),
+            resources: request::resources(&request.claims).into_iter().cloned().collect(),
+            granted: StoreTime::default(),
+            kept_until: None,
+            is_orphan: false,
+            is_covered: false,
             asked_for: claims.clone(),
             claims,
             lineage: ancestors.chain([run]).collect(),
@@ -237,9 +261,12 @@ impl Checkers {
 
     pub(super) fn start(&mut self, run: usize, tokens: &[u64], now: Duration) {
         self.stop_asking(run, now);
-        for runs in self.exclusions(run) {
+        for runs in self.exclusions(run, now) {
             if runs.iter().any(|run| self.is_uncovered(*run)) {
-                self.uncovered.push(runs);
+                // Nobody is told of the end of a kept hold.
+                if !runs.iter().any(|run| self.kept.contains(*run)) {
+                    self.uncovered.push(runs);
+                }
             } else {
                 self.violations.push(format!("{now:?}: run {run} started, and {runs:?} exclude each other"));
             }
@@ -249,12 +276,13 @@ impl Checkers {
     }
 
     /// The sets of runs that must not run beside a run, each with this run.
-    fn exclusions(&self, run: usize) -> Vec<Vec<usize>> {
+    fn exclusions(&self, run: usize, now: Duration) -> Vec<Vec<usize>> {
         let holds = |run: usize| {
             let Run { lineage, claims, .. } = &self.runs[run];
             claims.iter().map(move |claim| Hold { run, lineage, claim })
         };
-        let current: Vec<_> = self.running.iter().flat_map(|run| holds(*run)).collect();
+        let current = self.running.iter().copied().chain(self.kept.in_use(now)).filter(|other| *other != run);
+        let current: Vec<_> = current.flat_map(holds).collect();
         let exclusions = holds(run).flat_map(|hold| rules::exclusions(&current, hold).collect::<Vec<_>>());
         let others = exclusions.map(|exclusion| match exclusion {
             Exclusion::Conflict(other) => vec![other],
@@ -264,7 +292,7 @@ impl Checkers {
     }
 
     /// Whether something happened to a run that the promise does not cover.
-    fn is_uncovered(&self, run: usize) -> bool {
+    pub(super) fn is_uncovered(&self, run: usize) -> bool {
         let Run { was_stopped, is_lost, .. } = self.runs[run];
         !self.is_strict && (was_stopped || is_lost || self.has_lost_data(run))
     }
@@ -286,7 +314,8 @@ impl Checkers {
         let is_uncovered = lineage.iter().any(|run| self.is_uncovered(*run));
         // A command may outlive the hold around it, and what it starts is not below that hold any
         // more.
-        let has_released = lineage.iter().any(|run| !self.runs[*run].released_on.is_empty());
+        let has_ended = |run: &Run| run.is_orphan || !run.released_on.is_empty();
+        let has_released = lineage.iter().any(|run| has_ended(&self.runs[*run]));
         for (claim, token) in claims.iter().zip(tokens).filter(|_| !is_uncovered) {
             let around = self.hold_around(run, claim);
             let fits = |around| has_released || rules::nested_token_fits(around, (claim.mode, *token));
@@ -296,7 +325,10 @@ impl Checkers {
             let own = std::slice::from_ref(claim);
             let is_wrong = |other: &usize| !lineage.contains(other);
             let mut earlier = self.tokens.not_below(own, *token, Claim::conflicts_with).filter(is_wrong);
-            if let Some(other) = earlier.next().filter(|_| around.is_none_or(|(_, around)| around != *token)) {
+            // Below a hold that has ended, the token is that of a hold further out.
+            let is_inherited = around.is_some_and(|(_, around)| around == *token)
+                || has_released && self.holds_around(run, claim).any(|(_, around)| around == *token);
+            if let Some(other) = earlier.next().filter(|_| !is_inherited) {
                 self.violations.push(format!("run {run} has token {token} of {claim} after that of run {other}"));
             }
         }
@@ -310,10 +342,7 @@ impl Checkers {
     /// The mode and the token of an ancestor's claim that includes a claim, or else of one that may
     /// become the claim.
     fn hold_around(&self, run: usize, claim: &Claim) -> Option<(Mode, u64)> {
-        let ancestors = self.runs[run].lineage.iter().rev().skip(1).map(|run| &self.runs[*run]);
-        let held = ancestors.flat_map(|run| run.claims.iter().zip(run.tokens.iter().flatten()));
-        let around = held.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
-        let around: Vec<_> = around.map(|(held, token)| (held.mode, *token)).collect();
+        let around: Vec<_> = self.holds_around(run, claim).collect();
         let is_included = |mode| match claim.mode {
             Mode::Read => true,
             Mode::Prewrite => matches!(mode, Mode::Prewrite | Mode::Write),
@@ -323,6 +352,14 @@ impl Checkers {
         let grows = |mode| mode == Mode::Prewrite && claim.mode == Mode::Write;
         let included = around.iter().find(|(mode, _)| is_included(*mode));
         included.or_else(|| around.iter().find(|(mode, _)| grows(*mode))).copied()
+    }
+
+    /// The modes and the tokens of all claims of ancestors around a claim, the innermost first.
+    fn holds_around(&self, run: usize, claim: &Claim) -> impl Iterator<Item = (Mode, u64)> {
+        let ancestors = self.runs[run].lineage.iter().rev().skip(1).map(|run| &self.runs[*run]);
+        let held = ancestors.flat_map(|run| run.claims.iter().zip(run.tokens.iter().flatten()));
+        let around = held.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
+        around.map(|(held, token)| (held.mode, *token))
     }
 
     /// The command of a run has ended.
@@ -445,7 +482,7 @@ impl Checkers {
     }
 
     /// A session has left, for which others may have waited.
-    fn make_way(&mut self, run: usize, now: Duration) {
+    pub(super) fn make_way(&mut self, run: usize, now: Duration) {
         let waiting: Vec<_> = self.asking.iter().copied().filter(|other| self.may_block(run, *other)).collect();
         waiting.into_iter().for_each(|other| self.runs[other].free_since = now);
     }
@@ -476,7 +513,9 @@ impl Checkers {
 
     /// How long a live waiter may wait after every session ahead of it has left.
     fn idle_max(&self, now: Duration) -> Duration {
-        let is_calm = self.is_calm && self.abandoned.is_none_or(|at| now > at + IDLE_MAX);
+        let is_past = |at: Option<Duration>, limit| at.is_none_or(|at| now > at + limit);
+        let has_left = is_past(self.abandoned, IDLE_MAX) && is_past(self.kept_ended, kept::NOTICE_MAX);
+        let is_calm = self.is_calm && has_left;
         if is_calm { IDLE_MAX_CALM } else { IDLE_MAX }
     }
 
@@ -492,6 +531,7 @@ impl Checkers {
     }
 
     pub(super) fn lose_places(&mut self, now: Duration) {
+        self.jobs.forget();
         self.lost_places = Some(now);
     }
 
@@ -516,9 +556,9 @@ impl Checkers {
         }
     }
 
-    /// The runs that have not ended.
+    /// The runs that have not ended, or whose holds are kept.
     pub(super) fn live(&self) -> Vec<usize> {
-        (0..self.runs.len()).filter(|run| self.runs[*run].exit.is_none()).collect()
+        (0..self.runs.len()).filter(|run| self.runs[*run].exit.is_none() || self.kept.contains(*run)).collect()
     }
 
     /// A failover loses the grant of a run, or shortens its lease.
@@ -544,8 +584,8 @@ impl Checkers {
 
     /// `cleanup --break` takes away the grant of a session.
     pub(super) fn break_grant(&mut self, session: SessionId) {
-        if let Some(run) = self.by_session.get(&session) {
-            self.lose(*run);
+        if let Some(run) = self.by_session.get(&session).copied() {
+            self.lose(run);
         }
     }
 
@@ -594,6 +634,11 @@ impl Checkers {
             return;
         }
         self.looked = now;
+        for run in self.kept.over(now) {
+            self.kept.end(run);
+            self.kept_ended = Some(now);
+            self.make_way(run, now);
+        }
         let limit = self.idle_max(now);
         let is_late = |run: &usize| now > self.runs[*run].free_since.max(self.disturbed) + limit;
         let place = |run: usize| place(self.runs[run].session);
@@ -608,7 +653,8 @@ impl Checkers {
                 _ => **other < run,
             };
             // Most waiters have a holder in their way.
-            let mut ahead = self.holding.iter().chain(self.asking.iter().filter(is_ahead));
+            let holding = self.holding.iter().chain(self.kept.runs());
+            let mut ahead = holding.chain(self.asking.iter().filter(is_ahead));
             ahead.any(|other| self.may_block(*other, run))
         };
         if let Some(waiter) = self.asking.iter().copied().filter(is_late).find(|run| !is_blocked(*run)) {

@@ -12,17 +12,34 @@ use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use crate::clock::Boottime;
 use crate::exit;
-use crate::store::redis::codec::Call;
+use crate::lock::records::Session;
+use crate::lock::request::{Request, SessionId};
+use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::conversation::{HoldConversation, Question, Retry};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::{Error, Grant, Released, Standing};
-use crate::supervise::event::{Action, Ended, Event, Sender, Signal};
-use crate::supervise::machine::Machine;
+use crate::supervise::event::{Action, Event, Sender, Signal};
+use crate::supervise::machine::{Machine, Skip};
+use crate::supervise::report::Report;
 
 /// How long the look at the holders may take.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 /// The exit code when the command can't be started in time.
 const START_FAILED: u8 = 126;
+
+/// How a session ended for its caller.
+pub(super) enum Ending {
+    Exit(u8),
+    /// The lock of `rlock acquire` belongs to the caller.
+    HandedOver(Box<Held>),
+}
+
+/// A lock of `rlock acquire`.
+pub(super) struct Held {
+    pub(super) request: Request,
+    pub(super) run: usize,
+    pub(super) tokens: Vec<u64>,
+}
 
 /// What has to happen next in a supervision.
 enum Step {
@@ -39,6 +56,13 @@ pub(super) struct Supervision<'s> {
     conversation: HoldConversation,
     route: Route<'s>,
     machine: Machine,
+    report: Report,
+    /// Whether the grant belongs to the caller of `rlock acquire`.
+    is_handed_over: bool,
+    /// Whether `--nested` kept the command from starting.
+    is_bare: bool,
+    /// For how long the job has been skipped, if this session is a skip.
+    skipped_for: Option<Duration>,
     /// Whether the store may still report something.
     asks: bool,
     tokens: Vec<u64>,
@@ -58,17 +82,52 @@ impl<'s> Supervision<'s> {
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
+        let report = Report::new(now, Vec::new());
+        let (is_handed_over, is_bare) = (false, false);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
-        Self { site, conversation, route, machine, asks: true, tokens, deadline, run, exit: None, plan }
+        let asks = true;
+        let exit = None;
+        Self {
+            site,
+            conversation,
+            route,
+            machine,
+            report,
+            is_handed_over,
+            is_bare,
+            skipped_for: None,
+            asks,
+            tokens,
+            deadline,
+            run,
+            exit,
+            plan,
+        }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self) -> Ending {
         self.ask().await;
         while self.exit.is_none() {
             self.turn().await;
         }
         let code = self.exit.unwrap_or_default();
-        self.site.world().finish(self.site.task, self.run, code);
+        let run = self.run;
+        if let (Skip::For(limit), Some(time), 0) = (self.plan.settings.skip, self.skipped_for, code)
+            && limit <= time
+        {
+            let violation = format!("run {run} was skipped for {time:?}, and stays silent");
+            self.site.world().checkers.violations.push(violation);
+        }
+        if self.is_handed_over {
+            let Self { tokens, plan, .. } = self;
+            self.site.world().hand_over(self.site.task, run, &tokens);
+            return Ending::HandedOver(Box::new(Held { request: plan.request, run, tokens }));
+        }
+        self.site.world().finish(self.site.task, run, code);
+        if code == exit::LOST && !self.is_bare {
+            self.site.world().checkers.check_loss(run, "exit 76");
+        }
+        Ending::Exit(code)
     }
 
     /// Waits for events and reports them: signals, the store, the command, the time.
@@ -123,13 +182,19 @@ impl<'s> Supervision<'s> {
 
     async fn ask(&mut self) {
         self.route.drive(&mut Counted(&mut self.conversation, self.site));
-        let standing = self.conversation.standing();
+        if let Some(event) = self.tell(self.conversation.standing()) {
+            self.on(event).await;
+        }
+    }
+
+    /// Takes in how the request stands; returns the event for the machine, if there is one.
+    fn tell(&mut self, standing: Result<Standing, Error>) -> Option<Event> {
         self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
         if !self.asks {
             self.site.world().stop_asking(self.run);
         }
-        let event = match standing {
-            Ok(Standing::Asking) => return,
+        Some(match standing {
+            Ok(Standing::Asking) => return None,
             Ok(Standing::Waiting) => {
                 let mut world = self.site.world();
                 let now = world.now;
@@ -144,14 +209,16 @@ impl<'s> Supervision<'s> {
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy { .. }) => Event::Busy { skipped_for: None },
+            Ok(Standing::Busy { streak, .. }) => {
+                self.skipped_for = streak.map(|streak| streak.last - streak.since);
+                Event::Busy { skipped_for: self.skipped_for }
+            }
             Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Refused(_)) => Event::Denied(exit::USAGE),
             Ok(Standing::Lost) => Event::Lost,
             Err(Error::Unavailable(_)) => Event::StoreFailed,
             Err(_) => Event::Denied(exit::USAGE),
-        };
-        self.on(event).await;
+        })
     }
 
     /// Reports an event to the machine and carries out what follows.
@@ -162,7 +229,9 @@ impl<'s> Supervision<'s> {
             match step {
                 Step::Report(event) => {
                     self.site.world().coverage.count_supervised(&self.machine, event);
-                    let actions = self.machine.on(event, self.site.now());
+                    let now = self.site.now();
+                    self.report.on(event, now);
+                    let actions = self.machine.on(event, now);
                     steps.extend(actions.into_iter().rev().map(Step::Perform));
                 }
                 Step::Perform(Action::Start) => {
@@ -181,10 +250,11 @@ impl<'s> Supervision<'s> {
         let (task, run) = (self.site.task, self.run);
         let signal_process = |signal: Kernel| self.site.world().signal_process(run, signal.as_raw());
         self.site.world().note(|| format!("task {task}: run {run}: {action:?}"));
+        self.report.act(action, self.site.now());
         match action {
             // These futures are large, and each action would have room for them.
             Action::Release => return Some(Box::pin(self.release()).await),
-            Action::GiveUp => return Some(Box::pin(self.give_up()).await),
+            Action::GiveUp => return Box::pin(self.give_up()).await,
             Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
             Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
@@ -209,6 +279,14 @@ impl<'s> Supervision<'s> {
         if !self.machine.may_start() {
             return None;
         }
+        if self.plan.request.job.is_acquire {
+            self.is_handed_over = true;
+            return Some(Event::HandedOver);
+        }
+        self.is_bare = !self.is_covered();
+        if self.is_bare {
+            return Some(Event::StartFailed(exit::LOST));
+        }
         let limit = self.machine.start_limit(self.site.now());
         self.site.sleep(self.plan.starts_after.min(limit)).await;
         if self.plan.starts_after > limit {
@@ -219,11 +297,25 @@ impl<'s> Supervision<'s> {
         }
         let Self { site, run, plan, .. } = self;
         let (task, world) = (site.task, &mut *site.world());
-        world.start(*run, &self.tokens, Process::command(task, plan));
-        world.end_process(*run, plan.runs_for, Ended::Code(0));
+        world.start(*run, &self.tokens, Process::command(task, plan, world.now));
+        if plan.nested.is_some() {
+            world.checkers.check_nested(*run);
+        }
+        world.end_process(*run, plan.runs_for, plan.ends);
         let inner = plan.inner.take();
         world.mailboxes[task].has_inner = inner.is_some_and(|inner| world.start_inner(task, inner));
         Some(Event::Started)
+    }
+
+    /// Whether the locks above cover the grant, where the plan asks for that, as `cmd::nested` checks
+    /// it. The store is asked for the lock around an upgrade; the answer takes no time here.
+    fn is_covered(&self) -> bool {
+        let Some(nested) = &self.plan.nested else { return true };
+        let has_upgrade = nested.contains(&None);
+        let is_same = |(expected, token): (&Option<u64>, &u64)| expected.is_none_or(|expected| expected == *token);
+        let holds = |id: &SessionId| self.site.world().primary().server.session(*id).is_some_and(Session::is_holder);
+        let has_lock = || self.plan.request.ancestors.iter().all(holds);
+        nested.iter().zip(&self.tokens).all(is_same) && (!has_upgrade || has_lock())
     }
 
     async fn release(&mut self) -> Event {
@@ -231,7 +323,7 @@ impl<'s> Supervision<'s> {
         self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         let began = self.site.world().now;
-        match self.conversation.release(None, self.site.now()) {
+        match self.conversation.release(self.report.end(), self.site.now()) {
             None => Event::Released,
             Some(mut release) => {
                 self.route.run(&mut Counted(&mut release.question, self.site)).await;
@@ -250,13 +342,43 @@ impl<'s> Supervision<'s> {
         }
     }
 
-    async fn give_up(&mut self) -> Event {
+    /// As `Supervision::give_up` of `supervise::run` does.
+    async fn give_up(&mut self) -> Option<Event> {
         if !self.inspect().await {
-            return Event::StoreFailed;
+            self.asks = false;
+            self.site.world().stop_asking(self.run);
+            return Some(Event::StoreFailed);
         }
-        // As the default of `Handle::give_up`, which a store overrides that counts busy requests.
-        self.release().await;
-        Event::Busy { skipped_for: None }
+        let standing = self.leave_queue().await;
+        self.tell(standing)
+    }
+
+    /// As the handle of a server gives up a place in the queue.
+    async fn leave_queue(&mut self) -> Result<Standing, Error> {
+        let Self { conversation, route, site, .. } = self;
+        let mut giving_up = conversation.give_up(site.now());
+        route.run(&mut Counted(&mut giving_up.question, site)).await;
+        let mut reply = giving_up.reply()?;
+        if reply == Some(ScriptReply::Unknown) {
+            let mut asking = conversation.ask_once_more(site.now());
+            route.run(&mut Counted(&mut asking.question, site)).await;
+            reply = asking.reply()?;
+        }
+        match reply {
+            Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
+            Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
+            // The request was granted in the meantime.
+            _ => {
+                route.run(&mut conversation.claim(site.now())).await;
+                match conversation.standing()? {
+                    Standing::Asking | Standing::Waiting => {
+                        self.release().await;
+                        Ok(Standing::Busy { obstructions: Vec::new(), streak: None })
+                    }
+                    standing => Ok(standing),
+                }
+            }
+        }
     }
 
     /// Asks the store for the holders; returns whether it answers.

@@ -44,11 +44,11 @@ impl Table {
     /// A row for each event and a column for each state.
     fn shown(&self) -> String {
         let mut text = format!("\n{:<18}", self.name);
-        self.states.iter().for_each(|state| _ = write!(text, "{state:>12}"));
+        self.states.iter().for_each(|state| _ = write!(text, "{state:>13}"));
         for (row, event) in self.events.iter().enumerate() {
             let _ = write!(text, "\n{event:<18}");
             for count in self.counts.iter().skip(row).step_by(self.events.len()) {
-                let _ = if *count == 0 { write!(text, "{:>12}", "-") } else { write!(text, "{count:>12}") };
+                let _ = if *count == 0 { write!(text, "{:>13}", "-") } else { write!(text, "{count:>13}") };
             }
         }
         text + "\n"
@@ -68,7 +68,7 @@ const MACHINE: [&str; 11] = [
     "sparing",
     "done",
 ];
-const SUPERVISED: [&str; 17] = [
+const SUPERVISED: [&str; 18] = [
     "queued",
     "out of reach",
     "granted",
@@ -76,6 +76,7 @@ const SUPERVISED: [&str; 17] = [
     "lost",
     "store failed",
     "started",
+    "handed over",
     "start failed",
     "ended",
     "command stopped",
@@ -87,17 +88,19 @@ const SUPERVISED: [&str; 17] = [
     "signal",
     "tick",
 ];
-const NEGOTIATION: [&str; 9] =
-    ["asking", "waiting", "replicating", "held", "too few", "busy", "refused", "lost", "failed"];
+const NEGOTIATION: [&str; 10] =
+    ["asking", "waiting", "replicating", "held", "too few", "busy", "already done", "refused", "lost", "failed"];
 const QUESTION: [&str; 4] = ["asking", "old open", "aside", "over"];
 const EXCHANGE: [&str; 6] = ["closed", "locating", "quiet", "in flight", "ignoring", "delayed"];
-const ARRIVED: [&str; 22] = [
+const ARRIVED: [&str; 24] = [
     "connecting",
     "granted",
     "waiting",
     "busy",
+    "already",
     "refused",
     "released",
+    "kept",
     "unknown",
     "need",
     "listing",

@@ -348,9 +348,10 @@ impl Nemesis {
             Fault::KeyLost => {
                 let name = plan::resource(world.random.below(world.resources));
                 let now = world.server_time();
-                let messages = world.primary().server.lose_key(&name, now);
+                let also = world.primary().server.lose_key(&name, now);
                 world.replicate(world.primary, None);
-                world.publish(messages);
+                world.check_grants(&also);
+                world.publish(also.messages);
                 Duration::ZERO
             }
             Fault::CrowdExpired => {

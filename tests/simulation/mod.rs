@@ -15,6 +15,7 @@
 //! | `network` | connections between the clients and the nodes |
 //! | `location` | where a connection leads |
 //! | `nodes` | each node takes what arrives in turn |
+//! | `observe` | shows the checkers what the nodes do for calls |
 //! | `cluster` | slots, and their migration key by key |
 //! | `replication` | replicas that lag, WAIT, and failovers |
 //! | `processes` | the rlock of each task, and the processes that work under its locks |
@@ -27,6 +28,7 @@
 //! | `customer` | a client of a lock server |
 //! | `desk` | the real machines of such clients; `src/serve` includes this module |
 //! | `route` | carries out the actions of a conversation |
+//! | `script` | a script that locks by `rlock acquire` and runs its steps under that lock |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `data` | what a server knows about locks |
 //! | `server` | the lock table behind the replies of the scripts |
@@ -34,6 +36,8 @@
 //! | `faults` | what breaks, and whether the promise covers it |
 //! | `coverage` | counts which event came in which state |
 //! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
+//! | `kept` | checks how long kept holds last |
+//! | `jobs` | checks what the server remembers of successes and skips |
 //! | `claims`, `rules` | what the checkers share with the fault suite |
 
 mod change;
@@ -48,9 +52,12 @@ mod customer;
 mod data;
 mod episode;
 mod faults;
+mod jobs;
+mod kept;
 mod location;
 mod network;
 mod nodes;
+mod observe;
 mod plan;
 mod processes;
 #[path = "../support/random.rs"]
@@ -60,6 +67,7 @@ mod report;
 mod route;
 #[path = "../support/rules.rs"]
 mod rules;
+mod script;
 mod serve;
 mod server;
 mod sessions;

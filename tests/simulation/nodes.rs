@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use super::clocks::Clock;
 use super::network::{ToClient, ToServer};
-use super::server::{Consequences, Replied, Server};
-use super::wire::{self, Call, Command, Operation};
+use super::server::Server;
+use super::wire::{self, Call, Command};
 use super::world::{Happening, World};
 use crate::clock::StoreTime;
 use crate::lock::records::Session;
-use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Stage};
 
 /// How long a node takes for a call.
@@ -154,7 +153,7 @@ impl World {
             call.operation.session().into_iter().chain(also.broken).for_each(|session| self.checkers.mislead(session));
         } else {
             self.check(&also);
-            self.check_change(call, &reply);
+            self.check_result(call, &reply, &also);
             if also.joined.is_some() && self.is_given_up(id) {
                 also.session.into_iter().for_each(|session| self.checkers.rejoin(session, self.now));
             }
@@ -165,45 +164,6 @@ impl World {
         }
         let reply = reply.as_ref().map(wire::value).map_err(|text| wire::error(text));
         self.send_to_client(id, ToClient::Reply(reply));
-    }
-
-    /// Shows the checkers what the primary has done for a call.
-    fn check(&mut self, also: &Consequences) {
-        also.session.into_iter().for_each(|session| self.checkers.count_call(session));
-        also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
-        also.broken.iter().for_each(|session| self.checkers.break_grant(*session));
-        let server = &self.nodes[self.primary].server;
-        for (number, granted) in also.granted.iter().enumerate() {
-            let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);
-            self.checkers.check_order(*granted, |other| has_joined(other) && server.waits(other));
-        }
-    }
-
-    /// Shows the checkers what a session asks for over a connection, whichever node answers.
-    fn check_call(&mut self, id: usize, call: &Call, reply: &Replied) {
-        let (Ok(reply), checkers) = (reply, &mut self.checkers) else { return };
-        match (&call.operation, reply) {
-            (Operation::Renew { session, .. }, ScriptReply::Need(names)) => checkers.need(*session, id, names),
-            (_, ScriptReply::Need(_)) => {}
-            (Operation::Renew { session, .. }, _) => checkers.check_names(*session, id, &call.resources),
-            (Operation::Acquire { request, .. }, _) => checkers.check_request(request.session, id),
-            (Operation::Release(session), _) => checkers.release(*session, id),
-            _ => {}
-        }
-    }
-
-    /// Shows the checkers which part of its lock a session has given up.
-    fn check_change(&mut self, call: &Call, reply: &Replied) {
-        let (resource, now, checkers) = (&call.resources[0], self.now, &mut self.checkers);
-        match (&call.operation, reply) {
-            (Operation::Shrink { session, span }, Ok(ScriptReply::Done)) => {
-                checkers.shrink(*session, resource, span, now);
-            }
-            (Operation::Downgrade { session, mode }, Ok(ScriptReply::Done)) => {
-                checkers.lower(*session, resource, *mode, now);
-            }
-            _ => {}
-        }
     }
 
     /// Serves what a connection had sent while it waited for the replicas.

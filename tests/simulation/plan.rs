@@ -7,12 +7,12 @@ use super::random::Random;
 use super::world::World;
 use crate::exit;
 use crate::lock::lease::Lease;
-use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, Process, Request};
+use crate::lock::mode::{Mode, Nesting};
+use crate::lock::request::{Claim, Job, OncePer, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
-use crate::supervise::event::Group;
+use crate::supervise::event::{Ended, Group};
 use crate::supervise::machine::{Notice, Settings, Skip};
 
 pub(super) struct Plan {
@@ -26,6 +26,11 @@ pub(super) struct Plan {
     pub(super) cannot_start: bool,
     /// How long the command runs, if it waits for nothing.
     pub(super) runs_for: Duration,
+    /// How the command then ends.
+    pub(super) ends: Ended,
+    /// For `--nested`: the token of the hold above that covers each claim, or `None` for an
+    /// upgrade.
+    pub(super) nested: Option<Vec<Option<u64>>>,
     pub(super) ignores_term: bool,
     /// How long the command takes to end after a signal.
     pub(super) dies_after: Duration,
@@ -53,6 +58,9 @@ pub(super) enum Program {
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
+/// The names of jobs.
+const JOBS: [&str; 2] = ["a", "b"];
+
 /// How many rlocks run inside each other at most.
 pub(super) const DEPTH: usize = 3;
 
@@ -67,10 +75,58 @@ impl Plan {
         Self::with(world, claims, &[])
     }
 
+    /// A run of cron, which hosts start at the same time or nearly so.
+    pub(super) fn of_cron(world: &mut World) -> Self {
+        let number = world.random.below(world.resources);
+        let claim = Claim { resource: resource(number), mode: Mode::Write, span: Span::Whole, slots: None };
+        let mut plan = Self::with(world, vec![claim], &[]);
+        let random = &mut world.random;
+        let period = MS(*random.pick(&[500, 3200, 3200, 10_000]));
+        plan.request.job.once_per = Some(OncePer { period, same_job: random.once_in(2) });
+        plan
+    }
+
+    /// A request of `rlock acquire --for`, below these requests, the innermost first.
+    pub(super) fn of_acquire(world: &mut World, above: &[&Request]) -> Self {
+        let claims = Self::claims_below(world, above);
+        let plan = Self::with(world, claims, above);
+        let keep_for = Some(MS(*world.random.pick(&[300, 1000, 3000, 10_000])));
+        let job = Job { skips: false, hold_at_least: None, keep_for, is_acquire: true, ..plan.request.job };
+        let settings = Settings {
+            grace: Duration::ZERO,
+            max_runtime: None,
+            skip: Skip::Never,
+            has_spare: false,
+            has_else: false,
+            ..plan.settings
+        };
+        Self { request: Request { job, ..plan.request }, settings, inner: None, ..plan }
+    }
+
+    /// A step below these locks, the innermost first, each with its tokens. Returns `None` for a
+    /// step with `--nested` that none of the locks covers.
+    pub(super) fn of_step(world: &mut World, held: &[(&Request, &[u64])]) -> Option<Self> {
+        let above: Vec<_> = held.iter().map(|(request, _)| *request).collect();
+        let claims = Self::claims_below(world, &above);
+        let nested = match world.random.once_in(2) {
+            true => Some(claims.iter().map(|claim| cover(claim, held)).collect::<Option<Vec<_>>>()?),
+            false => None,
+        };
+        Some(Self { nested, ..Self::with(world, claims, &above) })
+    }
+
+    /// Claims, most of which are parts of what the innermost of these requests holds.
+    fn claims_below(world: &mut World, above: &[&Request]) -> Vec<Claim> {
+        let resources = world.resources;
+        some_claims(world, |random| match above.first() {
+            Some(around) if !random.once_in(4) => inside(random, around),
+            _ => claim(random, resources),
+        })
+    }
+
     /// A plan with these claims, below these requests, the innermost first.
     fn with(world: &mut World, claims: Vec<Claim>, above: &[&Request]) -> Self {
         let session = world.next_session();
-        let resources = world.resources;
         let replicas = world.replicas() as u64;
         let random = &mut world.random;
         let ttl = MS(*random.pick(&[500, 1000, 3000, 10_000]));
@@ -83,6 +139,21 @@ impl Plan {
             job: Job::default(),
             process: Process::default(),
         };
+        let has_else = random.once_in(10);
+        let skip = match random.below(8) {
+            _ if has_else => Skip::Never,
+            0 => Skip::Always,
+            1 => Skip::For(MS(random.below(5000))),
+            _ => Skip::Never,
+        };
+        let job = Job {
+            name: (*random.pick(&JOBS)).to_owned(),
+            skips: skip != Skip::Never,
+            max_waiting: random.once_in(10).then(|| 1 + random.below(4) as u32),
+            hold_at_least: random.once_in(10).then(|| MS(random.below(6000))),
+            ..Job::default()
+        };
+        let request = Request { job, ..request };
         let may_deadlock = !above.iter().all(|above| is_inside(&request, above));
         let longest_wait = if may_deadlock { NESTED_WAIT } else { 20_000 };
         let has_limit = may_deadlock || random.once_in(4);
@@ -101,9 +172,9 @@ impl Plan {
             quiet: is_quiet,
             verbose: random.once_in(4),
             max_runtime: random.once_in(10).then(|| MS(random.below(8000))),
-            skip: Skip::Never,
+            skip,
             has_spare: random.once_in(10),
-            has_else: random.once_in(10),
+            has_else,
             // The simulated server does not tell an ancestor's request from others.
             deadlock_timeout: None,
         };
@@ -117,6 +188,8 @@ impl Plan {
             starts_after: Duration::from_micros(random.below(if is_slow { 2_000_000 } else { 2_000 })),
             cannot_start: random.once_in(30),
             runs_for,
+            ends: Ended::Code(u8::from(random.once_in(4))),
+            nested: None,
             ignores_term: random.once_in(5),
             dies_after: Duration::from_micros(random.below(if is_slow { 500_000 } else { 2_000 })),
             leaves_for: random.once_in(10).then(|| Duration::from_micros(random.below(1_000_000))),
@@ -132,13 +205,22 @@ impl Plan {
             let program = Program::Change(change(&mut world.random, &plan.request));
             return Self { inner: Some(Inner { after, program }), ..plan };
         }
-        let claims = some_claims(world, |random| match random.once_in(4) {
-            true => claim(random, resources),
-            false => inside(random, &plan.request),
-        });
+        let claims = Self::claims_below(world, &above);
         let program = Program::Exec(Box::new(Self::with(world, claims, &above)));
         Self { inner: Some(Inner { after, program }), ..plan }
     }
+}
+
+/// The token of the innermost hold that covers a claim, or `None` inside for an upgrade. Returns
+/// `None` if no hold covers the claim.
+fn cover(claim: &Claim, held: &[(&Request, &[u64])]) -> Option<Option<u64>> {
+    let holds = held.iter().flat_map(|(request, tokens)| request.claims.iter().zip(*tokens));
+    let around = holds.filter(|(held, _)| held.resource == claim.resource && held.span.covers(&claim.span));
+    around.into_iter().find_map(|(held, token)| match claim.mode.below(held.mode) {
+        Nesting::AtOnce => Some(Some(*token)),
+        Nesting::Waits if claim.mode == Mode::Write => Some(None),
+        Nesting::Waits | Nesting::Refused => None,
+    })
 }
 
 /// Whether a nested request asks for no more than a part of the only claim of another.

@@ -8,7 +8,6 @@ use super::plan::Plan;
 use super::tree::{Part, Tree};
 use super::world::{Happening, Key, World};
 use crate::clock::Boottime;
-use crate::exit;
 use crate::lock::request::Request;
 use crate::supervise::event::{Ended, Signal};
 
@@ -28,21 +27,25 @@ pub(super) struct Process {
     pub(super) waits: Option<Ended>,
     /// How long a process that this one leaves behind outlives it.
     pub(super) leaves_for: Option<Duration>,
+    /// When rlock has killed the process at the latest, if `--max-runtime` limits it.
+    pub(super) ends_by: Option<Duration>,
 }
 
 impl Process {
-    /// A command, which the guardian of its rlock kills.
-    pub(super) fn command(task: usize, plan: &Plan) -> Self {
+    /// A command that starts now, and which the guardian of its rlock kills.
+    pub(super) fn command(task: usize, plan: &Plan, now: Duration) -> Self {
         let Plan { ignores_term, dies_after, leaves_for, .. } = *plan;
         let outlives = KILLED_AFTER.min(dies_after);
-        Self { ignores_term, outlives, leaves_for, ..Self::work(task, dies_after) }
+        let limit = plan.settings.max_runtime.map(|limit| limit + plan.settings.grace + OVERRUN_MAX);
+        let ends_by = limit.map(|limit| now + limit);
+        Self { ignores_term, outlives, leaves_for, ends_by, ..Self::work(task, dies_after) }
     }
 
     /// The work of a client, which ends it when the connection ends.
     pub(super) fn work(task: usize, dies_after: Duration) -> Self {
         let (ignores_term, is_told) = (false, false);
-        let (end, waits, leaves_for) = (None, None, None);
-        Self { task, ignores_term, dies_after, outlives: dies_after, end, is_told, waits, leaves_for }
+        let (end, waits, leaves_for, ends_by) = (None, None, None, None);
+        Self { task, ignores_term, dies_after, outlives: dies_after, end, is_told, waits, leaves_for, ends_by }
     }
 }
 
@@ -69,6 +72,10 @@ impl Mailbox {
         Self { clock, ..Self::default() }
     }
 }
+
+/// By how much a command may outlast its maximum run time and the grace: what its end takes, and
+/// what clocks differ.
+const OVERRUN_MAX: Duration = Duration::from_millis(50);
 
 /// How long the kernel takes to end a process.
 const KILLED_AFTER: Duration = Duration::from_millis(2);
@@ -170,13 +177,19 @@ impl World {
         if self.processes.contains_key(&run) {
             self.checkers.violations.push(format!("run {run} exited before its command"));
         }
-        if code == exit::LOST {
-            self.checkers.check_loss(run, "exit 76");
-        }
         let session = self.checkers.runs[run].session;
-        if self.checkers.is_mild && self.nodes[self.primary].server.session(session).is_some() {
+        let is_left = self.nodes[self.primary].server.session(session).is_some_and(|session| !session.is_kept());
+        if self.checkers.is_mild && is_left {
             self.checkers.violations.push(format!("run {run} exited, and the server keeps its session"));
         }
+        self.close_all(task);
+    }
+
+    /// The lock of `rlock acquire` belongs to its caller from now on.
+    pub(super) fn hand_over(&mut self, task: usize, run: usize, tokens: &[u64]) {
+        self.checkers.start(run, tokens, self.now);
+        self.checkers.end(run);
+        self.leave(task, run, None);
         self.close_all(task);
     }
 

@@ -319,6 +319,13 @@ impl World {
                 self.checkers.lose(run);
             }
         }
+        // From now on, the clock of the new primary ends the kept holds.
+        for run in self.checkers.kept.runs().copied().collect::<Vec<_>>() {
+            let session = new.server.session(self.checkers.runs[run].session).filter(|session| session.is_kept());
+            if let Some(expiry) = session.and_then(|session| session.expiry) {
+                self.checkers.kept.keep(run, new.when_store_time(expiry));
+            }
+        }
         let back = old.store_time(self.now) - now;
         if old.server.data.clock > new.server.data.clock {
             self.checkers.lose_tokens();

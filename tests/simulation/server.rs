@@ -55,6 +55,16 @@ pub(super) struct Consequences {
     pub(super) messages: Vec<(usize, String)>,
     /// The sessions that the call grants their requests.
     pub(super) granted: Vec<SessionId>,
+    /// The number of grants before the operation of the caller.
+    pub(super) granted_before: usize,
+    /// The sessions that were granted their requests and passed over, and the number of them before
+    /// the operation of the caller.
+    pub(super) passed: Vec<SessionId>,
+    pub(super) passed_before: usize,
+    /// The sessions that leave the queue because their jobs are done.
+    pub(super) done: Vec<SessionId>,
+    /// The instant of the call.
+    pub(super) now: StoreTime,
     /// The session that joins the queue, and the number of grants before that. None of these
     /// overtakes the session.
     pub(super) joined: Option<(SessionId, usize)>,
@@ -86,6 +96,7 @@ impl Server {
             return (Err(OUT_OF_MEMORY), also);
         }
         let now = self.data.time(now);
+        also.now = now;
         let reply = match self.need(call, now) {
             Some(reply) => Ok(reply),
             None => self.execute(call, now, &mut also),
@@ -107,9 +118,10 @@ impl Server {
         let is_due = sure(table.records().due(now)).is_some();
         let breaks = |resource: &Resource| call.script == Script::Break && *resource == call.resources[0];
         let is_release = match &call.operation {
-            Operation::Release(session) | Operation::Shrink { session, .. } | Operation::Downgrade { session, .. } => {
-                self.session(*session).is_some()
-            }
+            Operation::Release { session, .. }
+            | Operation::GiveUp(session)
+            | Operation::Shrink { session, .. }
+            | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
             Operation::Break => !self.holders(&call.resources[0]).is_empty(),
             _ => false,
         };
@@ -145,7 +157,10 @@ impl Server {
                 });
             }
             // Where there is nothing to renew or release, the script writes nothing.
-            Operation::Renew { session, .. } | Operation::Release(session)
+            Operation::Renew { session, .. }
+            | Operation::Release { session, .. }
+            | Operation::GiveUp(session)
+            | Operation::Extend { session, .. }
                 if self.is_replica && self.session(*session).is_none() =>
             {
                 return Ok(ScriptReply::Unknown);
@@ -153,16 +168,23 @@ impl Server {
             _ if self.is_replica => return Err(READ_ONLY),
             _ => {
                 self.drop_expired(caller, now, also);
+                (also.granted_before, also.passed_before) = (also.granted.len(), also.passed.len());
                 self.act(call, now, also)
             }
         };
         Ok(match (reply, caller) {
             (Reply::Granted { lease, tokens, slots, last }, _) => ScriptReply::Granted { lease, tokens, slots, last },
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
-            (Reply::Busy { .. }, _) => {
-                let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
-                ScriptReply::Busy { obstructions, streak: None }
+            // The reply to a give-up lists nobody.
+            (Reply::Busy { streak, .. }, _) if call.script == Script::GiveUp => {
+                ScriptReply::Busy { obstructions: Vec::new(), streak }
             }
+            (Reply::Busy { streak, .. }, _) => {
+                let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
+                ScriptReply::Busy { obstructions, streak }
+            }
+            (Reply::AlreadyDone, _) => ScriptReply::AlreadyDone,
+            (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
             (Reply::Broken(_), _) => ScriptReply::Broken(Vec::new()),
@@ -198,9 +220,16 @@ impl Server {
                 }
                 self.apply(Op::Renew(*session), caller, now, also)
             }
-            Operation::Release(session) => {
+            Operation::Release { session, end } => {
                 also.session = caller;
-                self.apply(Op::Release { session: *session, end: None }, caller, now, also)
+                self.apply(Op::Release { session: *session, end: *end }, caller, now, also)
+            }
+            Operation::GiveUp(session) => {
+                also.session = caller;
+                self.apply(Op::GiveUp(*session), caller, now, also)
+            }
+            Operation::Extend { session, by } => {
+                self.apply(Op::Extend { session: *session, by: *by }, caller, now, also)
             }
             Operation::Shrink { session, span } => {
                 let op = Op::Shrink { session: *session, resource: call.resources[0].clone(), span: span.clone() };
@@ -234,11 +263,19 @@ impl Server {
             0 => Op::Acquire(request.clone()),
             number => Op::Return { request: request.clone(), place: Place { number, asked: now } },
         };
+        // A busy request counts once, so the dead leave before the table takes it for busy.
+        let may_be_busy = place == 0 && (!request.wait || request.job.max_waiting.is_some());
+        while !is_known && may_be_busy && self.is_blocked(request) {
+            let first = self.first_waiter_in_the_way(request, place);
+            let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
+            self.apply(Op::Reap(dead), caller, now, also);
+        }
+        (also.granted_before, also.passed_before) = (also.granted.len(), also.passed.len());
         also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
         let mut reply = self.apply(op(), caller, now, also);
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
-        while !is_known && matches!(reply, Reply::Waiting | Reply::Busy { .. }) {
+        while !is_known && reply == Reply::Waiting {
             let first = self.first_waiter_in_the_way(request, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
@@ -261,6 +298,10 @@ impl Server {
             self.publish(&channel.name, &mut also.messages);
         }
         reply
+    }
+
+    fn is_blocked(&self, request: &Request) -> bool {
+        !sure(self.data.table.blockers_of_request(request)).is_empty()
     }
 
     fn holders(&self, name: &Resource) -> Vec<SessionId> {
@@ -320,12 +361,20 @@ impl Server {
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
             if listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages)) {
+                also.passed.push(id);
                 granted.extend(self.change(now, Op::Reap(id)).granted);
-            } else {
+            } else if self.waits_or_holds(id) {
                 also.granted.push(id);
+            } else if caller != Some(id) {
+                // A caller that is granted and leaves in one call has done nothing.
+                also.done.push(id);
             }
         }
         reply
+    }
+
+    fn waits_or_holds(&self, id: SessionId) -> bool {
+        self.session(id).is_some()
     }
 
     fn change(&mut self, now: StoreTime, op: Op) -> Outcome {
@@ -378,6 +427,11 @@ impl Server {
     /// The number of a session in the queue, and 0 for a holder.
     pub(super) fn place_of(&self, id: SessionId) -> Option<u64> {
         self.session(id).map(|session| if session.is_holder() { 0 } else { session.place() })
+    }
+
+    /// How many sessions wait for a resource.
+    pub(super) fn waiting(&self, name: &Resource) -> usize {
+        sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).len()
     }
 
     /// Whether a session is in the queue.
@@ -464,20 +518,27 @@ impl Server {
     }
 
     /// Drops all sessions of a resource and tells them, as the scripts do when a key is lost.
-    pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Vec<(usize, String)> {
+    pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Consequences {
         self.snapshots.clear();
         let now = self.data.time(now);
-        let mut also = Consequences::default();
+        let mut also = Consequences { now, ..Consequences::default() };
         // The waiters leave first, so that the loss grants nothing to a session that it concerns.
         for is_held in [false, true] {
             for id in sure(self.data.table.sessions_of(name, |rank| rank.is_held() == is_held)) {
                 if let Some(channel) = self.data.channels.get(&id) {
                     self.publish(&channel.name, &mut also.messages);
                 }
-                self.apply(Op::Reap(id), Some(id), now, &mut also);
+                let is_kept = self.session(id).is_some_and(Session::is_kept);
+                let op = if is_kept { Op::Cancel(id) } else { Op::Reap(id) };
+                self.apply(op, Some(id), now, &mut also);
             }
         }
-        also.messages
+        also
+    }
+
+    /// Whether nothing is left but kept holds, which end at their instants.
+    pub(super) fn has_only_kept(&self) -> bool {
+        self.data.table.records().by_expiry().all(|(_, session)| session.is_kept())
     }
 
     /// Whether no session is left.
@@ -510,7 +571,7 @@ mod tests {
     fn carry_out(server: &mut Server, operation: Operation) -> (ScriptReply, Vec<SessionId>) {
         let script = match operation {
             Operation::Acquire { .. } => Script::Acquire,
-            Operation::Release(_) => Script::Release,
+            Operation::Release { .. } => Script::Release,
             _ => Script::Renew,
         };
         let resources = vec![Resource::new("k").unwrap()];
@@ -543,6 +604,10 @@ mod tests {
         carry_out(server, Operation::Renew { session: session(number), listening: true }).0
     }
 
+    fn release(number: u8) -> Operation {
+        Operation::Release { session: session(number), end: None }
+    }
+
     fn seq(reply: &ScriptReply) -> u64 {
         let ScriptReply::Waiting { seq, .. } = reply else { panic!("{reply:?}") };
         *seq
@@ -555,12 +620,12 @@ mod tests {
         let place = seq(&acquire(&mut server, 2, "[0,9]", 0));
         acquire(&mut server, 3, "[0,9]", 0);
         listen(&mut server, 2);
-        let released = carry_out(&mut server, Operation::Release(session(1)));
+        let released = carry_out(&mut server, release(1));
         assert_eq!(released.1, [session(3)], "nobody is subscribed to the channel of the second session");
         assert_eq!(listen(&mut server, 2), ScriptReply::Unknown);
         acquire(&mut server, 4, "[0,9]", 0);
         assert_eq!(seq(&acquire(&mut server, 2, "[0,9]", place)), place);
-        assert_eq!(carry_out(&mut server, Operation::Release(session(3))).1, [session(2)]);
+        assert_eq!(carry_out(&mut server, release(3)).1, [session(2)]);
     }
 
     #[test]
@@ -571,7 +636,7 @@ mod tests {
         let place = seq(&acquire(&mut server, 3, "[0,1]", 0));
         acquire(&mut server, 4, "[0,9]", 0);
         listen(&mut server, 3);
-        assert_eq!(carry_out(&mut server, Operation::Release(session(1))).1, []);
+        assert_eq!(carry_out(&mut server, release(1)).1, []);
         let reply = acquire(&mut server, 3, "[0,1]", place);
         assert!(matches!(reply, ScriptReply::Granted { lease: Some(TTL), .. }), "{reply:?}");
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::change;
 use super::client::Supervision;
 use super::plan::{Plan, Program};
+use super::script;
 use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
@@ -16,6 +17,12 @@ use crate::store::redis::codec::Call;
 
 /// Only these first tasks run lock servers, because a lock server has many sessions.
 const SERVING: usize = 3;
+
+/// The time between two runs of cron.
+const TICK: Duration = Duration::from_secs(4);
+
+/// How far the clocks of the hosts are apart that run cron.
+const SKEW_MAX: Duration = Duration::from_secs(3);
 
 /// Runs one process after another until the world closes.
 pub(super) async fn run(world: Shared, task: usize) {
@@ -28,9 +35,16 @@ pub(super) async fn run(world: Shared, task: usize) {
         }
         let broken = site.world().next_to_break();
         if let Some(resource) = broken {
-            change::run(&site, Call::break_grants(resource, None)).await;
+            drop(change::run(&site, Call::break_grants(resource, None)).await);
         } else if task < SERVING && site.world().random.once_in(4) {
             serve::run(&site).await;
+        } else if site.world().random.once_in(8) {
+            script::run(&site).await;
+        } else if site.world().random.once_in(6) {
+            let pause = until_tick(site.world().now, task);
+            site.sleep(pause).await;
+            let plan = Plan::of_cron(&mut site.world());
+            Supervision::new(&site, plan).run().await;
         } else {
             let plan = Plan::random(&mut site.world());
             Supervision::new(&site, plan).run().await;
@@ -46,8 +60,8 @@ pub(super) async fn run_inner(world: Shared, task: usize) {
         match job {
             Job::Run(program) => {
                 match program {
-                    Program::Exec(plan) => Supervision::new(&site, *plan).run().await,
-                    Program::Change(call) => change::run(&site, call).await,
+                    Program::Exec(plan) => drop(Supervision::new(&site, *plan).run().await),
+                    Program::Change(call) => drop(change::run(&site, call).await),
                 }
                 site.world().inner_over(task);
             }
@@ -55,6 +69,13 @@ pub(super) async fn run_inner(world: Shared, task: usize) {
             Job::Over => return site.world().lane_over(task),
         }
     }
+}
+
+/// How long the host of a task sleeps until the next run of cron, on its own clock.
+fn until_tick(now: Duration, task: usize) -> Duration {
+    let skew = SKEW_MAX * (task % 10) as u32 / 10;
+    let (now, tick) = ((now + skew).as_micros() as u64, TICK.as_micros() as u64);
+    Duration::from_micros(tick - now % tick)
 }
 
 /// Where a process runs.

@@ -141,6 +141,10 @@ impl World {
     fn command_ends(&mut self, task: usize, run: usize, ended: Ended) {
         let inner = self.inner_alive(task).filter(|_| self.mailboxes[task].runs.contains(&run));
         let Some(process) = self.processes.get_mut(&run) else { return };
+        let is_late = process.ends_by.is_some_and(|by| by < self.now);
+        if is_late && !self.checkers.runs[run].was_stopped {
+            self.checkers.violations.push(format!("the command of run {run} outlasts --max-runtime"));
+        }
         if let (Some(_), Ended::Code(_)) = (inner, ended) {
             (process.waits, process.end) = (Some(ended), None);
             return;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd, ServerError, Value};
 
-use crate::clock::micros;
+use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
-use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
+use crate::lock::past::{End, Streak};
+use crate::lock::request::{Claim, Job, OncePer, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::{Lease, ScriptReply};
@@ -23,6 +24,8 @@ pub(super) enum Script {
     Acquire,
     Renew,
     Release,
+    GiveUp,
+    Extend,
     Shrink,
     Downgrade,
     Inspect,
@@ -55,7 +58,9 @@ pub(super) struct Call {
 pub(super) enum Operation {
     Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
     Renew { session: SessionId, listening: bool },
-    Release(SessionId),
+    Release { session: SessionId, end: Option<End> },
+    GiveUp(SessionId),
+    Extend { session: SessionId, by: Option<Duration> },
     Shrink { session: SessionId, span: Span },
     Downgrade { session: SessionId, mode: Mode },
     Inspect,
@@ -69,7 +74,9 @@ impl Operation {
         match self {
             Self::Acquire { request, .. } => Some(request.session),
             Self::Renew { session, .. }
-            | Self::Release(session)
+            | Self::Release { session, .. }
+            | Self::GiveUp(session)
+            | Self::Extend { session, .. }
             | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
@@ -84,6 +91,8 @@ static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
+        (&scripts::GIVE_UP, Script::GiveUp),
+        (&scripts::EXTEND, Script::Extend),
         (&scripts::SHRINK, Script::Shrink),
         (&scripts::DOWNGRADE, Script::Downgrade),
         (&scripts::INSPECT, Script::Inspect),
@@ -127,7 +136,7 @@ fn call(words: &[&[u8]]) -> Call {
     let arguments = &words[3 + number(words[2]) as usize + 2..];
     let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
     let (names, own) = arguments.split_at(number(count) as usize);
-    let resources: Vec<_> = names.iter().map(|name| Resource::new(text(name)).expect("a valid name")).collect();
+    let resources: Vec<_> = names.iter().map(|name| resource_named(name)).collect();
     let operation = match script {
         Script::Acquire => {
             let (request, channel) = request(own, &resources);
@@ -139,7 +148,9 @@ fn call(words: &[&[u8]]) -> Call {
             }
         }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
-        Script::Release => Operation::Release(session(own[0])),
+        Script::Release => Operation::Release { session: session(own[0]), end: end(own) },
+        Script::GiveUp => Operation::GiveUp(session(own[0])),
+        Script::Extend => Operation::Extend { session: session(own[0]), by: optional(number(own[1])) },
         Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
         Script::Inspect => Operation::Inspect,
@@ -155,6 +166,12 @@ fn resource_of(key: &str) -> Resource {
     Keyspace::new(NAMESPACE).resource(format!("{prefix}:s").as_bytes()).expect("a key of a resource")
 }
 
+/// Reads how the command ended that ran until a release.
+fn end(own: &[&[u8]]) -> Option<End> {
+    let ending = Some(text(own[1])).filter(|words| !words.is_empty())?;
+    Some(End { ending: ending.parse().expect("a word is an ending"), is_success: number(own[2]) == 1 })
+}
+
 /// Reads a request and the channel of its session.
 fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
     let (mut fixed, mut packed) = (own[6], own[7]);
@@ -163,6 +180,9 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
     let terms = Terms { ttl: length(own[4]), claim: packed_length(), heartbeat: packed_length() };
     let channel = text(unpack_bytes(&mut fixed)).to_owned();
     let ancestors = unpack_bytes(&mut fixed).chunks(32).map(session).collect();
+    let _process = unpack_bytes(&mut fixed);
+    let max_waiting = Some(text(own[8])).filter(|max| !max.is_empty());
+    let job = Job { max_waiting: max_waiting.map(|max| number(max.as_bytes()) as u32), ..job(&mut fixed) };
     let mut claims = Vec::new();
     for _ in 0..unpack_array(&mut packed) {
         unpack_array(&mut packed);
@@ -174,8 +194,31 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
     }
     let wait = number(own[1]) == 1;
     let process = Process::default();
-    let (session, terms, job) = (session(own[0]), Some(terms), Job::default());
+    let (session, terms) = (session(own[0]), Some(terms));
     (Request { session, ancestors, claims, wait, terms, job, process }, channel)
+}
+
+/// Reads the job of a request.
+fn job(fixed: &mut &[u8]) -> Job {
+    let history = unpack_number(fixed) as u32;
+    let name = text(unpack_bytes(fixed)).to_owned();
+    let period = optional(unpack_number(fixed));
+    let same_job = unpack_number(fixed) == 1;
+    Job {
+        name,
+        once_per: period.map(|period| OncePer { period, same_job }),
+        skips: unpack_number(fixed) == 1,
+        max_waiting: None,
+        hold_at_least: optional(unpack_number(fixed)),
+        keep_for: optional(unpack_number(fixed)),
+        is_acquire: unpack_number(fixed) == 1,
+        history,
+        held_above: (0..unpack_array(fixed)).map(|_| resource_named(unpack_bytes(fixed))).collect(),
+    }
+}
+
+fn resource_named(bytes: &[u8]) -> Resource {
+    Resource::new(text(bytes)).expect("a valid name")
 }
 
 fn unpack_array(packed: &mut &[u8]) -> u32 {
@@ -199,6 +242,11 @@ fn text(word: &[u8]) -> &str {
 
 fn number(word: &[u8]) -> u64 {
     text(word).parse().expect("a word is a number")
+}
+
+/// A length of time in microseconds, and 0 for none.
+fn optional(micros: u64) -> Option<Duration> {
+    Some(Duration::from_micros(micros)).filter(|length| !length.is_zero())
 }
 
 fn length(word: &[u8]) -> Duration {
@@ -233,8 +281,8 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             let next = micros(next.unwrap_or_default());
             words.extend([word("waiting"), number(*seq), number((*position).into()), number(next)]);
         }
-        ScriptReply::Busy { obstructions: listed, .. } => {
-            words.extend([word("busy"), Value::Array(Vec::new())]);
+        ScriptReply::Busy { obstructions: listed, streak } => {
+            words.extend([word("busy"), Value::Array(streak.as_ref().map(skips).unwrap_or_default())]);
             let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
             words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
         }
@@ -250,6 +298,8 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.push(word("released"));
             words.extend(tokens.iter().copied().map(number));
         }
+        ScriptReply::KeptUntil(until) => words.extend([word("kept"), number(until.as_micros())]),
+        ScriptReply::AlreadyDone => words.push(word("already")),
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),
         // No client looks at the holders.
@@ -259,6 +309,13 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         reply => panic!("the server never replies {reply:?}"),
     }
     Value::Array(words)
+}
+
+/// The skips in a row. The simulation has no description of the process that was skipped last.
+fn skips(Streak { count, since, last, .. }: &Streak) -> Vec<Value> {
+    let instant = |at: &StoreTime| Value::Int(at.as_micros() as i64);
+    let process = Value::BulkString(r#"["",0,"",[],null,null]"#.into());
+    vec![Value::Int((*count).into()), instant(since), instant(last), process]
 }
 
 fn refused(refusal: &Refusal) -> Vec<Value> {
@@ -283,7 +340,7 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
             vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
         }
         Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
-        Refusal::NotKept => panic!("no client extends a hold"),
+        Refusal::NotKept => vec![word("kept"), word("k")],
     }
 }
 

@@ -100,7 +100,7 @@ impl HoldConversation {
     /// Begins to claim a grant at once. The conversation is over when its standing is known, or at
     /// the limit of a connection.
     pub(in crate::store::redis) fn claim(&mut self, now: Boottime) -> Claiming<'_> {
-        let commands = self.negotiation.on_message();
+        let commands = self.negotiation.claim();
         self.send_all(commands, now);
         Claiming { until: now + self.connect_timeout, now, hold: self }
     }

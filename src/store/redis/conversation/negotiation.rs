@@ -218,7 +218,8 @@ impl Negotiation {
     /// When the next command is due.
     pub(super) fn due(&self) -> Option<Boottime> {
         match self.state {
-            State::Waiting { due, .. } | State::Replicating { due, .. } | State::Held { due, .. } => Some(due),
+            State::Waiting { due, .. } | State::Held { due, .. } => Some(due),
+            // The answer of the replicas comes first.
             _ => None,
         }
     }
@@ -272,6 +273,16 @@ impl Negotiation {
     pub(super) fn on_message(&mut self) -> Vec<Command> {
         match self.state {
             State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
+            _ => vec![],
+        }
+    }
+
+    /// Claims a grant at once. The replies to earlier commands are not read any more, so a grant
+    /// that waits for its replicas is renewed too. A WAIT alone would not do: the server counts only
+    /// the writes of its own connection, and the current one may be new.
+    pub(super) fn claim(&self) -> Vec<Command> {
+        match self.state {
+            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => vec![self.renew()],
             _ => vec![],
         }
     }

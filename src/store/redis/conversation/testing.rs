@@ -161,6 +161,7 @@ fn sent(command: &Cmd) -> String {
         ("renew", &scripts::RENEW),
         ("renew alone", &scripts::RENEW_ALONE),
         ("release", &scripts::RELEASE),
+        ("give up", &scripts::GIVE_UP),
         ("inspect", &scripts::INSPECT),
     ];
     for (name, script) in known {

@@ -318,6 +318,29 @@ fn grant_without_enough_replicas_is_unavailable() {
     assert!(conversation.release(None, START).is_some());
 }
 
+/// The release of the place drops the reply of the replicas. Without another WAIT, nothing would end
+/// the claim before its limit.
+#[test]
+fn grant_that_waits_for_replicas_at_the_end_of_the_wait_is_claimed_with_another_wait() {
+    let mut conversation = begin(SINGLE, 1);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    let mut giving_up = conversation.give_up(START);
+    assert_eq!(at(&mut giving_up.question, START), "give up");
+    giving_up.question.on(Event::Reply(Ok(Value::Int(1))), START);
+    assert_eq!(after(&mut giving_up.question, granted(), START), "");
+    assert!(matches!(giving_up.reply(), Ok(Some(ScriptReply::Granted { .. }))));
+    let mut claiming = conversation.claim(START);
+    assert_eq!(at(&mut claiming, START), "renew");
+    assert_eq!(after(&mut claiming, granted(), START), "WAIT");
+    assert!(!claiming.is_over() && claiming.timeout() > Some(START));
+    claiming.on(Event::Reply(Ok(Value::Int(1))), START);
+    assert!(claiming.is_over());
+    assert_eq!(standing(&conversation), "granted");
+}
+
 #[test]
 fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);

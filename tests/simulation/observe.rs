@@ -1,0 +1,147 @@
+//! Shows the checkers what the nodes do for calls.
+
+use super::server::{Consequences, Replied};
+use super::wire::{Call, Operation};
+use super::world::World;
+use crate::lock::mode::{Mode, Nesting};
+use crate::lock::records::Session;
+use crate::lock::request::{self, Claim, SessionId};
+use crate::store::redis::codec::ScriptReply;
+
+impl World {
+    /// Shows the checkers what the primary has done for a call.
+    pub(super) fn check(&mut self, also: &Consequences) {
+        also.session.into_iter().for_each(|session| self.checkers.count_call(session));
+        also.displaced.into_iter().for_each(|session| self.checkers.displace(session));
+        for session in &also.broken {
+            self.checkers.break_grant(*session);
+            self.checkers.end_hold(*session, false, also.now, self.now);
+        }
+        let server = &self.nodes[self.primary].server;
+        for (number, granted) in also.granted.iter().enumerate() {
+            let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);
+            self.checkers.check_order(*granted, |other| has_joined(other) && server.waits(other));
+        }
+    }
+
+    /// Shows the checkers what a session asks for over a connection, whichever node answers.
+    pub(super) fn check_call(&mut self, id: usize, call: &Call, reply: &Replied) {
+        let (Ok(reply), checkers) = (reply, &mut self.checkers) else { return };
+        match (&call.operation, reply) {
+            (Operation::Renew { session, .. }, ScriptReply::Need(names)) => checkers.need(*session, id, names),
+            (_, ScriptReply::Need(_)) => {}
+            (Operation::Renew { session, .. }, _) => checkers.check_names(*session, id, &call.resources),
+            (Operation::Acquire { request, .. }, _) => checkers.check_request(request.session, id),
+            (Operation::Release { session, .. }, _) => checkers.release(*session, id),
+            _ => {}
+        }
+    }
+
+    /// Shows the checkers which part of its lock a session has given up, or for how long the server
+    /// keeps the lock.
+    fn check_change(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
+        let (resource, now, checkers) = (&call.resources[0], self.now, &mut self.checkers);
+        match (&call.operation, reply) {
+            (Operation::Shrink { session, span }, ScriptReply::Done) => {
+                checkers.shrink(*session, resource, span, now);
+            }
+            (Operation::Downgrade { session, mode }, ScriptReply::Done) => {
+                checkers.lower(*session, resource, *mode, now);
+            }
+            (Operation::Extend { session, by }, ScriptReply::Granted { .. }) => {
+                checkers.extend(*session, *by, also.now);
+            }
+            (Operation::Release { session, end }, ScriptReply::Released(_)) => {
+                checkers.end_hold(*session, end.is_some(), also.now, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Shows the checkers the result of a call.
+    pub(super) fn check_result(&mut self, call: &Call, reply: &Replied, also: &Consequences) {
+        let Ok(reply) = reply else { return };
+        self.check_jobs(call, reply, also);
+        self.check_crowd(call, reply, also);
+        self.check_change(call, reply, also);
+        let node = &self.nodes[self.primary];
+        let Some(id) = call.operation.session() else { return };
+        if let Some(Session { expiry, .. }) = node.server.session(id).filter(|session| session.is_kept()) {
+            let ends = expiry.map(|expiry| node.when_store_time(expiry)).unwrap_or_default();
+            self.checkers.keep(id, *expiry, ends);
+        }
+    }
+
+    /// Shows the checkers what the primary grants, skips or takes for done, in this order.
+    fn check_jobs(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
+        let (before, after) = also.granted.split_at(also.granted_before);
+        match (&call.operation, reply) {
+            (Operation::Release { session, end: Some(end) }, ScriptReply::Released(_) | ScriptReply::KeptUntil(_))
+                if end.is_success =>
+            {
+                self.checkers.succeed(*session);
+            }
+            _ => {}
+        }
+        let (passed_before, passed_after) = also.passed.split_at(also.passed_before);
+        before.iter().for_each(|session| self.check_grant(*session));
+        passed_before.iter().for_each(|session| self.checkers.pass_over(*session));
+        match (&call.operation, reply) {
+            (Operation::Acquire { request, .. }, ScriptReply::AlreadyDone) => {
+                self.checkers.check_done(request.session, also.now);
+            }
+            (operation, ScriptReply::Busy { streak, .. }) => {
+                let session = operation.session().expect("a session is told that it is busy");
+                self.checkers.check_skip(session, streak.as_ref(), also.now);
+            }
+            _ => {}
+        }
+        after.iter().for_each(|session| self.check_grant(*session));
+        passed_after.iter().for_each(|session| self.checkers.pass_over(*session));
+        also.done.iter().for_each(|session| self.checkers.check_done(*session, also.now));
+    }
+
+    /// Shows the checkers what the primary grants without a call.
+    pub(super) fn check_grants(&mut self, also: &Consequences) {
+        also.granted.iter().for_each(|session| self.check_grant(*session));
+        also.passed.iter().for_each(|session| self.checkers.pass_over(*session));
+        also.done.iter().for_each(|session| self.checkers.check_done(*session, also.now));
+    }
+
+    fn check_grant(&mut self, id: SessionId) {
+        let server = &self.nodes[self.primary].server;
+        let Some(session) = server.session(id) else { return };
+        let around =
+            || session.ancestors.iter().filter_map(|id| server.session(*id).filter(|session| session.is_holder()));
+        let covers = |held: &Claim, claim: &Claim| {
+            let can_become = held.mode == Mode::Prewrite && claim.mode == Mode::Write;
+            let is_inside = held.resource == claim.resource && held.span.covers(&claim.span);
+            is_inside && (can_become || claim.mode.below(held.mode) == Nesting::AtOnce)
+        };
+        let held: Vec<_> = around().flat_map(|session| &session.claims).map(|record| &record.claim).collect();
+        let is_covered = session.claims.iter().all(|record| held.iter().any(|held| covers(held, &record.claim)));
+        self.checkers.grant(id, session.since, around().count() < session.ancestors.len(), is_covered);
+    }
+
+    /// Checks that a request with `--max-waiting` waits if fewer sessions do, and only then.
+    fn check_crowd(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
+        let Operation::Acquire { request, place: 0, .. } = &call.operation else { return };
+        if also.joined.is_none() || !request.wait {
+            return;
+        }
+        let server = &self.nodes[self.primary].server;
+        let names = request::resources(&request.claims);
+        let crowd = names.into_iter().map(|name| server.waiting(name)).max().unwrap_or_default();
+        let max = request.job.max_waiting.map_or(usize::MAX, |max| max as usize);
+        let is_wrong = match reply {
+            // The request is one of those that wait.
+            ScriptReply::Waiting { .. } => crowd > max,
+            ScriptReply::Busy { .. } => crowd < max,
+            _ => false,
+        };
+        if is_wrong {
+            let violation = format!("{call:?} with {crowd} waiters: {reply:?}");
+            self.checkers.violations.push(violation);
+        }
+    }
+}
