@@ -5,14 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::support::random::Random;
 use crate::support::servers::Kind;
-use crate::support::{Lab, RLOCK, Ran};
+use crate::support::{Lab, RLOCK, Running, wait_within};
 
 const RESOURCES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const DEPTH: usize = 3;
+
+/// How long one order may take. Each deadlock on its way lasts two seconds or more.
+const ORDER_MAX: Duration = Duration::from_secs(600);
 
 /// Locks the first name, and below it the others. The parent of the script is the rlock that holds
 /// the name. A line of the log is one write, so the lines keep the order of the events.
@@ -59,7 +62,9 @@ fn play(lab: &Lab, orders: usize, workers: usize, seed: u64, is_sorted: bool) ->
                     }
                     let mut command = lab.rlock(["exec", names[0], "--", "sh"]);
                     command.arg(nest).arg(log).args(&names).env("NEST", nest).env("RLOCK", RLOCK);
-                    let ran = Ran::of(&mut command);
+                    let mut running = Running::start(&mut command);
+                    wait_within(ORDER_MAX, "the order ends", || !running.runs());
+                    let ran = running.end();
                     match ran.code() {
                         Some(0) => {}
                         Some(65) => drop(refused.fetch_add(1, Ordering::Relaxed)),

@@ -123,11 +123,12 @@ impl Checkers {
         jobs.end_row(&resources[0], job);
     }
 
-    /// The server counts the run of a session as a success.
-    pub(super) fn succeed(&mut self, session: SessionId) {
+    /// The server counts the run of a session as a success. With `regranted`, the server had lost
+    /// the grant, and granted the request again at that instant. It counts from there.
+    pub(super) fn succeed(&mut self, session: SessionId, regranted: Option<StoreTime>) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let Run { resources, job, granted, .. } = &self.runs[run];
-        resources.iter().for_each(|name| self.jobs.succeed(name, job, *granted));
+        resources.iter().for_each(|name| self.jobs.succeed(name, job, regranted.unwrap_or(*granted)));
     }
 
     /// The server takes a request for busy, and says how many skips of the job in a row these are.
