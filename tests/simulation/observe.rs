@@ -79,7 +79,7 @@ impl World {
             (Operation::Release { session, end: Some(end) }, ScriptReply::Released(_) | ScriptReply::KeptUntil(_))
                 if end.is_success =>
             {
-                self.checkers.succeed(*session, also.is_fleeting.then_some(also.now));
+                self.checkers.succeed(*session, before.contains(session).then_some(also.now));
             }
             _ => {}
         }

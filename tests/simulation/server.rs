@@ -55,9 +55,6 @@ pub(super) struct Consequences {
     pub(super) messages: Vec<(usize, String)>,
     /// The sessions that the call grants their requests.
     pub(super) granted: Vec<SessionId>,
-    /// Whether the caller was granted its request and left in the same call, as a holder does whose
-    /// grant the server had lost.
-    pub(super) is_fleeting: bool,
     /// The number of grants before the operation of the caller.
     pub(super) granted_before: usize,
     /// The sessions that were granted their requests and passed over, and the number of them before
@@ -368,9 +365,8 @@ impl Server {
                 granted.extend(self.change(now, Op::Reap(id)).granted);
             } else if self.waits_or_holds(id) {
                 also.granted.push(id);
-            } else if caller == Some(id) {
-                also.is_fleeting = true;
-            } else {
+            } else if caller != Some(id) {
+                // A caller that is granted and leaves in one call has done nothing.
                 also.done.push(id);
             }
         }
