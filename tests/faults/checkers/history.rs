@@ -64,9 +64,10 @@ fn judge(run: &Run, entry: &Entry) -> Option<String> {
     match (outcome.as_str(), exit) {
         // The store ended the hold: the holder was killed or came too late.
         ("expired" | "lost", None) => None,
-        // rlock could not be told from its command, which a fault may have ended.
-        ("exit" | "signal", _) if run.start.is_none() && !run.faulted => {
-            Some(format!("ended with {outcome}, and its command never started"))
+        // A lost lock or a fault may end the command before it has logged its start.
+        ("signal", _) if run.start.is_none() => None,
+        ("exit", _) if run.start.is_none() && !run.faulted => {
+            Some("ended with exit, and its command never started".to_owned())
         }
         // Nobody logs the exit of a nested run whose enclosing command was killed.
         ("exit" | "signal", _) if run.faulted || run.exit.is_none() => None,
