@@ -78,8 +78,8 @@ impl Messages {
         format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
     }
 
-    /// The line on a terminal. The place in the queue and the start of the wait come first, so that a
-    /// narrow terminal does not cut them.
+    /// The line on a terminal. The place in the queue and the start of the wait come first, so that
+    /// a narrow terminal does not cut them.
     pub(crate) fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
         let place = self.related.last().and_then(|own| {
             let waits = obstructions.iter().find_map(|obstruction| {

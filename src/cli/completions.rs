@@ -96,8 +96,8 @@ fn each_subcommand(command: &Command, line: impl Fn(&str, String) -> String) -> 
     lines.join("\n")
 }
 
-/// How many KEYs the subcommand takes, then its options that take a value, each as often as it takes
-/// one. `--` stands for the command.
+/// How many KEYs the subcommand takes, then its options that take a value, each as often as it
+/// takes one. `--` stands for the command.
 fn grammar(subcommand: &Command) -> String {
     let keys = subcommand.get_positionals().find(|arg| arg.get_id() == id::KEY);
     let mut grammar = keys.map_or(0, |arg| values(arg).min(999)).to_string();

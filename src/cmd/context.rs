@@ -29,7 +29,8 @@ const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
 pub(super) const SESSION: &str = "RLOCK_SESSION";
 /// The sessions above [`SESSION`], innermost first, separated by commas.
 pub(super) const ANCESTORS: &str = "RLOCK_ANCESTORS";
-/// The resources that the sessions in [`ANCESTORS`] hold, each percent-encoded, separated by commas.
+/// The resources that the sessions in [`ANCESTORS`] hold, each percent-encoded, separated by
+/// commas.
 pub(super) const HELD: &str = "RLOCK_HELD";
 pub(super) const TOKEN: &str = "RLOCK_TOKEN";
 pub(super) const RESOURCE: &str = "RLOCK_RESOURCE";

@@ -63,8 +63,8 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
     Ok(found)
 }
 
-/// Takes and releases a lock on a name of its own. On a server, a second request waits meanwhile and
-/// has to be woken: that needs other rights.
+/// Takes and releases a lock on a name of its own. On a server, a second request waits meanwhile
+/// and has to be woken: that needs other rights.
 fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
     let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.text);
     let random = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;

@@ -5,8 +5,8 @@
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
-//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced` writes
-//! a file that the user names.
+//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced`
+//! writes a file that the user names.
 
 mod acquire;
 mod acquired;

@@ -23,7 +23,8 @@ pub(super) struct Held<'a> {
 }
 
 /// The variables for commands below these sessions, innermost first. `held` is what the innermost
-/// session holds, if it still holds something, and `held_above` the resources of the others. `place` are the variables that name the store.
+/// session holds, if it still holds something, and `held_above` the resources of the others.
+/// `place` are the variables that name the store.
 pub(super) fn of(
     chain: &[SessionId],
     held: Option<Held<'_>>,

@@ -154,7 +154,7 @@ fn draw(mut watch: Watch<'_>, first: Seen) -> anyhow::Result<u8> {
         for signal in signals.pending() {
             match signal {
                 SIGWINCH => screen.forget(),
-                // Whoever stopped rlock may have changed the terminal.
+                // The shell may have changed the terminal while rlock was stopped.
                 SIGCONT => screen.resume().context("can't use the terminal")?,
                 signal => {
                     drop(screen);

@@ -16,8 +16,8 @@
 //!
 //! The earlier waiter has to be an ordinary one. A nested waiter may have come later, and an
 //! ordinary waiter does not look again then. Nested waiters wait for holders only, so no waiter
-//! stands in for a holder in their lists. A waiter that may overtake need not have the earlier waiter
-//! in its list.
+//! stands in for a holder in their lists. A waiter that may overtake need not have the earlier
+//! waiter in its list.
 //!
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.

@@ -29,8 +29,8 @@ use super::span::Span;
 /// Maximum number of resources that a reading asks for.
 const NAMES_MAX: usize = 256;
 
-/// Maximum number of claims on a resource that count as reasons to wait. More would make the search slow;
-/// who waits behind so many still waits for the first of them.
+/// Maximum number of claims on a resource that count as reasons to wait. More would make the search
+/// slow. A request behind more claims still waits for the first of them.
 const CLAIMS_MAX: usize = 1_000;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
@@ -88,7 +88,8 @@ type Set = BTreeSet<SessionId>;
 struct Wait {
     /// All of these have to end.
     all: Set,
-    /// For each resource of which all slots are taken: their number, and the sessions that take them.
+    /// For each resource of which all slots are taken: their number, and the sessions that take
+    /// them.
     slots: BTreeMap<Resource, (u32, Set)>,
     /// For a holder, the waiters below it. The holder ends no sooner than each of them.
     below: Set,
@@ -357,15 +358,16 @@ impl Detector {
 
     /// Whether a session is a holder, or a waiter that waits for what the reading says. A nested
     /// waiter overtakes others because of what its ancestors hold, and because of what the others
-    /// wait for elsewhere. Without these names it could seem to wait for somebody whom it overtakes.
+    /// wait for elsewhere. Without these names it could seem to wait for a waiter that it
+    /// overtakes.
     fn has_read_all_of(&self, session: &Session) -> bool {
         let has_read = |name: &Resource| self.names.contains(name);
         session.is_holder() || session.resources().into_iter().chain(&session.job.held_above).all(has_read)
     }
 
-    /// The resources of the request and those that could close a circle. Whoever waits for the
-    /// family of this request may be nested itself; then others may wait for what its ancestors
-    /// hold.
+    /// The resources of the request and those that could close a circle. A waiter that waits for
+    /// the family of this request may be nested itself. Then other waiters may wait for the
+    /// resources that its ancestors hold.
     fn next_names(&self, reading: &Reading, graph: &Graph) -> Vec<Resource> {
         let mut names = self.own.clone();
         let Some(own) = reading.get(&self.session) else { return names };

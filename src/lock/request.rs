@@ -139,9 +139,9 @@ pub struct Job {
     pub is_acquire: bool,
     /// The number of entries that the history of each resource keeps.
     pub history: u32,
-    /// The resources that the ancestors hold, as far as the caller knows. Whoever looks for a
-    /// deadlock looks there for the requests that wait for the ancestors. No decision of the table
-    /// depends on it.
+    /// The resources that the ancestors hold, as far as the caller knows. The search for a deadlock
+    /// reads these resources to find the requests that wait for the ancestors. No decision of the
+    /// table depends on them.
     pub held_above: Vec<Resource>,
 }
 

@@ -206,8 +206,8 @@ pub trait Store {
     /// resource if none is named. With `dry_run`, the store only reports these sessions.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away all grants on a resource, or only that of one session, and tells the holders. With
-    /// `dry_run`, the store only reports the holders.
+    /// Takes away all grants on a resource, or only that of one session, and tells the holders.
+    /// With `dry_run`, the store only reports the holders.
     fn break_grants(
         &mut self,
         resource: &Resource,
@@ -229,7 +229,8 @@ pub trait Store {
     /// Gathers the facts about the store's place, for `rlock doctor`.
     fn examine(&mut self) -> Result<facts::Facts, Error>;
 
-    /// The places of other stores on this machine, such as those of other users, as text for people.
+    /// The places of other stores on this machine, such as those of other users, as text for
+    /// people.
     fn elsewhere(&self) -> Vec<String> {
         Vec::new()
     }
@@ -277,9 +278,9 @@ pub trait Handle {
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
-    /// Reads the live sessions that hold or wait for these resources, for the search for a deadlock.
-    /// Of a long queue, the reading may contain only the beginning. `None` if the store can't tell
-    /// at once.
+    /// Reads the live sessions that hold or wait for these resources, for the search for a
+    /// deadlock. Of a long queue, the reading may contain only the beginning. `None` if the store
+    /// can't tell at once.
     ///
     /// # Errors
     /// The store cannot be used.

@@ -249,8 +249,8 @@ pub(crate) enum Action {
     TellWaiting,
     /// Do so if the first in the way is another one than at the last time.
     TellChange,
-    /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it does,
-    /// and if it is the one to end.
+    /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it
+    /// does, and if it is the one to end.
     Look,
     /// Leave the queue because the wait is over, and ask the store which sessions are in the way.
     /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in

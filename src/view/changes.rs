@@ -105,8 +105,8 @@ impl Change {
     }
 }
 
-/// The changes between two instants, in order of time. Notes in `after` what the next comparison has
-/// to know.
+/// The changes between two instants, in order of time. Notes in `after` what the next comparison
+/// has to know.
 pub(crate) fn changes(before: &Seen, after: &mut Seen) -> Vec<Change> {
     let of = |seen: &Seen| {
         let listed = seen.inspection.resources.iter().map(|listing| listing.name.clone());

@@ -1,8 +1,8 @@
 //! The graph of `rlock inspect --dot`, in the language of Graphviz.
 //!
-//! An arrow leads to what its start waits for: from a waiter to its resource, from a resource to its
-//! holders, and from a holder to the sessions below it, since it ends after them. So each deadlock
-//! is a cycle. The boxes and arrows of its sessions are red.
+//! An arrow leads to what its start waits for: from a waiter to its resource, from a resource to
+//! its holders, and from a holder to the sessions below it, since it ends after them. So each
+//! deadlock is a cycle. The boxes and arrows of its sessions are red.
 
 use super::columns::{cut, escaped};
 use super::edges::{Graph, Member, Part};

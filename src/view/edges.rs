@@ -1,5 +1,5 @@
-//! The graph of sessions and resources: who holds what, who waits for what, who runs below whom, and
-//! which sessions wait for each other in a circle.
+//! The graph of sessions and resources: the claims of each session, held or waited for, its nearest
+//! ancestor, and the sessions that wait for each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,9 +38,9 @@ pub(crate) struct Palette {
     pub(crate) heading: Style,
     /// A resource that somebody waits for.
     pub(crate) busy: Style,
-    /// Who holds.
+    /// A holder.
     pub(crate) holder: Style,
-    /// Who waits.
+    /// A waiter.
     pub(crate) waiter: Style,
     /// What a person may have to mend.
     pub(crate) alarm: Style,

@@ -1,5 +1,5 @@
-//! The tree of `rlock inspect --tree`: resources, their holders with what runs below them, and their
-//! waiters with what they wait for.
+//! The tree of `rlock inspect --tree`: resources, their holders with what runs below them, and
+//! their waiters with what they wait for.
 
 use std::collections::BTreeSet;
 

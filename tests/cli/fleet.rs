@@ -29,8 +29,8 @@ struct Host {
     killed: Option<Duration>,
 }
 
-/// A tick on all hosts, whose clocks differ by up to `apart`. If it `fails`, some jobs fail and some
-/// rlocks are killed.
+/// A tick on all hosts, whose clocks differ by up to `apart`. If it `fails`, some jobs fail and
+/// some rlocks are killed.
 fn tick(random: &mut Random, apart: Duration, fails: bool) -> Vec<Host> {
     let limit = u64::try_from(apart.as_micros()).expect("the clocks differ by seconds");
     let mut part = || Duration::from_micros(random.below(limit));

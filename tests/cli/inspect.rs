@@ -134,8 +134,8 @@ fn inspect_leaves_out_dead_waiters_and_holders() {
     assert_eq!(table(&lab, &["inspect"]), ["nobody holds or waits"]);
 }
 
-/// "The line below the table names the store and the namespace", so that a person who looks at the wrong place
-/// notices it.
+/// "The line below the table names the store and the namespace", so that a person who looks at the
+/// wrong place notices it.
 #[test]
 fn line_below_the_table_names_the_store_and_the_namespace() {
     let lab = Lab::new();

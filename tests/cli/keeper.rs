@@ -239,8 +239,8 @@ fn signal_to_a_waiting_acquire_gives_up_the_place_in_the_queue() {
     });
 }
 
-/// While acquire requests the lock, prints or detaches its keeper, a signal leaves the whole lock or
-/// none.
+/// While acquire requests the lock, prints or detaches its keeper, a signal leaves the whole lock
+/// or none.
 #[test]
 fn signal_at_any_instant_of_acquire_leaves_a_whole_lock_or_none() {
     on_both(|lab| {

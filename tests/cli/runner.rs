@@ -22,7 +22,8 @@ const CANCELLATION: [(Signal, Duration); 3] = [
 ];
 
 /// The start of every command. It exits with 99 if another command runs at this time. The lock ends
-/// with the shell itself, because a process that outlives its command holds no lock of rlock either.
+/// with the shell itself, because a process that outlives its command holds no lock of rlock
+/// either.
 const WITNESS: &str = "exec 9>witness; flock -n 9 || exit 99; ";
 
 /// How many jobs are cancelled on a store.

@@ -123,8 +123,8 @@ fn nobody_ends_where_the_youngest_does_not_look() {
     first.end().silently(0);
 }
 
-/// "Two commands below one hold, as of `make -j2`, that lock the same KEY are no deadlock: they take
-/// turns."
+/// "Two commands below one hold, as of `make -j2`, that lock the same KEY are no deadlock: they
+/// take turns."
 #[test]
 fn siblings_below_one_hold_take_turns() {
     on_each(|lab| {

@@ -1,5 +1,5 @@
 //! Many processes that lock random resources in random orders, one inside the other. All of them
-//! end, and whoever ended with 65 was in a real circle, which the log shows.
+//! end, and each request that ended with 65 was in a real circle, which the log shows.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -307,8 +307,8 @@ impl<'s> Supervision<'s> {
         Some(Event::Started)
     }
 
-    /// Whether the locks above cover the grant, where the plan asks for that, as `cmd::nested` checks
-    /// it. The store is asked for the lock around an upgrade; the answer takes no time here.
+    /// Whether the locks above cover the grant, where the plan asks for that, as `cmd::nested`
+    /// checks it. The store is asked for the lock around an upgrade; the answer takes no time here.
     fn is_covered(&self) -> bool {
         let Some(nested) = &self.plan.nested else { return true };
         let has_upgrade = nested.contains(&None);

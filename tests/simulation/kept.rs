@@ -9,8 +9,9 @@ use crate::clock::StoreTime;
 use crate::lock::lease::HEARTBEAT;
 use crate::lock::request::SessionId;
 
-/// How long a waiter may take to notice the end of a kept hold: nobody wakes the waiter, which looks
-/// after a third of a heartbeat at the latest. The place in the queue and a round trip add to that.
+/// How long a waiter may take to notice the end of a kept hold: nobody wakes the waiter, which
+/// looks after a third of a heartbeat at the latest. The place in the queue and a round trip add to
+/// that.
 pub(super) const NOTICE_MAX: Duration = Duration::from_secs(HEARTBEAT.as_secs() / 3 + 2);
 
 /// A kept hold at the server.

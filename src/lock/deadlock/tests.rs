@@ -246,8 +246,8 @@ fn circle_through_waiters_that_are_not_nested_is_found() {
     assert_eq!(world.circle(11), Some((vec![11, 3, 2, 1], 11)));
 }
 
-/// The request 41 overtakes 34, because that one waits for `c` around 41. Only `c` tells that, which
-/// has nothing to do with the lock around 20.
+/// The request 41 overtakes 34, because that one waits for `c` around 41. Only `c` tells that,
+/// which has nothing to do with the lock around 20.
 #[test]
 fn waiter_that_a_part_of_the_circle_overtakes_closes_no_circle() {
     let mut world = World::default();

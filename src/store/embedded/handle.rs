@@ -27,8 +27,8 @@ const REPORT_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
 pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
-/// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place disturbs no other session,
-/// and the end of its process removes the place.
+/// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place
+/// disturbs no other session, and the end of its process removes the place.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// A request that is not yet made, queued, granted or denied.

@@ -1,5 +1,5 @@
-//! Large numbers: of expired sessions, of waiters that one release frees, of claims in a request, of
-//! waiters with the same place, and of digits.
+//! Large numbers: of expired sessions, of waiters that one release frees, of claims in a request,
+//! of waiters with the same place, and of digits.
 
 use rlock::lock::mode::Mode::{Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
@@ -155,8 +155,8 @@ fn last_waiter_is_granted_behind_a_crowd_of_the_dead(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![CROWD + 1], vec![]));
 }
 
-/// A share that outlives its slot takes a slot. Whoever asks for a slot afterwards finds all of them
-/// taken.
+/// A share that outlives its slot takes a slot. A request for a slot that comes afterwards finds
+/// all slots taken.
 fn crowd_of_shares_outlives_its_slot_step_by_step(kind: Kind) {
     let server = Server::start(kind);
     let mut clients = Clients::new(&server, "shares", Wake::Nobody);

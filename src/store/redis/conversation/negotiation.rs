@@ -278,8 +278,8 @@ impl Negotiation {
     }
 
     /// Claims a grant at once. The replies to earlier commands are not read any more, so a grant
-    /// that waits for its replicas is renewed too. A WAIT alone would not do: the server counts only
-    /// the writes of its own connection, and the current one may be new.
+    /// that waits for its replicas is renewed too. A WAIT alone would not do: the server counts
+    /// only the writes of its own connection, and the current one may be new.
     pub(super) fn claim(&self) -> Vec<Command> {
         match self.state {
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => vec![self.renew()],

@@ -1,8 +1,8 @@
 -- break: 'dry' or nothing; the only session to break or nothing
 --
--- Takes away all grants on the first resource, or that of one session, with everything else that its
--- holders hold, and tells the holders. A dry run only reports the holders, including those whose
--- leases are over.
+-- Takes away all grants on the first resource, or that of one session, with everything else that
+-- its holders hold, and tells the holders. A dry run only reports the holders, including those
+-- whose leases are over.
 
 local dry = argument(1) == 'dry'
 local only = argument(dry and 2 or 1)

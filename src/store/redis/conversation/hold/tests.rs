@@ -318,8 +318,8 @@ fn grant_without_enough_replicas_is_unavailable() {
     assert!(conversation.release(None, START).is_some());
 }
 
-/// The release of the place drops the reply of the replicas. Without another WAIT, nothing would end
-/// the claim before its limit.
+/// The release of the place drops the reply of the replicas. Without another WAIT, nothing would
+/// end the claim before its limit.
 #[test]
 fn grant_that_waits_for_replicas_at_the_end_of_the_wait_is_claimed_with_another_wait() {
     let mut conversation = begin(SINGLE, 1);

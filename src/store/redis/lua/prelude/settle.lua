@@ -155,8 +155,8 @@ local function put_off(freed, from)
   end
 end
 
--- Lets a waiter continue what this call puts off, unless it has granted a request: whoever claims
--- a grant continues.
+-- Lets a waiter continue the walk that this call puts off, unless the call has granted a request:
+-- the claim of a grant continues, too.
 local function wake_another(walk)
   local r, at = walk[WHERE], 1
   local view = view_from(r, walk[NEXT])
