@@ -33,12 +33,21 @@ const LUA: &str = "src/store/redis/lua";
 /// The core of every operation, and the parts of the prelude of its general path, in this order.
 /// Between the core and the prelude stand the definitions that both paths of an operation share,
 /// and the fast path. The general path is one function, because a server would spend a third of its
-/// time on the definition of functions that the call does not use.
+/// time on the definition of functions that the call does not use. A release may also end at its
+/// hand-over, which needs only the first parts of the prelude and stands after them.
 const CORE: &str = "core";
-const PRELUDE: [&str; 11] =
-    ["set", "past", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle", "flow"];
+const PRELUDE: [&str; 13] = [
+    "set", "past", "record", "wake", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle", "flow",
+];
 const FAST: &str = "--- the fast path ---\n";
+const HAND_OVER: &str = "--- the hand-over ---\n";
 const GENERAL: &str = "--- the general path ---\n";
+/// The last part of the prelude before the hand-over.
+const BEFORE_HAND_OVER: &str = "wake";
+/// The part of the prelude with which a second function begins. For each local variable that a
+/// function uses, Lua goes through a list of those that other functions of its level use. Two short
+/// lists take less time than one.
+const SECOND_LEVEL: &str = "span";
 const BEGIN: &str = "return (function()\n";
 const END: &str = "end)()\n";
 
@@ -119,29 +128,59 @@ fn scripts() -> String {
     for (operation, parts) in OPERATIONS {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
+        let (first, hand_over) = first.split_once(HAND_OVER).unwrap_or((first, ""));
         let (shared, fast) = first.split_once(FAST).unwrap_or_default();
-        let [shared, fast, general] = [shared, fast, general].map(lean);
-        let (source, parts) = match parts {
-            Some(parts) => {
-                let shared = parts.fast.iter().map(part).collect::<String>() + &shared;
-                let late = PRELUDE.iter().filter(|name| !parts.fast.contains(name));
-                let general = format!("{}{general}{END}", parts.general.iter().map(part).collect::<String>());
-                let names: Vec<_> = late.clone().map(|name| name.to_uppercase()).collect();
-                let prelude = late.map(part).collect::<String>();
-                let text = format!("&[CORE, {shared:?}, {BEGIN:?}, {}, {general:?}]", names.join(", "));
-                ([core.as_str(), &shared, &fast, BEGIN, &prelude, &general].concat(), text)
+        let [shared, fast, hand_over, general] = [shared, fast, hand_over, general].map(lean);
+        let mut script = Script::default();
+        if let Some(parts) = parts {
+            script.add("CORE", &core);
+            script.add_text(&(parts.fast.iter().map(part).collect::<String>() + &shared));
+            script.add_fast(&fast);
+            script.add_text(BEGIN);
+            for name in PRELUDE.iter().filter(|name| !parts.fast.contains(name)) {
+                if *name == SECOND_LEVEL {
+                    script.add_text(BEGIN);
+                }
+                script.add(&name.to_uppercase(), &part(name));
+                if *name == BEFORE_HAND_OVER {
+                    script.add_fast(&hand_over);
+                }
             }
-            None => (general.clone(), format!("&[{general:?}]")),
-        };
-        let sha1 = sha1_smol::Sha1::from(source).digest().to_string();
-        let name = operation.to_uppercase();
-        writeln!(
-            module,
-            "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, parts: {parts}, fast_path: {fast:?} }};"
-        )
-        .expect(WRITTEN);
+            script.add_text(&format!("{}{general}{END}{END}", parts.general.iter().map(part).collect::<String>()));
+        } else {
+            script.add_text(&general);
+        }
+        let sha1 = sha1_smol::Sha1::from(script.source).digest().to_string();
+        let (name, pieces) = (operation.to_uppercase(), script.pieces.join(", "));
+        writeln!(module, "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, pieces: &[{pieces}] }};")
+            .expect(WRITTEN);
     }
     module
+}
+
+/// A script in the making: its source, and the pieces of it as the module writes them.
+#[derive(Default)]
+struct Script {
+    source: String,
+    pieces: Vec<String>,
+}
+
+impl Script {
+    /// Adds the text that the module has in a constant.
+    fn add(&mut self, constant: &str, text: &str) {
+        self.source += text;
+        self.pieces.push(format!("Piece::Always({constant})"));
+    }
+
+    fn add_text(&mut self, text: &str) {
+        self.add(&format!("{text:?}"), text);
+    }
+
+    /// Adds what only handles common cases faster.
+    fn add_fast(&mut self, text: &str) {
+        self.source += text;
+        self.pieces.push(format!("Piece::Fast({text:?})"));
+    }
 }
 
 /// Removes indentation, empty lines and comment lines from a script. They would be a third of the

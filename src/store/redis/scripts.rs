@@ -17,11 +17,16 @@ const BOUNDS: &str = "local work, crowd, long = ";
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The source without the fast path, in parts that several scripts share.
-    parts: &'static [&'static str],
-    /// The fast path, which stands behind the first two parts.
-    fast_path: &'static str,
+    pieces: &'static [Piece],
     sha1: &'static str,
+}
+
+/// A part of the source.
+#[derive(Debug)]
+enum Piece {
+    Always(&'static str),
+    /// Handles common cases faster. Without it, the script has the same effect.
+    Fast(&'static str),
 }
 
 impl Script {
@@ -32,13 +37,22 @@ impl Script {
 
     /// The source.
     pub(super) fn source(&self) -> String {
-        let (first, rest) = self.parts.split_at(self.parts.len().min(2));
-        [first, &[self.fast_path], rest].concat().concat()
+        self.variant(Variant::default())
     }
 
     /// The source of a variant, which has the same effect.
     pub(super) fn variant(&self, variant: Variant) -> String {
-        let source = if variant.is_general { self.parts.concat() } else { self.source() };
+        let text = |piece: &Piece| match *piece {
+            Piece::Always(text) => text,
+            Piece::Fast(text) => {
+                if variant.is_general {
+                    ""
+                } else {
+                    text
+                }
+            }
+        };
+        let source: String = self.pieces.iter().map(text).collect();
         match source.split_once(BOUNDS) {
             Some((before, after)) if variant.is_bounded => format!("{before}{BOUNDS}1, 2, 1 --{after}"),
             _ => source,

@@ -8,7 +8,12 @@ use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, resource, us};
 use crate::support::servers::{Kind, Server};
 
-on_each_server!(both_paths_leave_the_same_state, fast_path_executes_fewer_commands);
+on_each_server!(
+    both_paths_leave_the_same_state,
+    both_paths_hand_over_in_the_same_way,
+    fast_path_executes_fewer_commands,
+    hand_over_executes_fewer_commands,
+);
 
 /// The contents of the keys of the resource. The counters are a map of MessagePack, whose order
 /// depends on how it was made, so the bytes of each value are sorted.
@@ -86,6 +91,76 @@ fn both_paths_leave_the_same_state(kind: Kind) {
     }
 }
 
+/// The mode of a claim, and its span as [`Clients::acquire`] takes it.
+type Asked = (Mode, &'static str);
+
+/// Hands a resource over from its holders to each waiter in turn, and returns each reply with the
+/// state after it. With `damage`, the resource loses this one of its keys.
+fn play_queue(
+    server: &Server,
+    is_general: bool,
+    holders: &[Asked],
+    waiters: &[Asked],
+    damage: Option<usize>,
+) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
+    server.ask::<()>(&["FLUSHALL"]);
+    let mut clients = Clients::new(server, "paths", Wake::Publish);
+    clients.side.variant.is_general = is_general;
+    let mut seen = Vec::new();
+    let asked: Vec<Asked> = holders.iter().chain(waiters).copied().collect();
+    for (&(mode, part), number) in asked.iter().zip(0..) {
+        clients.advance(us(3));
+        seen.push((clients.acquire(number, mode, part), state(&mut clients)));
+    }
+    if let Some(kind) = damage {
+        let keys = clients.side.keys(&resource());
+        redis::cmd("DEL").arg(&keys[kind]).exec(&mut clients.side.connection).unwrap();
+    }
+    for number in 0..u32::try_from(asked.len()).unwrap() {
+        clients.advance(us(3));
+        let outcome = if number % 2 == 0 { "exit 0" } else { "exit 3" };
+        seen.push((clients.end(number, outcome, 2), state(&mut clients)));
+        seen.push((clients.renew(number + 1, false), state(&mut clients)));
+    }
+    seen
+}
+
+fn both_paths_hand_over_in_the_same_way(kind: Kind) {
+    const LOW: &str = "[1,2)";
+    const WIDE: &str = "[0,3)";
+    let server = Server::start(kind);
+    let lives: [(&[Asked], &[Asked]); 12] = [
+        (&[(Write, "")], &[(Write, ""), (Write, ""), (Read, ""), (Write, "")]),
+        (&[(Write, "")], &[(Write, ""), (Slot, ""), (Prewrite, "")]),
+        (&[(Write, "")], &[(Read, ""), (Read, ""), (Write, "")]),
+        (&[(Write, "")], &[(Prewrite, ""), (Prewrite, "")]),
+        (&[(Read, "")], &[(Write, ""), (Read, "")]),
+        (&[(Read, ""), (Read, "")], &[(Write, ""), (Write, "")]),
+        (&[(Prewrite, "")], &[(Write, ""), (Write, "")]),
+        (&[(Slot, "")], &[(Write, ""), (Write, "")]),
+        (&[(Write, LOW)], &[(Write, LOW), (Read, LOW), (Write, LOW)]),
+        (&[(Write, LOW)], &[(Write, WIDE), (Write, "")]),
+        (&[(Write, WIDE)], &[(Write, LOW), (Write, "[2,3)"), (Write, "")]),
+        (&[(Write, LOW), (Write, "[5,6)")], &[(Write, LOW), (Write, "[5,6)"), (Write, "")]),
+    ];
+    for (holders, waiters) in lives {
+        for damage in [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(6)] {
+            let play = |is_general| play_queue(&server, is_general, holders, waiters, damage);
+            let [fast, general] = [false, true].map(play);
+            for (step, (fast, general)) in fast.iter().zip(&general).enumerate() {
+                assert_eq!(fast, general, "{holders:?} before {waiters:?}, damage {damage:?}: step {step}");
+            }
+        }
+    }
+}
+
+/// The number of commands that the server has executed since its statistics began.
+fn executed(server: &Server) -> u64 {
+    let stats: String = server.ask(&["INFO", "commandstats"]);
+    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    stats.lines().filter_map(calls).sum()
+}
+
 fn fast_path_executes_fewer_commands(kind: Kind) {
     let server = Server::start(kind);
     let counted = [false, true].map(|is_general| {
@@ -99,9 +174,24 @@ fn fast_path_executes_fewer_commands(kind: Kind) {
         clients.acquire(2, Write, "");
         clients.renew(2, false);
         clients.release(2);
-        let stats: String = server.ask(&["INFO", "commandstats"]);
-        let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
-        stats.lines().filter_map(calls).sum::<u64>()
+        executed(&server)
+    });
+    assert!(counted[0] * 4 < counted[1] * 3, "{counted:?}");
+}
+
+fn hand_over_executes_fewer_commands(kind: Kind) {
+    let server = Server::start(kind);
+    let counted = [false, true].map(|is_general| {
+        server.ask::<()>(&["FLUSHALL"]);
+        let mut clients = Clients::new(&server, "paths", Wake::Publish);
+        clients.side.variant.is_general = is_general;
+        for number in 1..4 {
+            clients.acquire(number, Write, "");
+        }
+        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        clients.end(1, "exit 0", 2);
+        clients.end(2, "exit 0", 2);
+        executed(&server)
     });
     assert!(counted[0] * 4 < counted[1] * 3, "{counted:?}");
 }

@@ -32,19 +32,76 @@ end
 
 --- the fast path ---
 
+local raw = is_plain and call('GET', KEYS[1])
+if raw then
+  check_format(raw)
+end
+local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw or '')
+
 -- Most releases come from the sole holder of one resource.
-if is_plain then
-  local raw = call('GET', KEYS[1])
-  if raw then
-    check_format(raw)
-    local _, clock, token, seq, past, holder, since, _, expiry, fixed, claims, kept = unpacked(raw)
-    if holder == session and not kept then
-      read_clock(clock)
-      past = read_past(past)
-      if (expiry == 0 or now < expiry) and keeps_entries(past) then
-        return release_alone(KEYS[1], KEYS[7], token, seq, past, since, fixed, claims)
-      end
-    end
+if holder == session and not kept then
+  read_clock(clock)
+  past = read_past(past)
+  if (expiry == 0 or now < expiry) and keeps_entries(past) then
+    return release_alone(KEYS[1], KEYS[7], token, seq, past, since, fixed, claims)
+  end
+end
+
+--- the hand-over ---
+
+-- Most releases beside waiters hand a resource from its only holder to the first waiter. This path
+-- grants a write claim on the whole resource, or on just the part that is freed: nobody else can be
+-- granted then. It has written nothing if it does not apply.
+local slots, epoch, counters, walks = since, ttl, expiry, fixed
+if holder == SEVERAL and not walks and counters.waiters and counters.sessions == counters.waiters + 1
+  and outcome ~= '' and limit > 0 then
+  read_clock(clock)
+  local r = {
+    s = KEYS[1], d = KEYS[2], e = KEYS[3], q = KEYS[4], l = KEYS[5], u = KEYS[6],
+    token = token < now and now or token + 1, seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch, count = counters,
+  }
+  -- The epoch comes before all expiries and all places.
+  local over, first = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2), call('ZRANGE', r.q, 0, 1)
+  local id = sub(first[2] or '', 1, 32)
+  local fields = call('HMGET', r.d, '#epoch', '#with', session, id)
+  local agrees = fields[1] == epoch and over[1] == epoch and first[1] == epoch and call('EXISTS', r.l, r.u) == 2
+  local own, own_fixed = split_record(fields[3])
+  local its = read_record(fields[4])
+  local freed, taken = own and own[CLAIMS][1], its and its[CLAIMS][1]
+  if agrees and #over == 1 and fields[2] == '' and r.parsed_past[JOBS] == ''
+    and own and own[HELD] == HOLDS and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
+    and its and its[TTL] > 0 and its[ANCESTORS] == '' and #its[CLAIMS] == 1 and taken[MODE] == 'w'
+    and (taken[TEXT] == '' or taken[LO] == freed[LO] and taken[HI] == freed[HI])
+    and (its[LISTENING] ~= 1 or publish == '' or is_heard(its[CHANNEL])) then
+    local ended = r.parsed_past[ENDED]
+    local entry = entry_of(outcome, 1, own[ASKED], own[SINCE], freed[TOKEN], pack(own[CLAIMS]), own_fixed)
+    local old_los, old_his = cuts(session, own[CLAIMS], true)
+    local waiting_los, waiting_his = cuts(id, its[CLAIMS], false)
+    local los, his = cuts(id, its[CLAIMS], true, epoch)
+    taken[TOKEN], its[SINCE], its[LAST] = r.token, now, outcome
+    -- The first write takes no memory, so the server accepts the next at maxmemory.
+    call('ZREM', r.e, session)
+    call('ZADD', r.e, hold(its, true), id)
+    put(r, id, its)
+    call('HDEL', r.d, session)
+    change('ZADD', r.l, los)
+    change('ZADD', r.u, his)
+    call('ZREM', r.l, old_los[1], waiting_los[1])
+    call('ZREM', r.u, old_his[1], waiting_his[1])
+    call('ZREM', r.q, first[2], counters.waiters == 1 and epoch or first[2])
+    count(r, capital(freed[MODE]), -1)
+    count(r, 'leases', own[TTL] > 0 and -1 or 0)
+    count(r, 'sessions', -1)
+    count(r, 'w', -1)
+    count(r, 'W', 1)
+    count(r, 'places', -1)
+    count(r, 'waiters', -1)
+    count_end(r.parsed_past, own[ASKED], own[SINCE])
+    note_outcome(r.parsed_past, outcome, success)
+    r.parsed_past[ENTERED] = r.parsed_past[ENTERED] + 1
+    put_state(r)
+    remember(KEYS[7], limit, ended, entry)
+    return { 'released', freed[TOKEN] }
   end
 end
 

@@ -20,17 +20,6 @@ local function free_slot(r)
   end
 end
 
--- Sets how a session holds, and returns the instant at which the hold ends unless it is renewed.
-local function hold(known, waited)
-  local kept = math.min(known[KEEP_FOR], KEPT_MAX)
-  if waited and known[TTL] > 0 then
-    known[HELD] = kept > 0 and TO_KEEP or HOLDS
-    return now + (kept > 0 and math.min(known[LEASE], kept) or known[LEASE] - 0.5)
-  end
-  known[HELD] = kept > 0 and KEPT or HOLDS
-  return now + (kept > 0 and kept or known[TTL])
-end
-
 -- Makes a session a holder. The session's records are in place.
 local function grant(id, at, kin, waited)
   local last = past_of(at[1])[OUTCOME]

@@ -1,6 +1,4 @@
--- The state of the resources, and the records of sessions.
-
-local byte, capital, char, find, format, sub = string.byte, string.upper, string.char, string.find, string.format, string.sub
+-- The state of the resources, as a script reads it.
 
 local resources, by_name = {}, {}
 local caller
@@ -12,51 +10,6 @@ local work, crowd, long = WORK, CROWD, LONG
 -- Whether this call has looked at a waiter or a share, and whether it has granted a request from
 -- the queue.
 local has_looked, has_granted = false, false
-
--- Adds the fields that never change to the others of a record.
-local function with_fixed(known, fixed)
-  known[FIXED] = fixed
-  local fields = unpacked(fixed)
-  for i = 1, #fields do
-    known[FIXED + i] = fields[i]
-  end
-  return known
-end
-
--- Returns the record that d has for a session, or a false value.
-local function read_record(raw)
-  if not raw or raw == '' then
-    return false
-  end
-  local past, known = cmsgpack.unpack_one(raw)
-  return with_fixed(known, sub(raw, past + 1))
-end
-
--- Returns the member of l or u for a cut of a claim.
-local function member(class, cut, id, index)
-  return class .. cut .. id .. format('%04x', index)
-end
-
--- Writes the counters of a resource that is not quiet.
-local function put_state(r)
-  r.past = r.parsed_past and pack(unpack(r.parsed_past)) or r.past
-  call('SET', r.s, pack(FORMAT, now, r.token, r.seq, r.past, SEVERAL, r.slots, r.epoch, r.count, r.walks))
-  if r.has_links then
-    call('HSET', r.d, '#with', pack(r.with))
-  end
-end
-
--- Writes a record. `finish` writes the counters, once for all records. If a script ends in between,
--- the sets and the counters do not agree, and the next script notices it.
-local function put(r, id, known)
-  r.is_changed = true
-  call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
-end
-
--- Whether a session leaves at an instant that e has.
-local function expires(known)
-  return known[TTL] > 0 or known[HELD] == KEPT
-end
 
 -- Makes the keys of a resource that is quiet no longer. Whatever the server refuses it refuses
 -- before anything is half done. An h without an entry gets an empty one.
@@ -247,20 +200,6 @@ local function kin_of(id, ancestors)
     kin[#kin + 1], kin[ancestor] = ancestor, true
   end
   return kin
-end
-
--- Adds to a counter. A class of claims has the letter of its mode: a capital for held claims, a
--- small letter for waiting claims. Other counters are:
--- - 'sessions': all sessions
--- - 'waiters': the waiting sessions
--- - 'places': the members of the waiting sessions in q
--- - 'nested': the waiting claims below a hold of an ancestor
--- - 'leases': the sessions with a lease
--- - 'other': the held claims with another number of slots than the number in force
--- - the id of a waiting session: 1 if the session may overtake others
-local function count(r, class, by)
-  local k = (r.count[class] or 0) + by
-  r.count[class] = k ~= 0 and k or nil
 end
 
 -- Counts the other resources that the record of a waiting session names. A script that grants

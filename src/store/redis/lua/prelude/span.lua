@@ -41,30 +41,6 @@ local function overlapping(r, class, lo, hi)
   return k
 end
 
--- Returns the members of l and u for the claims of a session, as lists of arguments for ZADD or
--- ZREM.
-local function cuts(id, claims, held, score)
-  local los, his = {}, {}
-  for i = 1, #claims do
-    local claim = claims[i]
-    local class = held and capital(claim[MODE]) or claim[MODE]
-    if score then
-      los[#los + 1], his[#his + 1] = score, score
-    end
-    -- Held slots are in the order of their numbers.
-    local lo = held and claim[SLOT] and claim[LO] .. format('%08x', claim[SLOT]) or claim[LO]
-    los[#los + 1], his[#his + 1] = member(class, lo, id, claim[INDEX]), member(class, claim[HI], id, claim[INDEX])
-  end
-  return los, his
-end
-
--- Changes a set by a list that may be too long for one call from Lua.
-local function change(command, set, list)
-  for i = 1, #list, 4000 do
-    call(command, set, unpack(list, i, i + 3999 < #list and i + 3999 or #list))
-  end
-end
-
 -- Returns the session of a member of l or u.
 local function owner(member)
   return sub(member, -36, -5)
