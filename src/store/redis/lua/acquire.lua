@@ -259,7 +259,8 @@ end
 -- claims, the listing looks at the nearest on either side and at the first of all. If few claims
 -- are held, these are all of them.
 local function listing(r)
-  local reply, seen, left = { r.name, r.count.waiters or 0 }, {}, 16
+  local reply, seen = { r.name, r.count.waiters or 0 }, {}
+  local left = math.min(16, (r.count.sessions or 0) - (r.count.waiters or 0))
   local function tell(id, expiry, place_of)
     if not seen[id] and not kin[id] then
       seen[id] = true
@@ -287,7 +288,7 @@ local function listing(r)
   for i = 1, #lists[r] do
     local claim = lists[r][i]
     local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
-    for j = 1, #modes do
+    for j = 1, left > 0 and #modes or 0 do
       local class = capital(sub(modes, j, j))
       local from, past = '[' .. class, '(' .. char(byte(class) + 1)
       if r.count[class] then
@@ -300,16 +301,17 @@ local function listing(r)
   end
   local waiting, walked = {}, 0
   left = 16
-  local places_ = number_waiters(r, function(entry)
-    local blocks = false
+  local function blocks(entry)
     for i = 1, #lists[r] do
       for j = 1, #entry, 3 do
-        blocks = blocks or in_way_of(lists[r][i], entry[j], entry[j + 1], entry[j + 2])
+        if in_way_of(lists[r][i], entry[j], entry[j + 1], entry[j + 2]) then
+          return true
+        end
       end
     end
-    if blocks then
-      waiting[#waiting + 1] = entry.id
-    end
+  end
+  local places_ = number_waiters(r, function(entry)
+    waiting[#waiting + 1] = blocks(entry) and entry.id or nil
     walked = walked + 1
     return walked < 64
   end)

@@ -17,9 +17,12 @@ local function queued(id, known)
     local k = place[score]
     if not k then
       k = #found + 2
-      found[k - 1], found[k], place[score] = score, id, k
+      found[k - 1], found[k], place[score] = score, { id }, k
     end
-    found[k] = found[k] .. claim[MODE] .. format('%04x%04x', #lo, #hi) .. lo .. hi
+    found[k][#found[k] + 1] = claim[MODE] .. format('%04x%04x', #lo, #hi) .. lo .. hi
+  end
+  for k = 2, #found, 2 do
+    found[k] = table.concat(found[k])
   end
   return found
 end
