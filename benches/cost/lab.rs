@@ -38,7 +38,7 @@ impl Lab {
         let folder = named().tempdir_in(MEMORY).or_else(|_| named().tempdir()).expect("a folder can be made");
         let mut absent = Vec::new();
         let mut note = |problem: String| absent.push(problem);
-        let redis = Redis::start(folder.path()).map_err(&mut note).ok();
+        let redis = Redis::start(&Redis::program(), folder.path()).map_err(&mut note).ok();
         let etcd = Etcd::start(disk.path()).map_err(&mut note).ok();
         // The copy has the layout of an installed program. The file that the linker wrote lies in
         // small pieces, and Linux starts it a fifth slower.

@@ -26,6 +26,7 @@ mod rate;
 mod scripts;
 mod serve;
 mod server;
+mod server_time;
 mod stamp;
 mod start;
 mod table;
@@ -40,10 +41,11 @@ use self::table::Findings;
 type Measure = fn(&Lab, Effort) -> Findings;
 
 /// The sections, by the names that the command line takes.
-const SECTIONS: [(&str, Measure); 6] = [
+const SECTIONS: [(&str, Measure); 7] = [
     ("start", start::measure),
     ("hand-over", hand_over::measure),
     ("rate", rate::measure),
+    ("server-time", server_time::measure),
     ("intervals", intervals::measure),
     ("serve", serve::measure),
     ("footprint", footprint::measure),

@@ -18,7 +18,7 @@ use super::table::{Findings, Row, Spread, Table};
 const CONNECTIONS: [usize; 2] = [1, 16];
 
 /// Prepares one connection, given the name of its lock and its number.
-type Make = fn(&mut Connection, &str, usize) -> Pair;
+pub(crate) type Make = fn(&mut Connection, &str, usize) -> Pair;
 
 const LOCKS: [(&str, Make); 6] = [
     ("two PINGs", |_, _, _| peers::pings()),
@@ -61,7 +61,8 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     Findings { tables: vec![table], aims: Vec::new() }
 }
 
-fn rate(redis: &Redis, make: Make, connections: usize, length: Duration) -> f64 {
+/// Returns the pairs in a second of connections that each have a lock of their own.
+pub(crate) fn rate(redis: &Redis, make: Make, connections: usize, length: Duration) -> f64 {
     let start = Barrier::new(connections);
     let count = |number: usize| {
         let mut client = redis.client();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Connection, Value};
 
 use rlock::lock::mode::Mode;
+use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -51,12 +52,44 @@ impl Client {
     /// The commands whose time counts as the cost.
     pub(crate) const COMMANDS: [&str; 2] = ["evalsha", "eval"];
 
+    /// Asks for the whole resource for writing, as a waiter does that listens on its channel.
+    pub(crate) fn ask_for_all(&mut self, client: &mut Connection) -> (SessionId, ScriptReply) {
+        let request = self.request(Mode::Write, [Span::Whole]);
+        let reply = self.ask(client, &Call::acquire(&request, 0, true));
+        (request.session, reply)
+    }
+
+    /// Renews a hold, or claims a grant.
+    pub(crate) fn renew(&self, client: &mut Connection, session: SessionId) -> ScriptReply {
+        self.ask(client, &Call::renew(session, vec![self.resource.clone()], true))
+    }
+
+    /// Releases a hold whose command has ended well.
+    pub(crate) fn end(&self, client: &mut Connection, session: SessionId) -> ScriptReply {
+        let end = End { ending: Ending::Exit(0), is_success: true };
+        let call = Call::release_after(session, vec![self.resource.clone()], Some(end), &Job::default());
+        self.ask(client, &call)
+    }
+
+    /// The channel on which a session learns of its grant.
+    pub(crate) fn channel(&self, session: SessionId) -> String {
+        self.setting.keyspace.channel(&self.resource, session)
+    }
+
     fn acquire(&mut self, client: &mut Connection, mode: Mode, spans: impl IntoIterator<Item = Span>) -> SessionId {
+        let request = self.request(mode, spans);
+        let reply = self.ask(client, &Call::acquire(&request, 0, false));
+        assert!(matches!(reply, ScriptReply::Granted { .. }), "another client has the lock");
+        request.session
+    }
+
+    /// Makes a request of a new session.
+    fn request(&mut self, mode: Mode, spans: impl IntoIterator<Item = Span>) -> Request {
         self.session += 1;
         // The ids are scattered like random ids.
         let session = SessionId(self.session.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes());
         let claim = |span| Claim { resource: self.resource.clone(), mode, span, slots: None };
-        let request = Request {
+        Request {
             session,
             ancestors: Vec::new(),
             claims: spans.into_iter().map(claim).collect(),
@@ -70,10 +103,7 @@ impl Client {
                 command: vec!["true".into()],
                 ..Process::default()
             },
-        };
-        let reply = self.ask(client, &Call::acquire(&request, 0, false));
-        assert!(matches!(reply, ScriptReply::Granted { .. }), "another client has the lock");
-        session
+        }
     }
 
     fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {

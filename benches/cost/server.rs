@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::daemon::Daemon;
@@ -21,15 +20,14 @@ impl Redis {
         env::var("RLOCK_REDIS_7").unwrap_or_else(|_| "redis-server".into())
     }
 
-    pub(crate) fn start(folder: &Path) -> Result<Self, String> {
-        let program = Self::program();
-        let folder = folder.join("redis");
-        fs::create_dir(&folder).expect("a folder can be made");
+    /// Starts a server in a new folder within this one.
+    pub(crate) fn start(program: &str, folder: &Path) -> Result<Self, String> {
+        let folder = tempfile::tempdir_in(folder).expect("a folder can be made").keep();
         let (port, socket) = (free_port(), folder.join("socket"));
         let at = port.to_string();
         let path = socket.to_str().expect("paths of a bench are text").to_owned();
         let words =
-            [&program, "--bind", "127.0.0.1", "--port", &at, "--unixsocket", &path, "--save", "", "--appendonly", "no"];
+            [program, "--bind", "127.0.0.1", "--port", &at, "--unixsocket", &path, "--save", "", "--appendonly", "no"];
         let words = words.map(str::to_owned);
         let client = redis::Client::open(format!("redis+unix://{path}")).expect("the URL is valid");
         let ready =
