@@ -30,8 +30,7 @@ impl Client {
     /// Makes a client for the resource of this name. Each client has another `number`.
     pub(crate) fn new(name: &str, number: u128) -> Self {
         let resource = Resource::new(name).expect("the name is valid");
-        let setting = Setting { keyspace: Keyspace::new("bench"), wake: Wake::Publish, now: None };
-        Self { resource, setting, session: number << 64 }
+        Self { resource, setting: setting(), session: number << 64 }
     }
 
     /// Holds this number of disjoint intervals for writing. The n-th is from 2n to 2n + 1.
@@ -52,23 +51,22 @@ impl Client {
     /// The commands whose time counts as the cost.
     pub(crate) const COMMANDS: [&str; 2] = ["evalsha", "eval"];
 
-    /// Asks for the whole resource for writing, as a waiter does that listens on its channel.
-    pub(crate) fn ask_for_all(&mut self, client: &mut Connection) -> (SessionId, ScriptReply) {
+    /// The session of a new request for the whole resource, and the call that makes it as a waiter
+    /// does that listens on its channel.
+    pub(crate) fn ask_for_all(&mut self) -> (SessionId, Call) {
         let request = self.request(Mode::Write, [Span::Whole]);
-        let reply = self.ask(client, &Call::acquire(&request, 0, true));
-        (request.session, reply)
+        (request.session, Call::acquire(&request, 0, true))
     }
 
     /// Renews a hold, or claims a grant.
-    pub(crate) fn renew(&self, client: &mut Connection, session: SessionId) -> ScriptReply {
-        self.ask(client, &Call::renew(session, vec![self.resource.clone()], true))
+    pub(crate) fn renew(&self, session: SessionId) -> Call {
+        Call::renew(session, vec![self.resource.clone()], true)
     }
 
     /// Releases a hold whose command has ended well.
-    pub(crate) fn end(&self, client: &mut Connection, session: SessionId) -> ScriptReply {
+    pub(crate) fn end(&self, session: SessionId) -> Call {
         let end = End { ending: Ending::Exit(0), is_success: true };
-        let call = Call::release_after(session, vec![self.resource.clone()], Some(end), &Job::default());
-        self.ask(client, &call)
+        Call::release_after(session, vec![self.resource.clone()], Some(end), &Job::default())
     }
 
     /// The channel on which a session learns of its grant.
@@ -106,11 +104,27 @@ impl Client {
         }
     }
 
-    fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {
+    /// Calls a script that the server may not know yet.
+    pub(crate) fn ask(&self, client: &mut Connection, call: &Call) -> ScriptReply {
         let answer = call.evalsha(&self.setting).query::<Value>(client);
         let answer = answer.or_else(|_| call.eval(&self.setting).query(client));
         ScriptReply::read(&answer.expect("the server takes the script")).expect("the reply is valid")
     }
+}
+
+/// Sends calls of scripts that the server knows in one go, and returns the replies.
+pub(crate) fn ask_together(client: &mut Connection, calls: &[Call]) -> Vec<ScriptReply> {
+    let setting = setting();
+    let mut pipe = redis::pipe();
+    for call in calls {
+        pipe.add_command(call.evalsha(&setting));
+    }
+    let answers: Vec<Value> = pipe.query(client).expect("the server knows the scripts");
+    answers.iter().map(|answer| ScriptReply::read(answer).expect("the reply is valid")).collect()
+}
+
+fn setting() -> Setting {
+    Setting { keyspace: Keyspace::new("bench"), wake: Wake::Publish, now: None }
 }
 
 /// Returns a closed interval from `low` with this length.

@@ -3,13 +3,15 @@
 //! A server serves nobody else while a script runs, so this time decides how many locks it can
 //! carry.
 
+use std::collections::VecDeque;
 use std::env;
 use std::process::Command;
 use std::time::Duration;
 
 use redis::Connection;
 use rlock::lock::mode::Mode;
-use rlock::store::redis::codec::ScriptReply;
+use rlock::lock::request::SessionId;
+use rlock::store::redis::codec::{Call, ScriptReply};
 
 use super::aims::{Aim, Bound};
 use super::candidate::Candidate;
@@ -93,58 +95,38 @@ fn in_a_loop(servers: &[&Redis], names: &[String], rounds: usize) -> Table {
     let mut found = vec![vec![Vec::new(); servers.len()]; SCRIPTS.len()];
     for (column, redis) in servers.iter().enumerate() {
         let (mut client, mut listener) = (redis.client(), redis.client());
-        let mut resources: Vec<Client> = (0..TOGETHER).map(|n| Client::new(&format!("r{n}"), n.into())).collect();
         let mut note = |script: usize, spent: f64| found[script][column].push(spent);
-        for round in 0..=rounds {
-            let mut held = Vec::new();
-            let spent = [
-                timed(&mut client, |client| {
-                    held.extend(resources.iter_mut().map(|resource| resource.ask_for_all(client).0));
-                }),
-                timed(&mut client, |client| {
-                    resources.iter().zip(&held).for_each(|(resource, id)| granted(&resource.renew(client, *id)));
-                }),
-                timed(&mut client, |client| {
-                    resources.iter().zip(&held).for_each(|(resource, id)| released(&resource.end(client, *id)));
-                }),
-            ];
-            // The first round loads the scripts and makes the resources known.
-            spent.into_iter().enumerate().filter(|_| round > 0).for_each(|(script, spent)| note(script, spent));
-        }
-        let mut listener = listener.as_pubsub();
-        let mut join = |resource: &mut Client, client: &mut Connection| {
-            let (id, _) = resource.ask_for_all(client);
-            listener.subscribe(resource.channel(id)).expect("the server answers");
-            id
-        };
-        let mut queues: Vec<Vec<_>> = Vec::new();
+        let mut resources: Vec<Client> = (0..TOGETHER).map(|n| Client::new(&format!("r{n}"), n.into())).collect();
+        // The server has to know the scripts and the resources.
         for resource in &mut resources {
-            queues.push((0..=WAITERS).map(|_| join(resource, &mut client)).collect());
+            let (id, ask) = resource.ask_for_all();
+            for call in [ask, resource.renew(id), resource.end(id)] {
+                resource.ask(&mut client, &call);
+            }
         }
         for _ in 0..rounds {
-            let first = |queue: &mut Vec<_>| queue.remove(0);
-            let spent = [
-                timed(&mut client, |client| {
-                    resources
-                        .iter()
-                        .zip(&queues)
-                        .for_each(|(resource, queue)| granted(&resource.renew(client, queue[0])));
-                }),
-                timed(&mut client, |client| {
-                    let all = resources.iter().zip(&mut queues);
-                    all.for_each(|(resource, queue)| released(&resource.end(client, first(queue))));
-                }),
-                timed(&mut client, |client| {
-                    resources
-                        .iter()
-                        .zip(&queues)
-                        .for_each(|(resource, queue)| granted(&resource.renew(client, queue[0])));
-                }),
-            ];
-            spent.into_iter().zip(3..).for_each(|(spent, script)| note(script, spent));
-            for (resource, queue) in resources.iter_mut().zip(&mut queues) {
-                queue.push(join(resource, &mut client));
-            }
+            let (held, asks): (Vec<_>, Vec<_>) = resources.iter_mut().map(Client::ask_for_all).unzip();
+            note(0, granted(&mut client, &asks));
+            note(1, granted(&mut client, &calls(&resources, &held, Client::renew)));
+            note(2, released(&mut client, &calls(&resources, &held, Client::end)));
+        }
+        let mut listener = listener.as_pubsub();
+        let mut newcomer = redis.client();
+        let mut join = |resource: &mut Client| {
+            let (id, ask) = resource.ask_for_all();
+            listener.subscribe(resource.channel(id)).expect("the server answers");
+            resource.ask(&mut newcomer, &ask);
+            id
+        };
+        // The sessions of a queue are those of one place, for all resources; the first one holds.
+        let mut queues: VecDeque<Vec<SessionId>> =
+            (0..=WAITERS).map(|_| resources.iter_mut().map(&mut join).collect()).collect();
+        for _ in 0..rounds {
+            let held = queues.pop_front().expect("there are waiters");
+            note(3, granted(&mut client, &calls(&resources, &held, Client::renew)));
+            note(4, released(&mut client, &calls(&resources, &held, Client::end)));
+            note(5, granted(&mut client, &calls(&resources, &queues[0], Client::renew)));
+            queues.push_back(resources.iter_mut().map(&mut join).collect());
         }
     }
     let rows = SCRIPTS.iter().zip(found).map(|((script, _), values)| row(script, values));
@@ -152,7 +134,7 @@ fn in_a_loop(servers: &[&Redis], names: &[String], rounds: usize) -> Table {
         title: "The server's time for a script",
         unit: "µs",
         about: format!(
-            "By INFO commandstats, for {TOGETHER} calls in a row on as many resources, {rounds} times. The history has its \
+            "By INFO commandstats, for {TOGETHER} calls in one go on as many resources, {rounds} times. The history has its \
              usual length."
         ),
         columns: names.to_vec(),
@@ -223,21 +205,29 @@ fn of_many_connections(servers: &[&Redis], names: &[String], rounds: usize) -> T
     }
 }
 
-/// Returns the server's microseconds for each call of a script, of which `call` makes [`TOGETHER`].
-fn timed(client: &mut Connection, call: impl FnOnce(&mut Connection)) -> f64 {
+/// One call for each resource, about the session that it has in `sessions`.
+fn calls(resources: &[Client], sessions: &[SessionId], call: fn(&Client, SessionId) -> Call) -> Vec<Call> {
+    resources.iter().zip(sessions).map(|(resource, id)| call(resource, *id)).collect()
+}
+
+/// The server's microseconds for each of these calls, which grant or renew.
+fn granted(client: &mut Connection, calls: &[Call]) -> f64 {
+    timed(client, calls, |reply| matches!(reply, ScriptReply::Granted { .. }))
+}
+
+/// The server's microseconds for each of these calls, which release.
+fn released(client: &mut Connection, calls: &[Call]) -> f64 {
+    timed(client, calls, |reply| matches!(reply, ScriptReply::Released(_)))
+}
+
+fn timed(client: &mut Connection, calls: &[Call], is_expected: impl Fn(&ScriptReply) -> bool) -> f64 {
     let before = Counts::of(client);
-    call(client);
-    Counts::of(client).since(&before).usec(&Client::COMMANDS) / f64::from(TOGETHER)
+    let replies = scripts::ask_together(client, calls);
+    let spent = Counts::of(client).since(&before).usec(&Client::COMMANDS);
+    assert!(replies.iter().all(is_expected), "a hold was lost: {replies:?}");
+    spent / calls.len() as f64
 }
 
 fn row(name: &str, values: Vec<Vec<f64>>) -> Row {
     Row { name: name.to_owned(), cells: values.into_iter().map(Spread::of).collect() }
-}
-
-fn granted(reply: &ScriptReply) {
-    assert!(matches!(reply, ScriptReply::Granted { .. }), "the hold was lost: {reply:?}");
-}
-
-fn released(reply: &ScriptReply) {
-    assert!(matches!(reply, ScriptReply::Released(_)), "the hold was lost: {reply:?}");
 }
