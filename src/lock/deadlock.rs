@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::conflict::excludes;
 use super::index::Rank;
 use super::mode::{Mode, Nesting};
 use super::op::{HolderListing, ResourceListing};
+use super::overtaking::excludes;
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;

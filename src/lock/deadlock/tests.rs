@@ -236,6 +236,20 @@ fn wait_for_both_resources_closes_no_circle() {
     assert_eq!(world.circle(11), None);
 }
 
+/// The upgrade 12 comes later than 11 and goes ahead of it, but waits for `e` around it.
+#[test]
+fn upgrade_that_comes_later_and_is_overtaken_closes_no_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "e"), (2, 0, "p:b"), (3, 0, "s:b=1")] {
+        assert!(world.asks(session, parent, claims));
+    }
+    for (session, parent, claims) in [(11, 1, "s:b=1"), (12, 2, "b e")] {
+        assert!(!world.asks(session, parent, claims));
+    }
+    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!(world.stuck(), Set::new());
+}
+
 /// A waiter in between that waits for another waiter is not overtaken.
 #[test]
 fn circle_through_waiters_that_are_not_nested_is_found() {
