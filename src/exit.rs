@@ -12,7 +12,7 @@ pub const NOT_HELD: u8 = 1;
 pub const USAGE: u8 = 64;
 
 /// The request can never be granted, so waiting would not help. Or nested requests wait for each
-/// other, and this is the youngest.
+/// other, and this is the one to end.
 pub const REFUSED: u8 = 65;
 
 /// The store cannot be reached or used; the command was not started.

@@ -22,6 +22,7 @@
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.
 
+use super::conflict::blocked_by;
 use super::index::{Query, Rank};
 use super::mode::{Mode, Modes};
 use super::records::Records;
@@ -32,10 +33,7 @@ use super::request::{Claim, SessionId};
 pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> Result<Vec<SessionId>, R::Error> {
     let mut found = Vec::new();
     let Some(state) = records.resource(&claim.resource)?.filter(|state| state.waiting > 0) else { return Ok(found) };
-    let mut blocked = claim.mode.clashing();
-    if claim.mode == Mode::Slot {
-        blocked.insert(Mode::Slot);
-    }
+    let blocked = blocked_by(claim.mode);
     // The modes of the ordinary waiters that have other blockers in their lists.
     let mut closed = Modes::EMPTY;
     let mut slots = 0;

@@ -4,15 +4,14 @@
 //! earlier waiters block a request alike. So no request overtakes a waiter that it conflicts with,
 //! and a request without conflicts passes the queue.
 //!
-//! One exception: a nested request overtakes a waiter that itself waits for one of the request's
-//! ancestors. The waiter can't be granted before the ancestor ends, and the ancestor waits for its
-//! descendant.
+//! The module `overtaking` makes one exception for nested requests.
 
 use std::ops::ControlFlow;
 
 use super::index::{Entry, Query, Rank};
 use super::mode::{Mode, Modes};
-use super::records::{ClaimRecord, Records, Session};
+use super::overtaking;
+use super::records::Records;
 use super::request::{Claim, SessionId};
 
 /// The session whose claim is checked. Its own claims and those of its ancestors never block it.
@@ -20,77 +19,21 @@ use super::request::{Claim, SessionId};
 pub(super) struct Asker<'a> {
     pub(super) session: SessionId,
     pub(super) ancestors: &'a [SessionId],
-    /// Whether the session is not in the table yet.
-    pub(super) is_new: bool,
 }
 
 impl Asker<'_> {
     fn is_related_to(self, other: SessionId) -> bool {
         self.session == other || self.ancestors.contains(&other)
     }
-
-    /// Whether a waiter waits for an ancestor of this session, so that it can't be granted before
-    /// the ancestor ends.
-    fn is_awaited_above<R: Records>(self, records: &R, waiter: SessionId) -> Result<bool, R::Error> {
-        let Some(waiter) = records.session(waiter)?.filter(|waiter| !waiter.is_holder()) else { return Ok(false) };
-        for ancestor in self.ancestors.iter().filter(|ancestor| !waiter.ancestors.contains(ancestor)) {
-            let Some(above) = records.session(*ancestor)?.filter(Session::is_holder) else { continue };
-            let waits_for = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
-            if above.claims.iter().any(waits_for) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
-/// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
-pub(super) fn excludes(one: &Claim, other: &Claim) -> bool {
-    let is_only_slot = one.slots == Some(1) && other.slots == Some(1);
-    one.resource == other.resource
-        && (one.mode.clashes_with(other.mode) || is_only_slot)
-        && one.span.overlaps(&other.span)
-}
-
-/// Whether a claim that is about to wait conflicts with an earlier waiter that the session may
-/// overtake.
-///
-/// The table asks once, because the answer changes only if a waiter returns to an earlier place.
-/// The holds of the ancestors only become less, and a waiter's claims stay the same.
-pub(super) fn may_overtake<R: Records>(
-    records: &R,
-    claim: &Claim,
-    asker: Asker<'_>,
-    before: Rank,
-) -> Result<bool, R::Error> {
-    if !is_waited_for(records, asker.ancestors)? {
-        return Ok(false);
+/// The modes of the requests that a claim of this mode may block.
+pub(super) fn blocked_by(mode: Mode) -> Modes {
+    let mut modes = mode.clashing();
+    if mode == Mode::Slot {
+        modes.insert(Mode::Slot);
     }
-    let Some(state) = records.resource(&claim.resource)? else { return Ok(false) };
-    let mut waiting = claim.mode.clashing();
-    if claim.mode == Mode::Slot {
-        waiting.insert(Mode::Slot);
-    }
-    let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before };
-    let mut found = Ok(false);
-    state.tree.visit(records, &claim.resource, query, |entry| {
-        found = asker.is_awaited_above(records, entry.session);
-        if matches!(found, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    found
-}
-
-/// Whether a session waits for a resource that one of these sessions holds.
-fn is_waited_for<R: Records>(records: &R, holders: &[SessionId]) -> Result<bool, R::Error> {
-    for holder in holders {
-        let Some(holder) = records.session(*holder)?.filter(Session::is_holder) else { continue };
-        for record in &holder.claims {
-            if records.resource(&record.claim.resource)?.is_some_and(|state| state.waiting > 0) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
+    modes
 }
 
 /// The sessions that block a claim, or none if the claim can be granted. A claim with `shares` uses
@@ -99,7 +42,7 @@ fn is_waited_for<R: Records>(records: &R, holders: &[SessionId]) -> Result<bool,
 /// The search covers the held claims and the waiting claims with a rank below `before`. The search
 /// stops at the first conflicting claim and names its session, because the request can't be granted
 /// while that claim remains. If all slots are taken, the list names the sessions that take them,
-/// because any of them could free a slot. A waiter that the session may overtake does not count.
+/// because any of them could free a slot. A waiter that the session overtakes does not count.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
@@ -109,15 +52,14 @@ pub(super) fn blockers<R: Records>(
 ) -> Result<Vec<SessionId>, R::Error> {
     let Some(state) = records.resource(&claim.resource)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    let overtakes = !asker.ancestors.is_empty() && (asker.is_new || state.overtakers.contains(&asker.session));
     let mut failure = Ok(());
     let mut is_in_the_way = |entry: &Entry| {
         if asker.is_related_to(entry.session) {
             return false;
         }
-        let passes = overtakes && !entry.rank.is_held();
-        let passes = passes.then(|| asker.is_awaited_above(records, entry.session)).transpose();
-        !matches!(passes.map_err(|error| failure = Err(error)), Ok(Some(true)))
+        let overtakes = !entry.rank.is_held() && !asker.ancestors.is_empty();
+        let overtakes = overtakes.then(|| overtaking::overtakes(records, asker.ancestors, entry.session)).transpose();
+        !matches!(overtakes.map_err(|error| failure = Err(error)), Ok(Some(true)))
     };
     let clashing = claim.mode.clashing();
     let query = Query { span: &claim.span, held: clashing, waiting: clashing, before };
@@ -167,7 +109,7 @@ mod tests {
 
     fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
         let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
-        let asker = Asker { session: id(100), ancestors: &ancestors, is_new: true };
+        let asker = Asker { session: id(100), ancestors: &ancestors };
         blockers(table.records(), claim, false, asker, before).unwrap()
     }
 

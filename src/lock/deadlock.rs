@@ -15,12 +15,13 @@
 //! two readings in a row have seen counts: the same sessions, waiting for each other in the same
 //! way. A session makes one request, so what both readings saw was so in between, too.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::conflict::excludes;
 use super::index::Rank;
 use super::mode::{Mode, Nesting};
 use super::op::{HolderListing, ResourceListing};
+use super::overtaking::excludes;
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
@@ -32,6 +33,10 @@ const NAMES_MAX: usize = 256;
 /// Maximum number of claims on a resource that count as reasons to wait. More would make the search
 /// slow. A request behind more claims still waits for the first of them.
 const CLAIMS_MAX: usize = 1_000;
+
+/// How many readings in a row each of the younger requests of a circle has for its end before an
+/// older one ends. The younger request may be stopped, or it may not look.
+const PATIENCE: u32 = 5;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
 /// resources.
@@ -308,8 +313,9 @@ pub struct Link {
 pub struct Deadlock {
     /// The circle, which begins with the session that looked.
     pub links: Vec<Link>,
-    /// The youngest nested request of those that wait for each other. It is the one to end.
-    pub youngest: SessionId,
+    /// The request to end: the youngest nested one of those that wait for each other, or an older
+    /// one if that does not end.
+    pub ends: SessionId,
 }
 
 /// Follows one waiting request until it finds that the request waits for itself.
@@ -320,6 +326,8 @@ pub struct Detector {
     own: Vec<Resource>,
     names: Vec<Resource>,
     before: Graph,
+    /// The youngest request of the circle that the last readings have seen, and their number.
+    seen: Option<(SessionId, u32)>,
 }
 
 impl Detector {
@@ -328,7 +336,7 @@ impl Detector {
     pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
         let mut names = Vec::new();
         own.into_iter().for_each(|name| add(&mut names, &name));
-        Self { session, own: names.clone(), names, before: Graph::default() }
+        Self { session, own: names.clone(), names, before: Graph::default(), seen: None }
     }
 
     /// The session that looks.
@@ -350,10 +358,17 @@ impl Detector {
         self.names = self.next_names(reading, &graph);
         self.before = graph;
         let circle = stable.circle(self.session, &stable.stuck());
-        let is_nested = |id: &&SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
-        let youngest = circle.iter().filter(is_nested).max_by_key(|id| (reading[id].asked, **id))?;
+        let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
+        let mut nested: Vec<_> = circle.iter().copied().filter(is_nested).collect();
+        nested.sort_by_key(|id| Reverse((reading[id].asked, *id)));
+        let before = self.seen.take();
+        let youngest = *nested.first()?;
+        let readings = before.filter(|(id, _)| *id == youngest).map_or(1, |(_, readings)| readings + 1);
+        self.seen = Some((youngest, readings));
+        let had_time = ((readings - 1) / PATIENCE) as usize;
+        let ends = nested.iter().take(had_time + 1).find(|id| **id == self.session).unwrap_or(&youngest);
         let way = stable.way_around(self.session, &circle);
-        Some(Deadlock { links: links(reading, &way), youngest: *youngest })
+        Some(Deadlock { links: links(reading, &way), ends: *ends })
     }
 
     /// Whether a session is a holder, or a waiter that waits for what the reading says. A nested

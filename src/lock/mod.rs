@@ -14,7 +14,8 @@
 //! | [`op`] | the operations and their replies |
 //! | [`past`], `remember` | what a resource remembers of ended sessions; keeps and forgets it |
 //! | [`kept`] | how long a hold lasts, with or without a process |
-//! | `conflict`, `nesting`, `listing` | the one rule; holds of ancestors; holders and waiters |
+//! | `conflict`, [`overtaking`] | the one rule, and its exception |
+//! | `nesting`, `listing` | holds of ancestors; holders and waiters |
 //! | `slots` | the numbers of slots |
 //! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
@@ -27,6 +28,7 @@ pub mod kept;
 pub mod lease;
 pub mod mode;
 pub mod op;
+pub mod overtaking;
 pub mod past;
 pub mod records;
 pub mod request;

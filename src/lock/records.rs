@@ -119,7 +119,9 @@ pub struct ResourceState {
     pub waiting: u32,
     /// The claims, ordered by where their spans begin.
     pub tree: Tree,
-    /// The waiters that need not heed all earlier waiters: see `conflict`.
+    /// The number of ordinary waiting claims of sessions with ancestors, which may overtake.
+    pub waiting_below: u32,
+    /// The waiters that may overtake an earlier one: see `overtaking`.
     pub overtakers: BTreeSet<SessionId>,
 }
 

@@ -5,17 +5,18 @@
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::behind;
-use super::conflict::{self, Asker};
+use super::conflict::{self, Asker, blocked_by};
 use super::index::{Entry, Query, Rank};
 use super::listing;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};
+use super::overtaking::{self, may_overtake};
 use super::past::Remembered;
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
 use super::remember::{self, Leaving};
@@ -173,7 +174,7 @@ impl<R: Records> LockTable<R> {
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: id, ancestors: &session.ancestors, is_new: false };
+        let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
             let before = record.rank.waits_behind();
             let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, before)?;
@@ -224,9 +225,6 @@ impl<R: Records> LockTable<R> {
         let mut session = session_of(request, &standings, rank, asked, now);
         session.renew(now);
         self.queue(now, id, session)?;
-        if place.is_some() {
-            self.note_overtakers_of(id)?;
-        }
         Ok(Reply::Waiting)
     }
 
@@ -254,7 +252,7 @@ impl<R: Records> LockTable<R> {
         standings: &[Standing],
         place: Option<u64>,
     ) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: request.session, ancestors: &request.ancestors, is_new: true };
+        let asker = Asker { session: request.session, ancestors: &request.ancestors };
         let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
         for (claim, standing) in request.claims.iter().zip(standings) {
             let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
@@ -303,58 +301,23 @@ impl<R: Records> LockTable<R> {
     }
 
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<(), R::Error> {
-        let overtakes = self.overtakes(id, &session)?;
+        let overtakers = overtaking::overtakers(&self.records, id, &session)?;
         for (index, record) in session.claims.iter().enumerate() {
             let name = &record.claim.resource;
             remember::current(&mut self.records, now, name)?;
             let mut state = self.records.take_resource(name)?.unwrap_or_default();
             state.waiting += 1;
+            state.waiting_below += u32::from(may_overtake(record.rank, &session.ancestors));
             state.count_slots(record);
             state.tree.insert(&mut self.records, name, entry(id, index, record))?;
-            if overtakes.contains(&index) {
-                state.overtakers.insert(id);
-            }
             self.records.put_resource(name, state)?;
         }
+        for (name, overtaker) in overtakers {
+            let mut state = self.records.take_resource(&name)?.unwrap_or_default();
+            state.overtakers.insert(overtaker);
+            self.records.put_resource(&name, state)?;
+        }
         self.records.put_session(id, session)
-    }
-
-    /// The claims of a session that is about to wait for which it may overtake a waiter.
-    fn overtakes(&self, id: SessionId, session: &Session) -> Result<Vec<usize>, R::Error> {
-        let asker = Asker { session: id, ancestors: &session.ancestors, is_new: true };
-        let mut found = Vec::new();
-        for (index, record) in session.claims.iter().enumerate() {
-            let heeds_waiters = record.rank >= Rank::FIRST_ORDINARY;
-            if heeds_waiters && conflict::may_overtake(&self.records, &record.claim, asker, record.rank)? {
-                found.push(index);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Notes the waiters that may overtake a waiter which has returned to its place ahead of them.
-    fn note_overtakers_of(&mut self, id: SessionId) -> Result<(), R::Error> {
-        let Some(returned) = self.records.session(id)? else { return Ok(()) };
-        for name in returned.resources() {
-            let Some(state) = self.records.resource(name)? else { continue };
-            let query = Query { span: &Span::Whole, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::LAST };
-            let behind = Rank::waiting(returned.place(), false);
-            let mut overtakers = BTreeSet::new();
-            for entry in state.tree.waiting_after(&self.records, name, query, behind, usize::MAX)? {
-                let Some(session) = self.records.session(entry.session)? else { continue };
-                if !session.ancestors.is_empty()
-                    && self.overtakes(entry.session, &session)?.contains(&(entry.claim as usize))
-                {
-                    overtakers.insert(entry.session);
-                }
-            }
-            if !overtakers.is_empty() {
-                let mut state = self.records.take_resource(name)?.unwrap_or_default();
-                state.overtakers.extend(overtakers);
-                self.records.put_resource(name, state)?;
-            }
-        }
-        Ok(())
     }
 
     /// Grants the request of a session, whose phase has begun already. The claims of a waiter are
@@ -373,8 +336,7 @@ impl<R: Records> LockTable<R> {
             if session.claims[index].rank == Rank::LAST {
                 state.count_slots(&session.claims[index]);
             } else {
-                state.waiting -= 1;
-                state.overtakers.remove(&id);
+                state.count_leaving(id, session.claims[index].rank, &session.ancestors);
                 let waiting = entry(id, index, &session.claims[index]);
                 state.tree.remove(&mut self.records, &name, &waiting)?;
             }
@@ -632,15 +594,6 @@ struct Freed {
     modes: Modes,
 }
 
-/// The modes of the waiters that a claim of this mode may block.
-fn blocked_by(mode: Mode) -> Modes {
-    let mut modes = mode.clashing();
-    if mode == Mode::Slot {
-        modes.insert(Mode::Slot);
-    }
-    modes
-}
-
 /// The result of an attempt to grant a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Tried {
@@ -661,6 +614,13 @@ impl ResourceState {
             self.slot_claims += 1;
             self.shared_slots += u32::from(record.shares);
         }
+    }
+
+    /// Counts a waiting claim of a session when it leaves the queue of this resource.
+    fn count_leaving(&mut self, id: SessionId, rank: Rank, ancestors: &[SessionId]) {
+        self.waiting -= 1;
+        self.waiting_below -= u32::from(may_overtake(rank, ancestors));
+        self.overtakers.remove(&id);
     }
 }
 

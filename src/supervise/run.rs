@@ -547,7 +547,7 @@ where
         // A store that can't tell now may tell at the next look.
         let Ok(Some(reading)) = self.handle.read(detector.names()) else { return Ok(()) };
         match detector.read(&reading) {
-            Some(deadlock) if deadlock.youngest == detector.session() => {
+            Some(deadlock) if deadlock.ends == detector.session() => {
                 self.deadlock = Some(self.messages.deadlock(&reading, &deadlock));
                 self.on(Event::Deadlock)
             }

@@ -111,6 +111,8 @@ struct World {
     order: Vec<SessionId>,
     /// The number in the queue of each waiter that has left.
     left: BTreeMap<SessionId, u64>,
+    /// Whether many requests meet around a prewrite hold.
+    is_entangled: bool,
 }
 
 impl World {
@@ -133,7 +135,9 @@ impl World {
         let used = if rng.chance(30) { 1 + rng.below(2) as usize } else { count };
         let both = Both::new(side, resources.clone(), rng.chance(50));
         let resources = resources.into_iter().take(used).collect();
-        Self { both, resources, modes, now: BEGIN, requests: BTreeMap::new(), order: Vec::new(), left: BTreeMap::new() }
+        let is_entangled = rng.chance(50);
+        let (requests, order, left) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { both, resources, modes, now: BEGIN, requests, order, left, is_entangled }
     }
 
     fn is_live(&self, id: SessionId) -> bool {
@@ -313,6 +317,35 @@ impl World {
     }
 
     fn request(&mut self, rng: &mut Rng) -> Request {
+        let entangled = if self.is_entangled && rng.chance(60) { self.entangled(rng) } else { None };
+        let (ancestors, claims) = entangled.unwrap_or_else(|| self.nested(rng));
+        let lease = |rng: &mut Rng| Duration::from_micros(40 + rng.below(8) * 30);
+        let terms = Terms { ttl: lease(rng), claim: lease(rng), heartbeat: lease(rng) };
+        let job = self.job(rng, &claims);
+        let request = Request {
+            session: SessionId((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes()),
+            ancestors,
+            claims,
+            wait: rng.chance(88),
+            terms: rng.chance(85).then_some(terms),
+            job,
+            process: Process {
+                host: "höst".to_owned(),
+                pid: self.order.len() as u32,
+                user: "\"u\"".to_owned(),
+                command: vec!["sh".to_owned(), "a b\n\u{0}".to_owned()],
+                owner: rng.chance(50).then(|| "o\"wner".to_owned()),
+                reason: rng.chance(50).then(|| "why é".to_owned()),
+            },
+        };
+        self.requests.insert(request.session, request.clone());
+        self.order.push(request.session);
+        request
+    }
+
+    /// The ancestors and claims of a request that is often below a holder, and then mostly asks for
+    /// what the holder has.
+    fn nested(&self, rng: &mut Rng) -> (Vec<SessionId>, Vec<Claim>) {
         let mut ancestors = Vec::new();
         let granted: Vec<_> = self.order.iter().filter(|id| self.holds(**id) || rng.chance(3)).copied().collect();
         if !granted.is_empty() && rng.chance(35) {
@@ -347,28 +380,41 @@ impl World {
                 claims.push(claim);
             }
         }
-        let lease = |rng: &mut Rng| Duration::from_micros(40 + rng.below(8) * 30);
-        let terms = Terms { ttl: lease(rng), claim: lease(rng), heartbeat: lease(rng) };
-        let job = self.job(rng, &claims);
-        let request = Request {
-            session: SessionId((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes()),
-            ancestors,
-            claims,
-            wait: rng.chance(88),
-            terms: rng.chance(85).then_some(terms),
-            job,
-            process: Process {
-                host: "höst".to_owned(),
-                pid: self.order.len() as u32,
-                user: "\"u\"".to_owned(),
-                command: vec!["sh".to_owned(), "a b\n\u{0}".to_owned()],
-                owner: rng.chance(50).then(|| "o\"wner".to_owned()),
-                reason: rng.chance(50).then(|| "why é".to_owned()),
-            },
+        (ancestors, claims)
+    }
+
+    /// The ancestors and claims of a request around a prewrite hold: one that waits beside the
+    /// hold, below another holder; or an upgrade that goes ahead of such a waiter, and mostly wants
+    /// what is held above that waiter.
+    fn entangled(&self, rng: &mut Rng) -> Option<(Vec<SessionId>, Vec<Claim>)> {
+        let (held, waiting): (Vec<_>, Vec<_>) = self.live().into_iter().partition(|id| self.holds(*id));
+        let prewrites = |id: &SessionId| {
+            let claim = self.requests[id].claims.iter().find(|claim| claim.mode == Mode::Prewrite)?;
+            Some((*id, claim.clone()))
         };
-        self.requests.insert(request.session, request.clone());
-        self.order.push(request.session);
-        request
+        let (upgrades, prewrite) = held.iter().find_map(prewrites)?;
+        let below =
+            |parent: SessionId| std::iter::once(parent).chain(self.requests[&parent].ancestors.clone()).collect();
+        let claim = |mode: Mode, like: &Claim| {
+            let at = self.resources.iter().position(|name| *name == like.resource).unwrap_or(0);
+            let slots = (mode == Mode::Slot).then_some(1 + at as u32 % 3);
+            let span = if mode == Mode::Slot { Span::Whole } else { like.span.clone() };
+            Claim { resource: like.resource.clone(), mode, span, slots }
+        };
+        let beside = |id: &&SessionId| self.requests[*id].claims.iter().any(|its| its.resource == prewrite.resource);
+        let awaited = waiting.iter().filter(beside).flat_map(|id| &self.requests[id].ancestors);
+        let awaited: Vec<_> = awaited.filter(|id| held.contains(id) && **id != upgrades).collect();
+        if awaited.is_empty() || rng.chance(50) {
+            let others: Vec<_> = held.iter().filter(|id| **id != upgrades).collect();
+            let ancestors = if others.is_empty() || rng.chance(30) { Vec::new() } else { below(**rng.pick(&others)) };
+            return Some((ancestors, vec![claim(*rng.pick(&[Mode::Slot, Mode::Slot, Mode::Read]), &prewrite)]));
+        }
+        let mut claims = vec![claim(Mode::Write, &prewrite)];
+        if rng.chance(80) {
+            let above = &self.requests[*rng.pick(&awaited)];
+            claims.push(claim(Mode::Write, rng.pick(&above.claims)));
+        }
+        Some((below(upgrades), claims))
     }
 
     fn holds(&self, id: SessionId) -> bool {

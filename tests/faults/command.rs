@@ -64,8 +64,8 @@ pub(crate) fn log_request(log: &Log, id: &str, level: &Level) {
     log.add(id, &format!("asked {} {wait_limit}", claims::to_text(&level.claims)));
 }
 
-/// Reads the messages of an rlock until it ends. Logs that the rlock waits or is late, and returns
-/// its other messages.
+/// Reads the messages of an rlock until it ends. Logs that the rlock waits, is late or reports a
+/// deadlock, and returns its other messages.
 pub(crate) fn read_messages(log: &Log, id: &str, stderr: impl Read) -> Vec<String> {
     let lines = BufReader::new(stderr).lines().map_while(Result::ok);
     lines
@@ -73,6 +73,9 @@ pub(crate) fn read_messages(log: &Log, id: &str, stderr: impl Read) -> Vec<Strin
             let waits = line.starts_with("rlock: waits for ");
             if waits {
                 log.add(id, "queued");
+            }
+            if line.starts_with("rlock: refused: deadlock: ") {
+                log.add(id, "deadlock");
             }
             if line.contains(": it could not be opened within ") {
                 log.add(id, "late");
@@ -168,7 +171,7 @@ impl RunningCommand {
         let mut child = configure(&mut rlock, &plan, &id, &self.log).spawn().expect("rlock starts");
         let messages = read_messages(&self.log, &id, child.stderr.take().expect("rlock has a pipe"));
         log_exit(&self.log, &id, child.wait().expect("rlock is a child"));
-        messages.iter().for_each(|line| eprintln!("{line}"));
+        messages.iter().for_each(|line| eprintln!("{id}: {line}"));
     }
 }
 

@@ -7,7 +7,7 @@ use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_CO
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, STOP_CLIENT_EMBEDDED};
 use super::site::Site;
-use super::workloads::Workload::{self, Many, Mutex};
+use super::workloads::Workload::{self, Crossing, Many, Mutex};
 
 const EMBEDDED: Scenario = Scenario {
     name: "",
@@ -50,6 +50,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         pace: Duration::from_millis(500),
         codes: &[69],
         forgets: true,
+        ..EMBEDDED
+    },
+    Scenario {
+        name: "embedded_circles_and_rlocks_killed_and_stopped",
+        workloads: &[Crossing],
+        runs: 8,
+        faults: &[KILL_RLOCK, KILL_COMMAND, STOP_RLOCK_EMBEDDED],
+        pace: Duration::from_millis(800),
         ..EMBEDDED
     },
     Scenario {

@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | `asked CLAIMS WAIT_MS` | the parent of the rlock | before rlock starts; WAIT_MS may be `-` |
 //! | `queued` | the parent of the rlock | after rlock printed that it waits |
+//! | `deadlock` | the parent of the rlock | after rlock reported a deadlock |
 //! | `late` | the parent of the rlock | after rlock printed that it gave up the start |
 //! | `start SESSION TOKEN PID` | the command | at its start |
 //! | `beat` | the command | every few milliseconds while it runs |
@@ -88,6 +89,8 @@ pub(crate) struct Run {
     pub(crate) wait_limit: Option<Duration>,
     /// The latest instant at which the request entered the queue.
     pub(crate) queued: Option<Instant>,
+    /// The request ended because it was in a deadlock.
+    pub(crate) deadlock: bool,
     /// The lease left too little time to open the command.
     pub(crate) late: bool,
     pub(crate) start: Option<Instant>,
@@ -105,6 +108,8 @@ pub(crate) struct Run {
     pub(crate) ended: bool,
     /// Whether the nemesis killed or stopped the command or its rlock.
     pub(crate) faulted: bool,
+    /// When the nemesis first killed one of them.
+    pub(crate) killed: Option<Instant>,
     /// When the server of the client was killed, so that its hold ended.
     pub(crate) freed: Option<Instant>,
     pub(crate) exit: Option<Exit>,
@@ -129,10 +134,14 @@ impl Run {
         self.id.split('.').next().unwrap_or(&self.id)
     }
 
+    /// Whether the other run encloses this run.
+    pub(crate) fn is_below(&self, other: &Self) -> bool {
+        self.id.strip_prefix(&other.id).is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// Whether one run is an ancestor of the other, so that their claims do not conflict.
     pub(crate) fn is_related_to(&self, other: &Self) -> bool {
-        let below = |id: &str, above: &str| id.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'));
-        self.id == other.id || below(&self.id, &other.id) || below(&other.id, &self.id)
+        self.id == other.id || self.is_below(other) || other.is_below(self)
     }
 
     /// Whether a client of a server made the request. The session of a client is its address.
@@ -162,8 +171,12 @@ impl Run {
                 return;
             }
             "queued" => self.queued = Some(at),
+            "deadlock" => self.deadlock = true,
             "late" => self.late = true,
-            "faulted" => self.faulted = true,
+            "faulted" => {
+                self.faulted = true;
+                self.killed = self.killed.or((words[0] == "killed").then_some(at));
+            }
             "freed" => (self.freed, self.faulted) = (Some(at), true),
             "exit" => self.exit = Some(Exit { at, code: words[0].parse().ok() }),
             "start" => {
@@ -177,7 +190,7 @@ impl Run {
             "beat" => {}
             _ => panic!("the log has an unknown event '{event}'"),
         }
-        if !matches!(event, "queued" | "late" | "faulted" | "freed" | "exit") {
+        if !matches!(event, "queued" | "deadlock" | "late" | "faulted" | "freed" | "exit") {
             if event == "beat" {
                 self.gap = self.gap.max(Duration::from_nanos(at.saturating_sub(self.last_seen)));
             }
@@ -251,7 +264,7 @@ mod tests {
         131 1.1 beat\n\
         133 1.1 beat\n\
         135 - fault server stopped\n\
-        136 1 faulted kill\n\
+        136 1 faulted killed\n\
         140 1 kept k:read\n\
         150 1 counted n 4\n\
         155 1 wrote k refused\n\

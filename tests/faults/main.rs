@@ -4,8 +4,9 @@
 //! Each command logs its start, its heartbeats and its end ([`log`], [`command`]), and so does each
 //! client of an `rlock serve` ([`client`]). Workloads make the runs, and a nemesis injects faults.
 //! The checkers look for commands that overlap although they conflict, lost increments, tokens that
-//! do not rise, overtaken waiters, waiters that no session blocks, and commands that the history of
-//! the store does not have once. After each scenario the store must be idle.
+//! do not rise, overtaken waiters, waiters that no session blocks, reported deadlocks that were
+//! none, and commands that the history of the store does not have once. After each scenario the
+//! store must be idle.
 //!
 //! Here a scenario lasts a few seconds. `tests/faults-long --minutes 30 --seed 7` plays all
 //! scenarios for longer and prints a table. RLOCK_SEED repeats the random choices of a scenario,
@@ -59,6 +60,7 @@ scenarios! {
     embedded_kill_storm
     embedded_rlocks_and_commands_stopped
     embedded_full_disk
+    embedded_circles_and_rlocks_killed_and_stopped
     embedded_serve_and_its_clients_killed
     no_faults
     rlocks_killed
@@ -79,6 +81,8 @@ scenarios! {
     failover_to_a_replica_that_lags
     slot_migrated
     clock_stepped
+    circles_and_rlocks_killed_and_paused
+    circles_and_server_killed
     serve_and_its_clients_and_server_killed
 }
 

@@ -205,6 +205,27 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..ON_SERVER
     },
     Scenario {
+        name: "circles_and_rlocks_killed_and_paused",
+        workloads: &[Workload::Crossing],
+        long: false,
+        runs: 8,
+        faults: &[KILL_RLOCK, KILL_COMMAND, PAUSE_RLOCK],
+        pace: Duration::from_millis(800),
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "circles_and_server_killed",
+        site: || persistent(Kind::Valkey9, "always"),
+        workloads: &[Workload::Crossing],
+        long: false,
+        runs: 8,
+        faults: &[KILL_RLOCK, KILL_SERVER, STOP_SERVER],
+        pace: Duration::from_millis(1500),
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
+        ..ON_SERVER
+    },
+    Scenario {
         name: "serve_and_its_clients_and_server_killed",
         site: || persistent(Kind::Redis7, "always"),
         workloads: &Workload::OF_CLIENTS,

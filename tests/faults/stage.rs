@@ -136,7 +136,7 @@ impl Stage {
             command::log_exit(&self.log, &id, status);
         }
         self.run_ended.notify_all();
-        self.keep(&id, messages.into_iter().filter(|line| !line.starts_with("rlock: busy: ")));
+        self.keep(&id, messages.into_iter().filter(|line| !line.contains("rlock: busy: ")));
     }
 
     /// Keeps messages about a run, as long as there is room.

@@ -25,6 +25,8 @@ pub(crate) enum Workload {
     Several,
     /// Nested claims of a resource that an ancestor holds, and downgrades.
     Nesting,
+    /// Claims of several resources, one inside the other, in any order.
+    Crossing,
     /// Requests with a short `--wait` for a resource with long holds.
     Waits,
     /// Requests with many claims, which need room in the store.
@@ -61,10 +63,15 @@ impl Workload {
             Self::Slots => Plan::single(slots(&format!("slots{tag}"), random)),
             Self::Several => Plan::single(several(["a", "b", "c"].map(|name| format!("{name}{tag}")), random)),
             Self::Nesting => nesting(&format!("nest{tag}"), random),
+            Self::Crossing => crossing(["x", "y", "z"].map(|name| format!("{name}{tag}")), random),
             Self::Waits => Plan::single(waits(&format!("waits{tag}"), random)),
             Self::Many => Plan::single(many(&format!("many{tag}"), random)),
             Self::Long => Plan::single(long(&format!("long{tag}"), random)),
         };
+        // A circle is seen only after a second or two.
+        if self == Self::Crossing {
+            return plan;
+        }
         let outermost = &mut plan.levels[0];
         if self == Self::Waits || random.once_in(5) {
             outermost.wait_limit = Some(Duration::from_millis(random.below(400)));
@@ -143,6 +150,27 @@ fn nesting(name: &str, random: &mut Random) -> Plan {
     }
     let inside = if inner == Mode::Write { mutex(name, random) } else { reader(Claim::whole(name, inner), random) };
     Plan { levels: vec![Level::new([Claim::whole(name, outer)], steps), inside] }
+}
+
+/// One to three of the names, each in a request below the one before, or two of them at once.
+fn crossing(names: [String; 3], random: &mut Random) -> Plan {
+    let first = random.below(3) as usize;
+    let step = 1 + random.below(2) as usize;
+    let mode = |random: &mut Random| *random.pick(&[Mode::Read, Mode::Write, Mode::Write, Mode::Write]);
+    let mut claims = (0..3).map(|at| Claim::whole(&names[(first + at * step) % 3], mode(random))).collect::<Vec<_>>();
+    let work = |random: &mut Random| Step::Work(random.below(30));
+    if random.once_in(5) {
+        claims.truncate(2);
+        return Plan::single(Level::new(claims, [work(random)]));
+    }
+    claims.truncate(1 + random.below(3) as usize);
+    let last = claims.len() - 1;
+    let level = |(at, claim)| {
+        let nest = (at < last).then_some(Step::Nest);
+        let steps: Vec<_> = [Some(work(random)), nest].into_iter().flatten().collect();
+        Level::new([claim], steps)
+    };
+    Plan { levels: claims.into_iter().enumerate().map(level).collect() }
 }
 
 fn waits(name: &str, random: &mut Random) -> Level {

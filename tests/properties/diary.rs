@@ -72,10 +72,16 @@ impl Kept {
         &mut self.diary
     }
 
-    /// Drops what a change finds too old.
+    /// Drops the jobs of which a change finds all too old.
     fn clear_up(&mut self, now: StoreTime) {
-        self.diary.successes.retain(|_, began| now < *began + WEEK);
-        self.diary.skips.retain(|_, skips| now < skips.last + WEEK);
+        let Diary { successes, skips, .. } = &mut self.diary;
+        let old = |last: Option<StoreTime>| last.is_none_or(|last| last + WEEK <= now);
+        let success = |name: &String| successes.get(name).copied();
+        let skip = |name: &String| skips.get(name).map(|skips| skips.last);
+        let names = successes.keys().chain(skips.keys());
+        let gone: Vec<_> = names.filter(|name| old(success(name)) && old(skip(name))).cloned().collect();
+        successes.retain(|name, _| !gone.contains(name));
+        skips.retain(|name, _| !gone.contains(name));
     }
 
     fn enter(&mut self, history: u32, entry: Entry, report: Option<String>) {

@@ -26,8 +26,6 @@ pub(crate) struct Member {
     seq: u64,
     /// For each claim, whether an ancestor held an overlapping span at the request.
     nested: Vec<bool>,
-    /// The resources on which the session may overtake.
-    overtakes: Vec<Resource>,
     /// The token of each claim, once the request is granted.
     tokens: Option<Vec<u64>>,
     /// The slot of each claim on one, once the request is granted.
@@ -341,7 +339,6 @@ impl Oracle {
             request,
             seq,
             nested,
-            overtakes: Vec::new(),
             tokens: None,
             slots,
             is_claimed: false,
@@ -351,8 +348,7 @@ impl Oracle {
             since: now,
             expiry: None,
         };
-        let everywhere = Self::resources(&requester.request);
-        let blockers = self.blockers(&Member { overtakes: everywhere, ..requester.clone() });
+        let blockers = self.blockers(&requester);
         let id = requester.id();
         for name in Self::resources(&requester.request) {
             // What is too old by now is not kept by the new session.
@@ -371,38 +367,7 @@ impl Oracle {
         self.seq = self.seq.max(seq);
         let expiry = terms.map(|terms| now + terms.heartbeat);
         self.members.push(Member { seq, expiry, ..requester });
-        self.note_overtakes(id);
-        for behind in place.map_or(Vec::new(), |_| self.members.iter().map(Member::id).collect()) {
-            let member = self.member(behind).expect("the session was listed");
-            let shares_a_resource = self.member(id).is_some_and(|returned| {
-                Self::resources(&returned.request).iter().any(|name| Self::resources(&member.request).contains(name))
-            });
-            if !member.holds() && member.seq > seq && shares_a_resource {
-                self.note_overtakes(behind);
-            }
-        }
         Reply::Waiting
-    }
-
-    /// Notes the resources on which a waiter conflicts with an earlier one that waits for an
-    /// ancestor of it.
-    fn note_overtakes(&mut self, id: SessionId) {
-        let waiter = self.member(id).expect("the session waits").clone();
-        for (index, claim) in waiter.request.claims.iter().enumerate().filter(|(index, _)| !waiter.nested[*index]) {
-            let conflicts = |other: &&Member| {
-                !other.holds()
-                    && other.request.claims.iter().enumerate().any(|(at, its)| {
-                        let slots = claim.mode == Mode::Slot && its.mode == Mode::Slot;
-                        other.place(at) < waiter.place(index)
-                            && its.resource == claim.resource
-                            && its.span.overlaps(&claim.span)
-                            && (slots || clash(claim.mode, its.mode))
-                    })
-            };
-            if self.members.iter().filter(conflicts).any(|other| self.awaits_ancestor(other, &waiter)) {
-                self.member_mut(id).overtakes.push(claim.resource.clone());
-            }
-        }
     }
 
     /// Whether a waiter waits for the hold of an ancestor of `below`.
@@ -477,11 +442,10 @@ impl Oracle {
                 {
                     continue;
                 }
-                let is_overtaken = !other.holds() && self.awaits_ancestor(other, requester);
+                if self.awaits_ancestor(other, requester) {
+                    continue;
+                }
                 for (at, other_claim) in other.request.claims.iter().enumerate() {
-                    if is_overtaken && requester.overtakes.contains(&claim.resource) {
-                        continue;
-                    }
                     let ahead = other.holds() || (!requester.nested[index] && other.place(at) < requester.place(index));
                     if other_claim.resource != claim.resource || !ahead || !other_claim.span.overlaps(&claim.span) {
                         continue;

@@ -434,6 +434,14 @@ impl Checkers {
         }
     }
 
+    /// A request ends because it was in a deadlock. A server that has lost places may have told of
+    /// those that are gone.
+    pub(super) fn check_deadlock(&mut self, run: usize, is_real: bool) {
+        if !is_real && !self.has_lost_place(run) {
+            self.violations.push(format!("run {run} reports a deadlock, and was in none"));
+        }
+    }
+
     /// A release has failed that began at `since`.
     pub(super) fn fail_to_release(&mut self, run: usize, since: Duration) {
         if self.is_reachable && self.disturbed < since {

@@ -1,21 +1,26 @@
 //! The supervision of one command: the real machine and the real conversation, driven as by
 //! `supervise::run` and `store::redis::hold`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustix::process::Signal as Kernel;
 
+use super::cluster::slot_of;
 use super::coverage::Counted;
+use super::deadlocks;
 use super::plan::Plan;
 use super::processes::Process;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use crate::clock::Boottime;
 use crate::exit;
+use crate::lock::deadlock::{Detector, Reading};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
+use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, ScriptReply};
-use crate::store::redis::conversation::{HoldConversation, Question, Retry};
+use crate::store::redis::conversation::{Answer, HoldConversation, Question, Retry};
 use crate::store::redis::interface::Conversation as _;
 use crate::store::{Error, Grant, Released, Standing};
 use crate::supervise::event::{Action, Event, Sender, Signal};
@@ -56,6 +61,8 @@ pub(super) struct Supervision<'s> {
     conversation: HoldConversation,
     route: Route<'s>,
     machine: Machine,
+    /// What looks for a deadlock, if the request is nested.
+    detector: Option<Detector>,
     report: Report,
     /// Whether the grant belongs to the caller of `rlock acquire`.
     is_handed_over: bool,
@@ -82,6 +89,8 @@ impl<'s> Supervision<'s> {
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
+        let names = conversation.resources.iter().chain(&plan.request.job.held_above).cloned();
+        let detector = plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, names));
         let report = Report::new(now, Vec::new());
         let (is_handed_over, is_bare) = (false, false);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
@@ -92,6 +101,7 @@ impl<'s> Supervision<'s> {
             conversation,
             route,
             machine,
+            detector,
             report,
             is_handed_over,
             is_bare,
@@ -267,6 +277,7 @@ impl<'s> Supervision<'s> {
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
             Action::ShowWaiting | Action::TellWaiting | Action::TellChange => drop(Box::pin(self.inspect()).await),
+            Action::Look => return Box::pin(self.look()).await,
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
@@ -383,15 +394,49 @@ impl<'s> Supervision<'s> {
 
     /// Asks the store for the holders; returns whether it answers.
     async fn inspect(&mut self) -> bool {
+        self.list(Call::inspect(self.conversation.resources.clone(), 0)).await.is_some()
+    }
+
+    /// Looks for a deadlock as `Supervision::look` of `supervise::run` does.
+    ///
+    /// What this reading and the one before have seen was so in between, and thus now.
+    async fn look(&mut self) -> Option<Event> {
+        let (table, now, is_cluster) = {
+            let mut world = self.site.world();
+            let now = world.server_time();
+            (world.primary().server.data.table.clone(), now, world.cluster.is_some())
+        };
+        let mut groups: BTreeMap<usize, Vec<Resource>> = BTreeMap::new();
+        let names = self.detector.as_ref()?.names();
+        for name in names {
+            let slot = if is_cluster { slot_of(name.as_str()) } else { 0 };
+            groups.entry(slot).or_default().push(name.clone());
+        }
+        let mut reading = Reading::new();
+        for names in groups.into_values() {
+            let Answer::Reply(ScriptReply::Listing { sessions, .. }) = self.list(Call::inspect_live(names, 0)).await?
+            else {
+                return None;
+            };
+            reading.extend(sessions);
+        }
+        let detector = self.detector.as_mut()?;
+        let deadlock = detector.read(&reading).filter(|found| found.ends == detector.session())?;
+        let is_real = deadlocks::is_in_a_circle(table, now, deadlock.ends);
+        self.site.world().checkers.check_deadlock(self.run, is_real);
+        Some(Event::Deadlock)
+    }
+
+    /// Asks the store over a connection of its own.
+    async fn list(&mut self, call: Call) -> Option<Answer> {
         let mut exchange = self.conversation.exchange.another();
-        let call = Call::inspect(self.conversation.resources.clone(), 0);
         let until = self.site.now() + INSPECT_LIMIT;
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut Counted(&mut question, self.site)).await;
-        let has_answer = question.into_result().is_ok();
+        let answer = question.into_result();
         route.close();
-        has_answer
+        answer.ok().map(|(_, answer)| answer)
     }
 }
 

@@ -68,11 +68,12 @@ const MACHINE: [&str; 11] = [
     "sparing",
     "done",
 ];
-const SUPERVISED: [&str; 18] = [
+const SUPERVISED: [&str; 19] = [
     "queued",
     "out of reach",
     "granted",
     "denied",
+    "deadlock",
     "lost",
     "store failed",
     "started",

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use super::deadlocks;
 use super::faults::{self, Fault, Nemesis};
 use super::random::Random;
 use super::report::Report;
@@ -27,6 +28,7 @@ pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
     let mut nemesis = Nemesis::new(setup.faults.clone(), setup.servers, &mut random);
     let mut world = World::new(random, setup.sessions, setup.servers, Duration::from_secs(setup.seconds));
     world.resources = 1 + world.random.below(setup.sessions as u64 / 4 + 2);
+    world.crosses = world.random.once_in(4);
     world.checkers.is_calm = nemesis.is_calm();
     world.checkers.is_mild = nemesis.is_mild();
     world.checkers.is_gentle = nemesis.is_gentle();
@@ -94,7 +96,10 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
             }
             Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
             Some(happening) if now < closes + END_LIMIT => here.handle(happening),
-            _ => here.checkers.violations.push("a session never ends, or spins".to_owned()),
+            _ => {
+                let waits = deadlocks::shown(&here.primary().server.data.table);
+                here.checkers.violations.push(format!("a session never ends, or spins{waits}"));
+            }
         }
     }
 }

@@ -31,6 +31,7 @@
 //! | `script` | a script that locks by `rlock acquire` and runs its steps under that lock |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `data` | what a server knows about locks |
+//! | `deadlocks` | whether a request that reports a deadlock was in one |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
 //! | `faults` | what breaks, and whether the promise covers it |
@@ -50,6 +51,7 @@ mod cluster;
 mod coverage;
 mod customer;
 mod data;
+mod deadlocks;
 mod episode;
 mod faults;
 mod jobs;

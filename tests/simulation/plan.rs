@@ -8,7 +8,7 @@ use super::world::World;
 use crate::exit;
 use crate::lock::lease::Lease;
 use crate::lock::mode::{Mode, Nesting};
-use crate::lock::request::{Claim, Job, OncePer, Process, Request};
+use crate::lock::request::{self, Claim, Job, OncePer, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
@@ -64,10 +64,6 @@ const JOBS: [&str; 2] = ["a", "b"];
 /// How many rlocks run inside each other at most.
 pub(super) const DEPTH: usize = 3;
 
-/// The longest wait of a nested request that reaches past what one claim above it holds. It may
-/// wait for a waiter that waits for the claim above.
-const NESTED_WAIT: u64 = 3000;
-
 impl Plan {
     pub(super) fn random(world: &mut World) -> Self {
         let resources = world.resources;
@@ -117,9 +113,9 @@ impl Plan {
 
     /// Claims, most of which are parts of what the innermost of these requests holds.
     fn claims_below(world: &mut World, above: &[&Request]) -> Vec<Claim> {
-        let resources = world.resources;
+        let (resources, inside_of_4) = (world.resources, if world.crosses { 1 } else { 3 });
         some_claims(world, |random| match above.first() {
-            Some(around) if !random.once_in(4) => inside(random, around),
+            Some(around) if random.below(4) < inside_of_4 => inside(random, around),
             _ => claim(random, resources),
         })
     }
@@ -151,17 +147,16 @@ impl Plan {
             skips: skip != Skip::Never,
             max_waiting: random.once_in(10).then(|| 1 + random.below(4) as u32),
             hold_at_least: random.once_in(10).then(|| MS(random.below(6000))),
+            held_above: above.iter().flat_map(|above| request::resources(&above.claims)).cloned().collect(),
             ..Job::default()
         };
         let request = Request { job, ..request };
-        let may_deadlock = !above.iter().all(|above| is_inside(&request, above));
-        let longest_wait = if may_deadlock { NESTED_WAIT } else { 20_000 };
-        let has_limit = may_deadlock || random.once_in(4);
+        let has_limit = random.once_in(4);
         let is_quiet = random.once_in(2);
         let settings = Settings {
             group: Group::Own,
             grace: ttl / 6,
-            wait: has_limit.then(|| MS(random.below(longest_wait))),
+            wait: has_limit.then(|| MS(random.below(20_000))),
             busy_code: exit::BUSY,
             notice: match random.below(3) {
                 _ if is_quiet => Notice::Never,
@@ -175,8 +170,7 @@ impl Plan {
             skip,
             has_spare: random.once_in(10),
             has_else,
-            // The simulated server does not tell an ancestor's request from others.
-            deadlock_timeout: None,
+            deadlock_timeout: (!above.is_empty()).then(|| MS(*random.pick(&[200, 1000, 1000]))),
         };
         let is_slow = random.once_in(10);
         let longest = *random.pick(&[1, 50, 500, 8000]);
@@ -196,7 +190,8 @@ impl Plan {
             spare_for: (!random.once_in(10)).then(|| Duration::from_micros(random.below(2_000_000))),
             inner: None,
         };
-        if above.len() + 1 == DEPTH || !world.random.once_in(5) {
+        let has_inner = if world.crosses { !world.random.once_in(3) } else { world.random.once_in(5) };
+        if above.len() + 1 == DEPTH || !has_inner {
             return plan;
         }
         let above: Vec<_> = std::iter::once(&plan.request).chain(above.iter().copied()).collect();
@@ -221,13 +216,6 @@ fn cover(claim: &Claim, held: &[(&Request, &[u64])]) -> Option<Option<u64>> {
         Nesting::Waits if claim.mode == Mode::Write => Some(None),
         Nesting::Waits | Nesting::Refused => None,
     })
-}
-
-/// Whether a nested request asks for no more than a part of the only claim of another.
-fn is_inside(request: &Request, above: &Request) -> bool {
-    let [around] = above.claims.as_slice() else { return false };
-    let is_inside = |claim: &Claim| claim.resource == around.resource && around.span.covers(&claim.span);
-    request.claims.iter().all(is_inside)
 }
 
 /// One to four claims. A request names a resource twice for several intervals only, and has its

@@ -107,7 +107,7 @@ impl Server {
     /// The resources that the call has to name too: those of the sessions that it removes, and
     /// those of the waiters that it may grant because it frees something.
     fn need(&mut self, call: &Call, now: StoreTime) -> Option<ScriptReply> {
-        if let Operation::Inspect | Operation::RenewAlone { .. } = call.operation {
+        if let Operation::Inspect { .. } | Operation::RenewAlone { .. } = call.operation {
             return None;
         }
         if self.crowd > 0 {
@@ -145,8 +145,11 @@ impl Server {
     fn execute(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Replied {
         let caller = call.operation.session();
         let reply = match &call.operation {
-            Operation::Inspect => {
-                return Ok(ScriptReply::Listing { now, resources: Vec::new(), sessions: Vec::new() });
+            Operation::Inspect { is_live } => {
+                let resources = call.resources.iter().map(|name| self.obstruction(name)).collect();
+                // Nothing depends on what people see.
+                let sessions = if *is_live { self.living(&call.resources) } else { Vec::new() };
+                return Ok(ScriptReply::Listing { now, resources, sessions });
             }
             Operation::RenewAlone { session, ttl, lease } => {
                 let resource = &call.resources[0];
@@ -240,7 +243,7 @@ impl Server {
                 self.apply(op, caller, now, also)
             }
             Operation::Break => self.break_grants(&call.resources[0], now, also),
-            Operation::Inspect | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
+            Operation::Inspect { .. } | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
         }
     }
 
@@ -298,6 +301,21 @@ impl Server {
             self.publish(&channel.name, &mut also.messages);
         }
         reply
+    }
+
+    /// The holders of these resources, and the waiters that hear of their grants.
+    fn living(&self, resources: &[Resource]) -> Vec<(SessionId, Session)> {
+        let here = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
+        let living: BTreeSet<_> = here.filter(|id| !self.waits(*id) || self.is_heard(*id)).collect();
+        let told = |id| {
+            let mut session = self.session(id)?.clone();
+            let own: Vec<_> = session.resources().into_iter().cloned().collect();
+            if !session.is_holder() {
+                session.job.held_above.extend(own);
+            }
+            Some((id, session))
+        };
+        living.into_iter().filter_map(told).collect()
     }
 
     fn is_blocked(&self, request: &Request) -> bool {

@@ -6,9 +6,11 @@ use std::time::Duration;
 use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::{StoreTime, micros};
+use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::{End, Streak};
+use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Claim, Job, OncePer, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -56,16 +58,43 @@ pub(super) struct Call {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    Acquire { request: Box<Request>, channel: String, place: u64, listening: bool },
-    Renew { session: SessionId, listening: bool },
-    Release { session: SessionId, end: Option<End> },
+    Acquire {
+        request: Box<Request>,
+        channel: String,
+        place: u64,
+        listening: bool,
+    },
+    Renew {
+        session: SessionId,
+        listening: bool,
+    },
+    Release {
+        session: SessionId,
+        end: Option<End>,
+    },
     GiveUp(SessionId),
-    Extend { session: SessionId, by: Option<Duration> },
-    Shrink { session: SessionId, span: Span },
-    Downgrade { session: SessionId, mode: Mode },
-    Inspect,
+    Extend {
+        session: SessionId,
+        by: Option<Duration>,
+    },
+    Shrink {
+        session: SessionId,
+        span: Span,
+    },
+    Downgrade {
+        session: SessionId,
+        mode: Mode,
+    },
+    /// `is_live` leaves out the waiters that hear nothing any more.
+    Inspect {
+        is_live: bool,
+    },
     Break,
-    RenewAlone { session: SessionId, ttl: Duration, lease: Lease },
+    RenewAlone {
+        session: SessionId,
+        ttl: Duration,
+        lease: Lease,
+    },
 }
 
 impl Operation {
@@ -80,7 +109,7 @@ impl Operation {
             | Self::Shrink { session, .. }
             | Self::Downgrade { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
-            Self::Inspect | Self::Break => None,
+            Self::Inspect { .. } | Self::Break => None,
         }
     }
 }
@@ -153,7 +182,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Extend => Operation::Extend { session: session(own[0]), by: optional(number(own[1])) },
         Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
-        Script::Inspect => Operation::Inspect,
+        Script::Inspect => Operation::Inspect { is_live: own.get(1) == Some(&&b"live"[..]) },
         Script::Break => Operation::Break,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
@@ -305,16 +334,91 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         // No client looks at the holders.
         ScriptReply::Broken(_) => words.push(word("broken")),
         ScriptReply::Unknown => words.push(word("unknown")),
-        ScriptReply::Listing { now, .. } => words.extend([word("listing"), number(now.as_micros())]),
+        ScriptReply::Listing { now, resources, sessions } => {
+            words.extend([word("listing"), number(now.as_micros())]);
+            words.extend(resources.iter().map(|told| listed(&told.listing.name, sessions)));
+        }
         reply => panic!("the server never replies {reply:?}"),
     }
     Value::Array(words)
 }
 
+/// The sessions with claims on a resource.
+fn listed(name: &Resource, sessions: &[(SessionId, Session)]) -> Value {
+    let here = |session: &Session| session.claims.iter().any(|record| record.claim.resource == *name);
+    let head = [Value::BulkString(name.as_str().into()), Value::Int(0)];
+    let told = sessions.iter().filter(|(_, session)| here(session)).map(|(id, session)| told(name, *id, session));
+    Value::Array(head.into_iter().chain(told).collect())
+}
+
+/// A session with its claims on a resource. The simulation has no description of its process.
+fn told(name: &Resource, id: SessionId, session: &Session) -> Value {
+    let word = |text: &str| Value::BulkString(text.into());
+    let number = |number: u64| Value::Int(number as i64);
+    let length = |length: Option<Duration>| number(micros(length.unwrap_or_default()));
+    let instant = |at: StoreTime| number(at.as_micros());
+    let phase = match session.phase {
+        Phase::Waiting => 0,
+        Phase::Held => 1,
+        Phase::Kept => 2,
+        Phase::Granted => 3,
+    };
+    let terms = session.terms.unwrap_or_default();
+    let ancestors: String = session.ancestors.iter().map(SessionId::to_string).collect();
+    let job = &session.job;
+    let held_above = job.held_above.iter().map(|name| word(name.as_str())).collect();
+    let job = vec![
+        number(job.history.into()),
+        word(&job.name),
+        length(job.once_per.map(|once| once.period)),
+        number(job.once_per.is_some_and(|once| once.same_job).into()),
+        number(job.skips.into()),
+        length(job.hold_at_least),
+        length(job.keep_for),
+        number(job.is_acquire.into()),
+        Value::Array(held_above),
+    ];
+    let mut words = vec![
+        word(&id.to_string()),
+        instant(session.expiry.unwrap_or_default()),
+        number(phase),
+        number(session.place()),
+        instant(session.asked),
+        instant(session.since),
+        length(Some(terms.ttl)),
+        length(Some(terms.claim)),
+        length(Some(terms.heartbeat)),
+        word(&ancestors),
+        word(NO_PROCESS),
+        word(&session.last.map(|ending| ending.to_string()).unwrap_or_default()),
+        Value::Array(job),
+    ];
+    let own = session.claims.iter().enumerate().filter(|(_, record)| record.claim.resource == *name);
+    words.extend(own.map(|(index, ClaimRecord { claim, rank, token, shares, slot })| {
+        let is_nested = !rank.is_held() && *rank < Rank::FIRST_ORDINARY;
+        let line = [
+            number(index as u64),
+            word(name.as_str()),
+            word(&claim.mode.as_str()[..1]),
+            number((*shares).into()),
+            number(claim.slots.unwrap_or_default().into()),
+            if claim.span.is_whole() { word("") } else { word(&claim.span.to_string()) },
+            number(*token),
+            number(is_nested.into()),
+            number(0),
+        ];
+        Value::Array(line.into_iter().chain(slot.map(|slot| number(slot.into()))).collect())
+    }));
+    Value::Array(words)
+}
+
+/// The process of every session.
+const NO_PROCESS: &str = r#"["",0,"",[],null,null]"#;
+
 /// The skips in a row. The simulation has no description of the process that was skipped last.
 fn skips(Streak { count, since, last, .. }: &Streak) -> Vec<Value> {
     let instant = |at: &StoreTime| Value::Int(at.as_micros() as i64);
-    let process = Value::BulkString(r#"["",0,"",[],null,null]"#.into());
+    let process = Value::BulkString(NO_PROCESS.into());
     vec![Value::Int((*count).into()), instant(since), instant(last), process]
 }
 

@@ -94,6 +94,8 @@ pub(super) struct World {
     sessions: u64,
     /// The number of resources.
     pub(super) resources: u64,
+    /// Whether most commands lock other resources inside, in any order.
+    pub(super) crosses: bool,
 }
 
 /// The number of events at one instant after which a client counts as spinning.
@@ -143,6 +145,7 @@ impl World {
             closes,
             sessions: 0,
             resources: 1,
+            crosses: false,
         };
         world.replication.lag = replication::LAG;
         if world.has_replicas() {

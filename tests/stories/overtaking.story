@@ -346,3 +346,113 @@ done
 a: W write t2
 b: W write t4
 
+== An upgrade that comes later is ahead, and is overtaken if it also wants the ancestor's resource
+
+A write e
+----
+granted
+e: A write t1
+
+P prewrite b
+----
+granted
+b: P prewrite t1
+e: A write t1
+
+S slot b=1
+----
+granted
+b: P prewrite t1; S slot of 1 t2
+e: A write t1
+
+N slot b=1 below A
+----
+waiting
+b: P prewrite t1; S slot of 1 t2; N slot of 1 waits 1st
+e: A write t1
+
+U write b + write e below P
+----
+waiting
+b: P prewrite t1; S slot of 1 t2; U write waits 1st; N slot of 1 waits 2nd
+e: A write t1; U write waits 1st
+
+S releases
+----
+done
+b: P prewrite t1; N slot of 1 t3; U write waits 1st
+e: A write t1; U write waits 1st
+
+N releases
+----
+done
+b: P prewrite t1; U write waits 1st
+e: A write t1; U write waits 1st
+
+A releases
+----
+done
+b: P prewrite t1; U write t4
+e: U write t2
+
+== An upgrade with several claims that waits for another session is not overtaken
+
+A write e
+----
+granted
+e: A write t1
+
+C write c
+----
+granted
+c: C write t1
+e: A write t1
+
+P prewrite b
+----
+granted
+b: P prewrite t1
+c: C write t1
+e: A write t1
+
+S slot b=1
+----
+granted
+b: P prewrite t1; S slot of 1 t2
+c: C write t1
+e: A write t1
+
+N slot b=1 below A
+----
+waiting
+b: P prewrite t1; S slot of 1 t2; N slot of 1 waits 1st
+c: C write t1
+e: A write t1
+
+U write b + write c below P
+----
+waiting
+b: P prewrite t1; S slot of 1 t2; U write waits 1st; N slot of 1 waits 2nd
+c: C write t1; U write waits 1st
+e: A write t1
+
+S releases
+----
+done
+b: P prewrite t1; U write waits 1st; N slot of 1 waits 2nd
+c: C write t1; U write waits 1st
+e: A write t1
+
+C releases
+----
+done
+b: P prewrite t1; U write t3; N slot of 1 waits 1st
+c: U write t2
+e: A write t1
+
+U releases
+----
+done
+b: P prewrite t1; N slot of 1 t4
+e: A write t1
+

@@ -96,11 +96,11 @@ impl World {
         (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
     }
 
-    /// The circle that a waiter finds, by the numbers of the sessions, and the youngest of it.
+    /// The circle that a waiter finds, by the numbers of the sessions, and the one to end.
     fn circle(&self, session: u8) -> Option<(Vec<u8>, u8)> {
         let deadlock = self.look(id(session))?;
         let links = deadlock.links.iter().map(|link| link.session.0[0]).collect();
-        Some((links, deadlock.youngest.0[0]))
+        Some((links, deadlock.ends.0[0]))
     }
 
     /// The naive search: ends every holder that has no waiter below it, until nothing moves. Who
@@ -144,6 +144,20 @@ fn two_three_and_five_in_a_circle_all_find_the_same_youngest() {
             let (links, youngest) = world.circle(session).unwrap();
             assert_eq!((links[0], links.len(), youngest), (session, 2 * resources.len(), last));
         }
+    }
+}
+
+/// 13 is stopped, or does not look.
+#[test]
+fn older_requests_end_one_after_another_where_the_youngest_does_not() {
+    let world = ring(&["a", "b", "c"]);
+    for (session, readings) in [(13, 3), (12, 3 + PATIENCE), (11, 3 + 2 * PATIENCE)] {
+        let mut detector = world.detector(id(session));
+        let has_to_end = |detector: &mut Detector| {
+            let found = detector.read(&world.reading(detector.names()));
+            found.is_some_and(|found| found.ends == id(session))
+        };
+        assert_eq!((1..30).find(|_| has_to_end(&mut detector)), Some(readings), "{session}");
     }
 }
 
@@ -234,6 +248,20 @@ fn wait_for_both_resources_closes_no_circle() {
         world.asks(session, parent, claims);
     }
     assert_eq!(world.circle(11), None);
+}
+
+/// The upgrade 12 comes later than 11 and goes ahead of it, but waits for `e` around it.
+#[test]
+fn upgrade_that_comes_later_and_is_overtaken_closes_no_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "e"), (2, 0, "p:b"), (3, 0, "s:b=1")] {
+        assert!(world.asks(session, parent, claims));
+    }
+    for (session, parent, claims) in [(11, 1, "s:b=1"), (12, 2, "b e")] {
+        assert!(!world.asks(session, parent, claims));
+    }
+    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!(world.stuck(), Set::new());
 }
 
 /// A waiter in between that waits for another waiter is not overtaken.
@@ -342,7 +370,7 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
         let nested = |id: &&SessionId| {
             sessions.get(id).is_some_and(|session| !session.is_holder() && !session.ancestors.is_empty())
         };
-        let ends = left.iter().filter(nested).find(|id| world.look(**id).is_some_and(|found| found.youngest == **id));
+        let ends = left.iter().filter(nested).find(|id| world.look(**id).is_some_and(|found| found.ends == **id));
         let Some(youngest) = ends.copied() else { panic!("seed {seed}, step {step}: {left:?} wait for ever") };
         circles += 1;
         world.apply(Op::Cancel(youngest));

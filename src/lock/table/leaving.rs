@@ -110,15 +110,14 @@ impl<R: Records> LockTable<R> {
         remember::leaves(&mut self.records, now, &session, leaving)?;
         self.records.remove_session(id)?;
         let mut freed = Vec::with_capacity(session.claims.len());
-        for (index, record) in session.claims.into_iter().enumerate() {
+        for (index, record) in session.claims.iter().enumerate() {
             let name = record.claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
-            state.tree.remove(&mut self.records, &name, &entry(id, index, &record))?;
+            state.tree.remove(&mut self.records, &name, &entry(id, index, record))?;
             if record.rank.is_held() {
                 state.held -= 1;
             } else {
-                state.waiting -= 1;
-                state.overtakers.remove(&id);
+                state.count_leaving(id, record.rank, &session.ancestors);
             }
             if record.claim.mode == Mode::Slot {
                 state.slot_claims -= 1;
@@ -130,7 +129,8 @@ impl<R: Records> LockTable<R> {
             } else {
                 self.records.put_resource(&name, state)?;
             }
-            freed.push(Freed { resource: name, span: record.claim.span, modes: blocked_by(record.claim.mode) });
+            let Claim { mode, span, .. } = record.claim.clone();
+            freed.push(Freed { resource: name, span, modes: blocked_by(mode) });
         }
         Ok(freed)
     }

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Write};
-use rlock::store::redis::codec::Wake;
+use rlock::lock::request::Request;
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, is_granted, is_released, is_waiting};
+use crate::clients::{Clients, id, is_granted, is_released, is_waiting, request};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     handover_cost_does_not_depend_on_the_queue_length,
     release_cost_does_not_depend_on_the_waiters_elsewhere,
     claim_cost_does_not_depend_on_the_number_of_holders,
+    cost_of_going_ahead_of_waiters_that_do_not_nest_does_not_depend_on_their_number,
 );
 
 /// How often the server executed each command, including the commands of scripts.
@@ -81,6 +83,31 @@ fn claim_cost_does_not_depend_on_the_number_of_holders(kind: Kind) {
             assert!(is_waiting(&clients.acquire(1_000_001, Read, "[0,6]")));
             clients.release(1_000_001);
             clients.release(1_000_000);
+        }));
+    }
+    assert_eq!(counted[0], counted[1]);
+    assert_eq!(counted[0], counted[2]);
+}
+
+/// An upgrade, and a waiter that returns to its place, may be overtaken by nested requests behind
+/// them. Nothing is searched where there is none.
+fn cost_of_going_ahead_of_waiters_that_do_not_nest_does_not_depend_on_their_number(kind: Kind) {
+    let server = Server::start(kind);
+    let mut counted = Vec::new();
+    for waiters in [10, 100, 1_000] {
+        let mut clients = Clients::new(&server, &format!("ahead {waiters}"), Wake::Nobody);
+        clients.acquire(0, Read, "");
+        clients.acquire(1, Prewrite, "");
+        let first = request(2, Write, "");
+        let ScriptReply::Waiting { seq, .. } = clients.side.call(Call::acquire(&first, 0, false)) else { panic!() };
+        for number in 0..waiters {
+            clients.acquire(10 + number, Write, "");
+        }
+        clients.release(2);
+        let upgrade = Request { ancestors: vec![id(1)], ..request(3, Write, "") };
+        counted.push(commands(&server, || {
+            assert!(is_waiting(&clients.side.call(Call::acquire(&upgrade, 0, false))));
+            assert!(is_waiting(&clients.side.call(Call::acquire(&first, seq, false))));
         }));
     }
     assert_eq!(counted[0], counted[1]);

@@ -11,6 +11,7 @@ use super::ensure;
 use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
+use crate::lock::overtaking::may_overtake;
 use crate::lock::past::{self, HISTORY_MAX, Past};
 use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
 use crate::lock::resource::Resource;
@@ -145,6 +146,7 @@ impl<'b> Table<'b> {
             let fits = claim.resource == resource && claim.slots.is_some() == slot && (slot || !record.shares);
             ensure(said == is && fits && record.rank != Rank::LAST)?;
             *(if record.rank.is_held() { &mut counts.held } else { &mut counts.waiting }) += 1;
+            counts.waiting_below += u32::from(may_overtake(record.rank, &session.ancestors));
             counts.slot_claims += u32::from(slot);
             counts.shared_slots += u32::from(record.shares);
             if !record.rank.is_held() && state.overtakers.contains(&entry.session) {
@@ -152,8 +154,8 @@ impl<'b> Table<'b> {
             }
             *found.entry(session_key).or_default() += 1;
         }
-        let said = (state.held, state.waiting, state.slot_claims, state.shared_slots);
-        let is = (counts.held, counts.waiting, counts.slot_claims, counts.shared_slots);
+        let said = (state.held, state.waiting, state.waiting_below, state.slot_claims, state.shared_slots);
+        let is = (counts.held, counts.waiting, counts.waiting_below, counts.slot_claims, counts.shared_slots);
         ensure(said == is && state.overtakers == counts.overtakers && !entries.is_empty())
     }
 

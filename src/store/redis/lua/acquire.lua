@@ -350,49 +350,71 @@ end
 -- its names.
 local FEW = 16
 
--- Notes at which of the resources a waiter conflicts with an earlier one that it may overtake. The
--- answer stays the same while it waits, unless a waiter returns to a place ahead of it.
-local function note_overtaking(at, id, kin, score)
-  local is_awaited = false
+-- Whether a session waits for a resource that an ancestor of the request holds.
+local function is_awaited()
   for i = 1, n do
     for j = 2, resources[i].count.waiters and #kin or 0 do
       local above = record(resources[i], kin[j])
-      is_awaited = is_awaited or above and above[HELD] > WAITS
-    end
-  end
-  for i = 1, is_awaited and #at or 0 do
-    local r, place = at[i], 1
-    local entry = waiter(r, place)
-    while not r.count[id] and entry and entry.score < score do
-      for j = 1, #r.records[id][CLAIMS] do
-        local claim = r.records[id][CLAIMS][j]
-        local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
-        for k = 1, (r.left[entry.id] or kin[entry.id] or claim[NESTED] == 1) and 0 or #entry, 3 do
-          if not r.count[id] and find(modes, entry[k], 1, true)
-            and overlaps(entry[k + 1], entry[k + 2], claim[LO], claim[HI]) and is_awaited_above(r, entry.id, kin) then
-            count(r, id, 1)
-          end
-        end
+      if above and above[HELD] > WAITS then
+        return true
       end
-      place = place + 1
-      entry = waiter(r, place)
     end
   end
+  return false
 end
 
--- Notes the waiters that may overtake a waiter which has returned to its place ahead of them.
-local function note_overtakers_of(at, score)
-  for i = 1, #at do
-    local r, place = at[i], 1
-    local entry = waiter(r, place)
-    while entry do
-      local known = entry.score > score and not r.left[entry.id] and record(r, entry.id)
-      if known and known[ANCESTORS] ~= '' then
-        note_overtaking({ r }, entry.id, kin_of(entry.id, known[ANCESTORS]), entry.score)
+-- Whether a waiter heeds an entry of the queue that may be ahead of it.
+local function heeds(known, entry)
+  for i = 1, #known[CLAIMS] do
+    local claim = known[CLAIMS][i]
+    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 'sh' or '')
+    for j = 1, claim[NESTED] == 0 and entry.score < rank(known, claim) and #entry or 0, 3 do
+      if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
+        return true
       end
-      place = place + 1
-      entry = waiter(r, place)
     end
+  end
+  return false
+end
+
+-- Notes the waiters of a resource that may overtake another since the request has joined the queue:
+-- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
+-- their ancestors only become less, so the answer stays the same.
+local function note_overtakers(r, looks_ahead)
+  local others = r.count.below or 0
+  for i = 1, #kin > 1 and #lists[r] or 0 do
+    others = others - (lists[r][i][NESTED] == 0 and 1 or 0)
+  end
+  local looks_behind = others > 0
+  if not looks_ahead and not looks_behind then
+    return
+  end
+  local own = r.records[session]
+  local members = queued(session, own)
+  local first, last = math.huge, -math.huge
+  for i = 1, #members, 2 do
+    first, last = math.min(first, members[i]), math.max(last, members[i])
+  end
+  looks_ahead, looks_behind = looks_ahead and last > 0, looks_behind and first < r.seq
+  local place = 1
+  local entry = (looks_ahead or looks_behind) and waiter(r, place)
+  while entry and (looks_behind or entry.score < last) do
+    local id = entry.id
+    if not r.left[id] and id ~= session then
+      if looks_ahead and not r.count[session] and heeds(own, entry) and is_awaited_above(r, id, kin) then
+        count(r, session, 1)
+      end
+      local known = looks_behind and not r.count[id] and record(r, id)
+      local ancestors = known and known[ANCESTORS] or ''
+      for i = 1, ancestors ~= '' and #members or 0, 2 do
+        if not r.count[id] and heeds(known, read_member(members[i + 1], members[i]))
+          and is_awaited_above(r, session, kin_of(id, ancestors)) then
+          count(r, id, 1)
+        end
+      end
+    end
+    place = place + 1
+    entry = waiter(r, place)
   end
 end
 
@@ -432,7 +454,7 @@ if not in_the_way then
   settle(freed)
   return finish(stands(session))
 end
-note_overtaking(at, session, kin, seq)
+local looks_ahead = heeds_waiters and is_awaited()
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -450,6 +472,8 @@ for i = 1, #at do
     count(r, lists[r][j][MODE], 1)
     if lists[r][j][NESTED] == 1 then
       count(r, 'nested', 1)
+    elseif #kin > 1 then
+      count(r, 'below', 1)
     end
   end
   count(r, 'sessions', 1)
@@ -465,8 +489,8 @@ for i = 1, #at do
   change('ZADD', r.q, members)
   reread(r)
 end
-if place > 0 then
-  note_overtakers_of(at, seq)
+for i = 1, #at do
+  note_overtakers(at[i], looks_ahead)
 end
 settle(freed)
 return finish(stands(session))

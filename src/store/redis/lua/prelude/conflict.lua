@@ -52,12 +52,11 @@ local function is_awaited_above(r, id, kin)
 end
 
 -- Counts the waiting claims ahead of a score that have one of `modes`, overlap a claim and belong
--- to strangers that the session may not overtake. The count stops at `enough`. The queue is walked
+-- to strangers that the session does not overtake. The count stops at `enough`. The queue is walked
 -- only if a claim other than this one waits there. Otherwise granting many requests past a long
 -- queue would take as long as the product of both lengths.
 local function ahead(r, score, modes, claim, kin, enough)
   local lo, hi, some = claim[LO], claim[HI], false
-  local overtakes = #kin > 1 and (r.count[kin[1]] or not record(r, kin[1]))
   for i = 1, #modes do
     local mode = sub(modes, i, i)
     local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
@@ -83,7 +82,7 @@ local function ahead(r, score, modes, claim, kin, enough)
         here = here + 1
       end
     end
-    if here > 0 and not (overtakes and is_awaited_above(r, entry.id, kin)) then
+    if here > 0 and not (#kin > 1 and is_awaited_above(r, entry.id, kin)) then
       found = found + here
     end
     at = at + 1
@@ -109,7 +108,7 @@ local function held_against(r, claim, kin)
 end
 
 -- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
--- Without a score, all waiters count, unless the session may overtake them.
+-- Without a score, all waiters count, unless the session overtakes them.
 local function blocked(r, claim, kin, score)
   if held_against(r, claim, kin) then
     return true

@@ -39,6 +39,8 @@ local function unqueue(r, id, known)
     count(r, known[CLAIMS][i][MODE], -1)
     if known[CLAIMS][i][NESTED] == 1 then
       count(r, 'nested', -1)
+    elseif known[ANCESTORS] ~= '' then
+      count(r, 'below', -1)
     end
   end
   count(r, 'waiters', -1)

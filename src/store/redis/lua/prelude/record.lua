@@ -68,6 +68,7 @@ end
 -- - 'waiters': the waiting sessions
 -- - 'places': the members of the waiting sessions in q
 -- - 'nested': the waiting claims below a hold of an ancestor
+-- - 'below': the other waiting claims of sessions with ancestors
 -- - 'leases': the sessions with a lease
 -- - 'other': the held claims with another number of slots than the number in force
 -- - the id of a waiting session: 1 if the session may overtake others

@@ -1,0 +1,118 @@
+//! A nested request that reported a deadlock was in a circle of requests that wait for each other.
+//!
+//! The checker looks for a circle at one instant before the report. It counts what may have been
+//! so: a request may wait from the time at which it was made until its command starts. So a circle
+//! that was real is always found, but a report without a circle may be missed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::Violation;
+use crate::claims;
+use crate::log::{Instant, Run};
+
+/// The time from the first of the two looks that have seen a circle to the end of the request.
+const TWO_LOOKS: Duration = Duration::from_secs(2);
+
+/// `delay` is how long the last look and the end of the request may have been delayed.
+pub(super) fn check(runs: &[Run], delay: Duration) -> Vec<Violation> {
+    let reported = runs.iter().filter(|run| run.deadlock);
+    reported.filter(|run| !was_in_a_circle(runs, run, TWO_LOOKS.saturating_add(delay))).map(no_circle).collect()
+}
+
+fn no_circle(run: &Run) -> Violation {
+    Violation::new(format!("{} reported a deadlock, but was in no circle", run.id), &[run])
+}
+
+fn was_in_a_circle(runs: &[Run], run: &Run, window: Duration) -> bool {
+    let end = run.exit.map_or(Instant::MAX, |exit| exit.at);
+    let begin = run.asked.max(end.saturating_sub(window.as_nanos().try_into().unwrap_or(Instant::MAX)));
+    // What waits for what changes only at these instants.
+    let changes = runs.iter().flat_map(|other| [Some(other.asked), other.start]).flatten();
+    changes.filter(|at| (begin..end).contains(at)).chain([begin]).any(|at| is_in_a_circle(runs, run, at))
+}
+
+fn is_in_a_circle(runs: &[Run], run: &Run, at: Instant) -> bool {
+    let living: Vec<&Run> = runs.iter().filter(|run| lives(run, at)).collect();
+    let mut seen = BTreeSet::new();
+    let mut next = vec![run];
+    while let Some(waiter) = next.pop() {
+        for other in living.iter().filter(|other| waits_for(waiter, other, at)) {
+            if other.id == run.id {
+                return true;
+            }
+            if seen.insert(&other.id) {
+                next.push(other);
+            }
+        }
+    }
+    false
+}
+
+/// Whether the run has made its request and has neither ended nor been killed.
+fn lives(run: &Run, at: Instant) -> bool {
+    let end = run.exit.map(|exit| exit.at).into_iter().chain(run.killed).min();
+    run.asked <= at && end.is_none_or(|end| at < end)
+}
+
+/// Whether the command of the run has not started.
+fn waits(run: &Run, at: Instant) -> bool {
+    run.start.is_none_or(|start| at < start)
+}
+
+/// A holder waits for the requests below it. A request waits for the holders with which it
+/// conflicts, and for the requests that were made before it had its place.
+fn waits_for(run: &Run, other: &Run, at: Instant) -> bool {
+    if !waits(run, at) {
+        return other.is_below(run) && waits(other, at);
+    }
+    let is_ahead = !waits(other, at) || run.queued.is_none_or(|queued| other.asked < queued);
+    is_ahead && !run.is_related_to(other) && claims::conflict(&run.claims, &other.claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::logs::{run_ids, runs};
+    use super::*;
+
+    /// 1 holds a and asks for b below it; 2 holds b and asks for a below it at `asked`, and reports
+    /// a deadlock at 90.
+    fn two(asked: u64, other: &str) -> Vec<Run> {
+        let held = "0 1 asked a:write -\n1 1 start s 1 1\n0 2 asked b:write -\n1 2 start s 1 1";
+        let nested = "10 1.1 asked b:write -\n11 1.1 queued";
+        let report = format!("{asked} 2.1 asked a:write -\n89 2.1 deadlock\n90 2.1 exit 65");
+        runs(&[held, nested, &report].into_iter().chain((!other.is_empty()).then_some(other)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn circle_of_two_is_accepted() {
+        assert_eq!(check(&two(20, ""), Duration::ZERO), []);
+    }
+
+    #[test]
+    fn report_after_the_other_request_has_ended_or_was_killed_is_a_violation() {
+        for end in ["15 1.1 exit 75", "15 1.1 faulted killed", "15 1.1 start s 1 1"] {
+            assert_eq!(run_ids(&check(&two(20, end), Duration::ZERO)), [["2.1"]], "{end}");
+        }
+        assert_eq!(check(&two(20, "25 1.1 exit 75"), Duration::ZERO), [], "they have met");
+    }
+
+    #[test]
+    fn circle_that_ended_long_before_the_report_is_a_violation() {
+        let mut late = two(20, "25 1.1 exit 75");
+        let end = 25 + TWO_LOOKS.as_nanos() as u64;
+        let report = late.iter_mut().find(|run| run.deadlock).unwrap();
+        report.exit.as_mut().unwrap().at = end;
+        assert_eq!(check(&late, Duration::ZERO).len(), 1);
+    }
+
+    #[test]
+    fn waiter_closes_a_circle_for_those_behind_it() {
+        let ahead = "5 3 asked b:write+c:write -\n6 3 queued\n0 4 asked c:write -\n1 4 start s 1 1\n\
+                     30 4.1 asked a:write -\n80 4.1 deadlock\n81 4.1 exit 65";
+        let held = "0 1 asked a:write -\n1 1 start s 1 1\n10 1.1 asked b:write -\n11 1.1 queued";
+        assert_eq!(check(&runs(&[held, ahead]), Duration::ZERO), []);
+        let behind = ahead.replace("5 3 asked", "12 3 asked").replace("6 3 queued", "13 3 queued");
+        assert_eq!(run_ids(&check(&runs(&[held, &behind]), Duration::ZERO)), [["4.1"]]);
+    }
+}
