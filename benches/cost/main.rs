@@ -11,9 +11,11 @@ mod aims;
 mod candidate;
 mod chance;
 mod chart;
+mod cluster;
 mod crowd;
 mod daemon;
 mod etcd;
+mod fleet;
 mod footprint;
 mod hand_over;
 mod intervals;
@@ -41,7 +43,7 @@ use self::table::Findings;
 type Measure = fn(&Lab, Effort) -> Findings;
 
 /// The sections, by the names that the command line takes.
-const SECTIONS: [(&str, Measure); 7] = [
+const SECTIONS: [(&str, Measure); 9] = [
     ("start", start::measure),
     ("hand-over", hand_over::measure),
     ("rate", rate::measure),
@@ -49,6 +51,8 @@ const SECTIONS: [(&str, Measure); 7] = [
     ("intervals", intervals::measure),
     ("serve", serve::measure),
     ("footprint", footprint::measure),
+    ("cluster", cluster::measure),
+    ("fleet", fleet::measure),
 ];
 
 fn main() {

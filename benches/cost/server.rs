@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::daemon::Daemon;
 use super::lab::free_port;
@@ -11,7 +13,7 @@ use super::lab::free_port;
 pub(crate) struct Redis {
     port: u16,
     socket: PathBuf,
-    _daemon: Daemon,
+    daemon: Daemon,
 }
 
 impl Redis {
@@ -22,17 +24,41 @@ impl Redis {
 
     /// Starts a server in a new folder within this one.
     pub(crate) fn start(program: &str, folder: &Path) -> Result<Self, String> {
+        Self::start_with(program, folder, free_port(), &[])
+    }
+
+    /// Starts a node of a Cluster that does not know the others yet.
+    pub(crate) fn start_node(program: &str, folder: &Path) -> Result<Self, String> {
+        // The nodes talk to each other on a port that is higher by 10,000.
+        let port = std::iter::repeat_with(free_port).find(|port| *port < u16::MAX - 10_000).expect("a port is free");
+        Self::start_with(program, folder, port, &["--cluster-enabled", "yes"])
+    }
+
+    fn start_with(program: &str, folder: &Path, port: u16, options: &[&str]) -> Result<Self, String> {
         let folder = tempfile::tempdir_in(folder).expect("a folder can be made").keep();
-        let (port, socket) = (free_port(), folder.join("socket"));
+        let socket = folder.join("socket");
         let at = port.to_string();
         let path = socket.to_str().expect("paths of a bench are text").to_owned();
         let words =
             [program, "--bind", "127.0.0.1", "--port", &at, "--unixsocket", &path, "--save", "", "--appendonly", "no"];
-        let words = words.map(str::to_owned);
+        let words: Vec<_> = words.iter().chain(options).map(|word| (*word).to_owned()).collect();
         let client = redis::Client::open(format!("redis+unix://{path}")).expect("the URL is valid");
         let ready =
             || client.get_connection().is_ok_and(|mut client| redis::cmd("PING").query::<()>(&mut client).is_ok());
-        Ok(Self { port, socket, _daemon: Daemon::start(&words, &folder, ready)? })
+        Ok(Self { port, socket, daemon: Daemon::start(&words, &folder, ready)? })
+    }
+
+    /// Returns the TCP port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the processor time that the server has taken so far. It does not grow while other
+    /// processes have the processors.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let path = format!("/proc/{}/schedstat", self.daemon.id());
+        let text = fs::read_to_string(path).expect("the kernel counts the time of each process");
+        Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number"))
     }
 
     /// Returns the URL of a store on the server, by TCP.

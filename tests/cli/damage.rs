@@ -2,7 +2,7 @@
 //! usual. It neither dies by a signal nor hangs.
 
 use std::fs::{self, File, FileTimes};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::random::Random;
 use crate::support::{Lab, Ran, Running};
@@ -45,15 +45,10 @@ impl Used {
     /// Writes a damaged table, runs commands that read and write, and restores the sound table.
     #[track_caller]
     fn survives(&self, what: &str, bytes: &[u8], is_seal_forged: bool) -> bool {
-        let times = fs::metadata(&self.table).expect("the table");
-        fs::write(&self.table, bytes).expect("the file can be written");
         if is_seal_forged {
-            let times = FileTimes::new().set_modified(times.modified().expect("a time"));
-            File::options()
-                .write(true)
-                .open(&self.table)
-                .and_then(|file| file.set_times(times))
-                .expect("the test owns the table");
+            write_under_the_seal(&self.table, bytes);
+        } else {
+            fs::write(&self.table, bytes).expect("the file can be written");
         }
         let mut refused = 0;
         for words in [&["inspect"][..], &["exec", "-n", "k", "--", "true"], &["exec", "other", "--", "true"]] {
@@ -156,6 +151,103 @@ fn holder_in_a_damaged_table_keeps_the_status_of_its_command() {
     let fresh = lab.run(["exec", "k", "--", "true"]);
     assert_eq!(fresh.code(), Some(0), "{fresh:?}");
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");
+}
+
+/// Overwrites a text in the records, so that they cannot be decoded, as if another build of rlock had
+/// written them. The seal still fits, so rlock meets the damage only when it reads these records.
+fn spoil(lab: &Lab, text: &str) -> Vec<u8> {
+    let table = lab.directory().join("state/table");
+    let mut bytes = fs::read(&table).expect("the table");
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text.as_bytes())).collect();
+    assert!(!places.is_empty(), "no record has the text");
+    places.iter().for_each(|at| bytes[*at..at + text.len()].fill(0xFF));
+    write_under_the_seal(&table, &bytes);
+    bytes
+}
+
+fn write_under_the_seal(table: &Path, bytes: &[u8]) {
+    let modified = fs::metadata(table).and_then(|found| found.modified()).expect("a time");
+    fs::write(table, bytes).expect("the file can be written");
+    let file = File::options().write(true).open(table).expect("the table");
+    file.set_times(FileTimes::new().set_modified(modified)).expect("the test owns the table");
+}
+
+/// A kept hold has no process, so nobody uses its table.
+#[test]
+fn undecodable_table_that_nobody_uses_is_kept_aside_by_the_process_that_finds_it() {
+    for words in
+        [&["exec", "k", "-c", "echo $RLOCK_TOKEN"][..], &["acquire", "k", "--for", "1s"], &["inspect"], &["cleanup"]]
+    {
+        let lab = Lab::new();
+        let before = lab.run(["exec", "k", "-c", "echo $RLOCK_TOKEN"]).stdout;
+        lab.run(["acquire", "k", "--for", "1h", "--reason", "spoil-me"]).code();
+        let spoilt = spoil(&lab, "spoil-me");
+        let ran = lab.run(words);
+        let aside = lab.directory().join("state/table.damaged");
+        let warning = format!(
+            "rlock: warning: the table of the store in {} was damaged, and nobody used it: it is kept as {}, and a new one \
+             is started, without kept holds and history\n",
+            lab.directory().display(),
+            aside.display()
+        );
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), warning.as_str()), "{words:?}: {ran:?}");
+        assert_eq!(fs::read(&aside).expect("the damaged table was kept"), spoilt, "{words:?}");
+        let token = |text: &str| text.trim().parse::<u64>().expect("a token");
+        if words[0] == "exec" {
+            assert!(token(&ran.stdout) > token(&before), "tokens rise although the table is new");
+        }
+        let after = lab.run(["exec", "k", "-c", "echo $RLOCK_TOKEN"]);
+        assert_eq!(after.stderr, "", "{words:?}");
+        assert!(token(&after.stdout) > token(&before), "{words:?}");
+    }
+}
+
+#[test]
+fn undecodable_table_in_use_exits_69_until_its_users_have_ended() {
+    let lab = Lab::new();
+    lab.run(["acquire", "k", "--for", "1h", "--reason", "spoil-me"]).code();
+    let user = lab.hold("other");
+    let spoilt = spoil(&lab, "spoil-me");
+    let text = format!(
+        "the store in {} can't be used: its table is damaged: end the rlock processes that use it, then the next one starts \
+         with a new table",
+        lab.directory().display()
+    );
+    lab.run(["exec", "k", "--", "true"]).said(69, &text);
+    lab.run(["inspect"]).said(69, &text);
+    // Once the damage is known, no process uses a sound part of the table.
+    lab.run(["exec", "third", "--", "true"]).said(69, &text);
+    assert_eq!(fs::read(lab.directory().join("state/table")).expect("the table stays"), spoilt);
+    user.end().said(0, &format!("warning: could not release 'other', held until rlock has ended: {text}"));
+    let fresh = lab.run(["exec", "k", "--", "true"]);
+    assert_eq!((fresh.code(), fresh.stderr.lines().count()), (Some(0), 1), "{fresh:?}");
+    assert_eq!(lab.files(), ["lock", "table", "table.damaged"]);
+}
+
+/// LMDB meets this damage itself, in the middle of a transaction. The process that finds it ends;
+/// the next one reads the whole table first.
+#[test]
+fn fault_in_an_unused_table_lets_the_next_rlock_start_a_new_one() {
+    let mut faults = 0;
+    for offset in [10, 16, 40, 200] {
+        let lab = Lab::new();
+        lab.run(["acquire", "k", "--for", "1h"]).code();
+        let table = lab.directory().join("state/table");
+        let mut bytes = fs::read(&table).expect("the table");
+        bytes.chunks_mut(4096).skip(2).for_each(|page| page[offset..].fill(0xFF));
+        write_under_the_seal(&table, &bytes);
+        let first = lab.run(["exec", "k", "--", "true"]);
+        if first.code() == Some(69) {
+            faults += 1;
+            assert!(first.stderr.contains("damaged: end the rlock processes that use it"), "{first:?}");
+            let second = lab.run(["exec", "k", "--", "true"]);
+            assert_eq!((second.code(), second.stderr.lines().count()), (Some(0), 1), "{offset}: {second:?}");
+        } else {
+            assert_eq!((first.code(), first.stderr.lines().count()), (Some(0), 1), "{offset}: {first:?}");
+        }
+        assert_eq!(lab.files(), ["lock", "table", "table.damaged"]);
+    }
+    assert!(faults > 0, "no damage led to a fault");
 }
 
 /// RLIMIT_FSIZE must not change the status: neither rlock nor its command dies of a SIGXFSZ that a

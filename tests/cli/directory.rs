@@ -192,7 +192,7 @@ fn unused_damaged_table_is_kept_aside_and_replaced() {
         let ran = lab.run(["exec", "k", "--", "echo", "done"]);
         let text = format!(
             "rlock: warning: the table of the store in {} was damaged, and nobody used it: it is kept as {}, and a new one is \
-             started\n",
+             started, without kept holds and history\n",
             lab.directory().display(),
             aside.display()
         );

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::support::needs::{programs, root as as_root, skip_unless};
-use super::{Lab, Ran, package, sh};
+use super::{Lab, Ran, package, root, sh};
 
 /// What every package of a distribution has, besides the licences and the zsh completion, whose
 /// places differ.
@@ -162,6 +162,18 @@ fn image_has_the_program_alone_and_runs_it() {
     assert!(size < 6 << 20, "{size} bytes");
 }
 
+/// The list of crates that cargo-auditable has put into a program.
+fn crates_of(folder: &Path, program: &Path) -> Vec<serde_json::Value> {
+    let script = "objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc \"$2\" \"$1/list\"
+        python3 -c 'import sys, zlib; print(zlib.decompress(open(sys.argv[1], \"rb\").read()).decode())' \"$1/list\"";
+    let list: serde_json::Value = serde_json::from_str(&sh(script, &[folder, program])).expect("the list is JSON");
+    list["packages"].as_array().expect("a list").clone()
+}
+
+fn text_of(value: &serde_json::Value) -> &str {
+    value.as_str().expect("a text")
+}
+
 /// The packaged program needs no loader, so no glibc; it names no path of the machine that built
 /// it; and it carries the list of its crates.
 #[test]
@@ -178,14 +190,70 @@ fn packaged_program_is_static_names_no_path_and_lists_its_crates() {
         let is_named = path.len() > 1 && bytes.windows(path.len()).any(|window| window == path.as_bytes());
         assert!(!is_named, "the program names {path}");
     }
-    let script = "objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc \"$2\" \"$1/list\"
-        python3 -c 'import sys, zlib; print(zlib.decompress(open(sys.argv[1], \"rb\").read()).decode())' \"$1/list\"";
-    let list: serde_json::Value =
-        serde_json::from_str(&sh(script, &[folder.path(), &program])).expect("the list is JSON");
-    let names: Vec<_> = list["packages"].as_array().expect("a list").iter().map(|crate_| &crate_["name"]).collect();
+    let list = crates_of(folder.path(), &program);
+    let names: Vec<_> = list.iter().map(|linked| &linked["name"]).collect();
     for name in ["rlock-cli", "lmdb-master-sys", "rustls"] {
         assert!(names.iter().any(|other| *other == name), "{name} is not in {names:?}");
     }
+}
+
+/// The list in the program, which cargo-auditable made, says what was linked. A crate is in it with
+/// its version.
+#[test]
+#[ignore = "needs packaging/build"]
+fn packages_have_the_licence_text_of_each_linked_crate() {
+    skip_unless!(programs(&["objcopy", "python3", "dpkg-deb", "skopeo", "umoci"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let unpack = "mkdir \"$1/deb\" \"$1/tar\" \"$1/wheel\"
+        dpkg-deb -x \"$2\" \"$1/deb\"
+        tar -xzf \"$3\" -C \"$1/tar\" --strip-components 1
+        python3 -m zipfile -e \"$4\" \"$1/wheel\"
+        skopeo copy --quiet \"oci-archive:$5\" \"oci:$1/layout:v\"
+        umoci unpack --rootless --image \"$1/layout:v\" \"$1/bundle\"";
+    sh(unpack, &[folder.path(), &package(".deb"), &package(".tar.gz"), &package(".whl"), &package(".oci.tar")]);
+    let info = concat!("wheel/rlock_cli-", env!("CARGO_PKG_VERSION"), ".dist-info");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    let text = read("deb/usr/share/doc/rlock-cli/third-party-licenses.txt");
+    for copy in ["tar/share/licenses/rlock-cli", &format!("{info}/licenses"), "bundle/rootfs/licenses"]
+        .map(|place| format!("{place}/third-party-licenses.txt"))
+    {
+        assert_eq!(read(&copy), text, "{copy}");
+    }
+    assert!(read(&format!("{info}/METADATA")).contains("\nLicense-File: third-party-licenses.txt\n"));
+    let list = crates_of(folder.path(), &folder.path().join("tar/bin/rlock"));
+    let linked = list.iter().filter(|linked| linked["kind"] != "build" && linked["root"] != true);
+    let names: Vec<_> =
+        linked.map(|linked| format!("{} {}", text_of(&linked["name"]), text_of(&linked["version"]))).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("\n{name}: LICEN"))).collect();
+    assert!(names.len() > 50, "{names:?}");
+    assert!(missing.is_empty(), "{missing:?} have no text");
+}
+
+/// A crate without a licence text fails the build of the packages.
+#[test]
+fn crate_without_a_licence_text_is_refused() {
+    skip_unless!(programs(&["python3", "cargo"]));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let script = r#"cd "$1"
+        for name in whole bare; do
+            mkdir -p "$name/src"
+            printf '[package]\nname = "%s"\nversion = "1.2.3"\nedition = "2021"\n' "$name" >"$name/Cargo.toml"
+            touch "$name/src/lib.rs"
+        done
+        printf '[dependencies]\nbare = { path = "../bare" }\n[workspace]\n' >>whole/Cargo.toml
+        cargo generate-lockfile --quiet --offline --manifest-path whole/Cargo.toml"#;
+    sh(script, &[folder.path()]);
+    let licences = || {
+        let mut licences = Command::new(root().join("packaging/licences"));
+        Ran::of(licences.arg("--manifest-path").arg(folder.path().join("whole/Cargo.toml")))
+    };
+    let refused = licences();
+    assert_eq!(refused.stderr, "packaging/licences: no licence text in bare 1.2.3: add one to the script\n");
+    assert_eq!(refused.code(), Some(1), "{refused:?}");
+    std::fs::write(folder.path().join("bare/LICENSE"), "The terms of bare").expect("a file can be made");
+    let ran = licences();
+    assert!(ran.stdout.contains("\nbare 1.2.3: LICENSE\n") && ran.stdout.contains("\nThe terms of bare\n"), "{ran:?}");
+    assert!(ran.stdout.contains("GNU Lesser General Public License"), "the C library is linked as well");
 }
 
 #[test]

@@ -274,8 +274,7 @@ impl Directory {
             return Ok(Age::ThisBoot);
         }
         self.remove_beacons().map_err(advised_inside)?;
-        let heading: usize = found.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
-        rustix::fs::ftruncate(&self.lock, heading as u64)?;
+        remove_seal(self.lock_file())?;
         Ok(Age::EarlierBoot)
     }
 
@@ -308,7 +307,7 @@ impl Directory {
     /// Writes the seal of the table. A seal always has the same length, so it overwrites the old
     /// one.
     pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
-        let at: usize = self.lock_text()?.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
+        let at = heading_len(&self.lock_text()?);
         rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
         Ok(())
     }
@@ -514,6 +513,19 @@ pub(super) enum Age {
 /// The first lines of a lock file of this format.
 fn heading(boot: &str) -> String {
     format!("{TITLE}{FORMAT}\nboot {boot}\n")
+}
+
+/// The length of the heading in the text of a lock file.
+fn heading_len(text: &[u8]) -> usize {
+    text.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum()
+}
+
+/// Removes the seal from a lock file, so the next transaction reads the whole table first. Signal
+/// handlers may call this function.
+pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
+    let mut text = [0; LOCK_BYTES];
+    let read = rustix::io::pread(lock, &mut text, 0)?;
+    Ok(rustix::fs::ftruncate(lock, heading_len(&text[..read]) as u64)?)
 }
 
 /// The id of this boot; empty if it cannot be read.

@@ -8,10 +8,13 @@
 //! is killed as it is when rlock is killed.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Once;
 
+use super::directory::{self, Directory};
 use crate::exit;
 
 /// The signals of a failure in LMDB: a page beyond the end of the file, a wild pointer, a failed
@@ -28,17 +31,17 @@ const LINE: &[u8] =
 starts with a new table\n";
 
 thread_local! {
-    /// Whether this thread is in a transaction. A fault outside a transaction is a defect of rlock,
-    /// and is reported as one.
-    static GUARDED: Cell<bool> = const { Cell::new(false) };
+    /// The lock file of the table that this thread reads, or `None`. A fault of a thread that reads
+    /// no table is a defect of rlock, and is reported as one.
+    static GUARDED: Cell<Option<RawFd>> = const { Cell::new(None) };
 }
 
 /// While a guard lives, a fault of this thread counts as damage of the table.
-pub(super) struct Guard(());
+pub(super) struct Guard<'d>(PhantomData<&'d Directory>);
 
-impl Guard {
+impl<'d> Guard<'d> {
     /// Begins to guard. The handlers are installed once; the command does not inherit them.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(directory: &'d Directory) -> Self {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
         let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
@@ -47,14 +50,14 @@ impl Guard {
         // SAFETY: the timer is initialised. Nothing else uses this timer, and the command does not
         // inherit it.
         unsafe { libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, ptr::null_mut()) };
-        GUARDED.set(true);
-        Self(())
+        GUARDED.set(Some(directory.lock_file().as_raw_fd()));
+        Self(PhantomData)
     }
 }
 
-impl Drop for Guard {
+impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        GUARDED.set(false);
+        GUARDED.set(None);
     }
 }
 
@@ -79,12 +82,17 @@ fn install() {
     #[cfg(not(test))]
     {
         let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| if GUARDED.get() { give_up() } else { usual(panic) }));
+        std::panic::set_hook(Box::new(move |panic| if GUARDED.get().is_some() { give_up() } else { usual(panic) }));
     }
 }
 
-/// Prints that the table is damaged and ends the process. Signal handlers may call this function.
+/// Prints that the table is damaged and ends the process. The next transaction reads the whole
+/// table first. Signal handlers may call this function.
 pub(super) fn give_up() -> ! {
+    if let Some(lock) = GUARDED.get() {
+        // SAFETY: the guard borrows the directory, which keeps its lock file open.
+        let _ = directory::remove_seal(unsafe { BorrowedFd::borrow_raw(lock) });
+    }
     // SAFETY: write and _exit are async-signal-safe, and the line is as long as stated.
     unsafe {
         libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
@@ -93,7 +101,7 @@ pub(super) fn give_up() -> ! {
 }
 
 extern "C" fn handle(signal: libc::c_int) {
-    if GUARDED.get() {
+    if GUARDED.get().is_some() {
         give_up();
     }
     if signal == libc::SIGVTALRM {

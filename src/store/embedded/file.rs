@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Stat, StatVfs, fstat};
 use rustix::io::FdFlags;
 
-use super::directory::{Directory, Locked};
+use super::directory::{self, Directory, Locked};
 use super::lmdb::{Env, Txn};
 use super::records::Error;
 use super::{TABLE_BYTES_MAX, verify};
@@ -49,24 +49,8 @@ pub(super) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the table, or makes it. A damaged table is put aside if no session lives.
-    pub(super) fn open(directory: &Directory, locked: &Locked<'_>) -> Result<Self, Error> {
-        match Self::try_open(directory) {
-            Err(Error::Damaged) => {}
-            opened => return opened,
-        }
-        if directory.anybody_lives()? {
-            return Err(Error::Damaged);
-        }
-        match directory.put_aside(locked) {
-            Ok(path) => say_put_aside(directory, &path.display().to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
-        Self::try_open(directory)
-    }
-
-    fn try_open(directory: &Directory) -> Result<Self, Error> {
+    /// Opens the table, or makes it.
+    pub(super) fn open(directory: &Directory) -> Result<Self, Error> {
         let file = directory.open_table()?;
         let found = stat(&file)?;
         if found.st_size == 0 {
@@ -131,6 +115,30 @@ impl TableFile {
     }
 }
 
+/// Puts the table aside if no session lives, after a transaction has met damage. Returns whether
+/// the next attempt finds another table. If not, the next transaction of any process reads the
+/// whole table first, so that no process uses a part of it.
+pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> io::Result<bool> {
+    let directory = locked.directory();
+    let is_in_place = |table: &TableFile| stat(&table.file).is_ok_and(|found| directory.is_table(&found));
+    if !table.as_ref().is_none_or(is_in_place) {
+        // Another process has put aside the table that this process has open.
+        *table = None;
+        return Ok(true);
+    }
+    if directory.anybody_lives()? {
+        directory::remove_seal(directory.lock_file())?;
+        return Ok(false);
+    }
+    *table = None;
+    match directory.put_aside(locked) {
+        Ok(path) => say_put_aside(directory, &path.display().to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(true)
+}
+
 /// Reads the whole table unless the table matches its seal.
 fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
     let seal = seal_of(found);
@@ -161,7 +169,7 @@ fn say_put_aside(directory: &Directory, path: &str) {
     let directory = directory.path().display();
     let text = format!(
         "rlock: warning: the table of the store in {directory} was damaged, and nobody used it: it is kept as {path}, and a \
-         new one is started"
+         new one is started, without kept holds and history"
     );
     let _ = writeln!(io::stderr(), "{}", crate::words::one_line(&text));
 }

@@ -161,9 +161,16 @@ impl Embedded {
             return Ok(None);
         };
         // As in a transaction, the records may contradict each other.
-        let _guard = Guard::new();
+        let guard = Guard::new(&self.directory);
         let listings = snapshot::listings(&raw, &self.directory, names, watched);
-        listings.map(Some).map_err(|error| self.directory.unusable(&error))
+        drop(guard);
+        match listings {
+            // A transaction that meets damage puts the table aside.
+            Err(records::Error::Damaged) => self.transact_within(limit, None, |work| {
+                snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
+            }),
+            listings => listings.map(Some).map_err(|error| self.directory.unusable(&error)),
+        }
     }
 
     /// Releases a session of this process, unless the wait for the lock takes longer than `limit`.
@@ -176,9 +183,9 @@ impl Embedded {
         self.transact_within(Some(limit), Some(session), |work| work.apply(Op::Release { session, end }))
     }
 
-    fn change(&mut self, session: SessionId, resource: &Resource, op: Op) -> Result<Changed, Error> {
+    fn change(&mut self, session: SessionId, resource: &Resource, op: &Op) -> Result<Changed, Error> {
         self.act_for(session, Some(session), |work| {
-            Ok(match work.apply(op)? {
+            Ok(match work.apply(op.clone())? {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
                 _ => {
@@ -198,7 +205,7 @@ impl Embedded {
         &mut self,
         session: SessionId,
         own: Option<SessionId>,
-        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
         let done = self.transact(own, |running| match running.foreign_owner(session)? {
             Some(owner) => Ok(Err(owner)),
@@ -286,11 +293,11 @@ impl Store for Embedded {
     }
 
     fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
-        self.change(session, resource, Op::Shrink { session, resource: resource.clone(), span })
+        self.change(session, resource, &Op::Shrink { session, resource: resource.clone(), span })
     }
 
     fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error> {
-        self.change(session, resource, Op::Downgrade { session, resource: resource.clone(), mode })
+        self.change(session, resource, &Op::Downgrade { session, resource: resource.clone(), mode })
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {

@@ -259,7 +259,7 @@ impl EmbeddedSessions {
     /// concerns become due.
     fn transact<T>(
         &mut self,
-        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
         let done = self.store.transact_within(Some(Duration::ZERO), &self.sessions, |running| {
             let result = work(running)?;

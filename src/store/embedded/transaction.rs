@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::beacon::{self, Beacon, Identity, Peer, Wake};
-use super::directory::{Age, Directory};
+use super::directory::{Age, Directory, Locked};
 use super::fault::Guard;
 use super::file::TableFile;
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
-use super::{Embedded, Error, boot, ending};
+use super::{Embedded, Error, boot, ending, file};
 use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
@@ -85,6 +85,9 @@ impl View {
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
+/// The number of further attempts after a transaction has met damage: one at a table that another
+/// process has started, and one at a new table.
+const REPLACEMENTS: usize = 2;
 /// The number of waiters of whom some are asked to look when a claim lease ends.
 const WATCHERS_AMONG: usize = 64;
 /// The number that no user has, see chown(2).
@@ -93,11 +96,12 @@ const NO_USER: u32 = u32::MAX;
 impl Embedded {
     /// Runs `work` under the directory's lock, and waits for the lock without a limit. If `work`
     /// changed the table, the transaction is committed and the sessions concerned are woken. An
-    /// error leaves the table unchanged.
+    /// error leaves the table unchanged. If `work` finds a damaged table that no session uses, it
+    /// runs again on a new table.
     pub(super) fn transact<T>(
         &mut self,
         own: impl Own,
-        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+        work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<T, Error> {
         let done = self.transact_within(None, own, work)?;
         Ok(done.expect("a wait without a limit ends with the lock"))
@@ -109,51 +113,53 @@ impl Embedded {
         &mut self,
         limit: Option<Duration>,
         own: impl Own,
-        work: impl FnOnce(&mut Work<'_>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
         if !self.lock(limit)? {
             return Ok(None);
         }
         let Self { directory, table, namespace, forgets, .. } = self;
         let locked = directory.locked();
-        let _guard = Guard::new();
+        let _guard = Guard::new(directory);
         let directory = locked.directory();
-        let unusable = |error: records::Error| directory.unusable(&error);
-        let table = match table {
-            Some(table) => table,
-            None => {
-                let age = directory.prepare(&locked).map_err(|error| directory.unusable(&error))?;
-                let table = table.insert(TableFile::open(directory, &locked).map_err(unusable)?);
-                if age == Age::EarlierBoot {
-                    boot::forget_processes(directory, table).map_err(unusable)?;
-                    directory.put_boot(&locked).map_err(|error| directory.unusable(&error))?;
-                    table.seal(directory);
-                }
-                table
+        let mut attempt = |table: &mut Option<TableFile>| -> Result<_, records::Error> {
+            let table = match table {
+                Some(table) => table,
+                None => table.insert(open(&locked)?),
+            };
+            let txn = table.write(directory)?;
+            let has_room = !*forgets && table.has_room();
+            let mut running = Work {
+                directory,
+                table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),
+                own: &own,
+                changed: false,
+                concerned: Vec::new(),
+                woken: Vec::new(),
+                reaped: Vec::new(),
+                passed_over: HashSet::new(),
+                granted: VecDeque::new(),
+            };
+            let result = work(&mut running)?;
+            let Work { table: records, changed, woken, reaped, .. } = running;
+            if changed {
+                records.into_records().commit()?;
+                table.seal(directory);
             }
+            // A dead session's beacon is removed after the session, so that every session in the
+            // table has a beacon.
+            reaped.iter().for_each(|session| beacon::remove(directory, *session));
+            Ok((result, woken))
         };
-        let txn = table.write(directory).map_err(unusable)?;
-        let has_room = !*forgets && table.has_room();
-        let mut running = Work {
-            directory,
-            table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),
-            own: &own,
-            changed: false,
-            concerned: Vec::new(),
-            woken: Vec::new(),
-            reaped: Vec::new(),
-            passed_over: HashSet::new(),
-            granted: VecDeque::new(),
-        };
-        let result = work(&mut running).map_err(unusable)?;
-        let Work { table: records, changed, woken, reaped, .. } = running;
-        if changed {
-            records.into_records().commit().map_err(unusable)?;
-            table.seal(directory);
+        let mut done = attempt(table);
+        for _ in 0..REPLACEMENTS {
+            let is_damaged = matches!(done, Err(records::Error::Damaged));
+            if !is_damaged || !file::put_aside(&locked, table).map_err(|error| directory.unusable(&error))? {
+                break;
+            }
+            done = attempt(table);
         }
-        // A dead session's beacon is removed after the session, so that every session in the table
-        // has a beacon.
-        reaped.iter().for_each(|session| beacon::remove(directory, *session));
+        let (result, woken) = done.map_err(|error| directory.unusable(&error))?;
         drop(locked);
         woken.iter().for_each(|(session, identity, wake)| beacon::wake(directory, *session, identity.as_ref(), *wake));
         Ok(Some(result))
@@ -180,19 +186,41 @@ impl Embedded {
     }
 }
 
+/// Opens the table. The first process of a boot removes the sessions that ended with the last boot.
+fn open(locked: &Locked<'_>) -> Result<TableFile, records::Error> {
+    let directory = locked.directory();
+    let age = directory.prepare(locked)?;
+    let table = TableFile::open(directory)?;
+    if age == Age::EarlierBoot {
+        boot::forget_processes(directory, &table)?;
+        directory.put_boot(locked)?;
+        table.seal(directory);
+    }
+    Ok(table)
+}
+
 impl<'t> Work<'t> {
     /// Makes the request of a new session. `beacon` is the beacon of this process, which the first
     /// session makes.
     pub(super) fn enter(&mut self, request: Request, beacon: &mut Option<Beacon>) -> Result<View, records::Error> {
         let session = request.session;
+        let is_first = beacon.is_none();
         let identity = match beacon {
             Some(beacon) => {
                 beacon.share(self.directory, session)?;
                 *beacon.identity()
             }
-            none => *none.insert(Beacon::light(self.directory, session)?).identity(),
+            None => *beacon.insert(Beacon::light(self.directory, session)?).identity(),
         };
-        self.ask(request, None, &identity)
+        let view = self.ask(request, None, &identity);
+        if view.is_err() {
+            // The session is not in the table, so its beacon must not count as that of a user.
+            beacon::remove(self.directory, session);
+            if is_first {
+                *beacon = None;
+            }
+        }
+        view
     }
 
     /// Returns the state of a session that waits or holds. A waiter that was passed over, or that
@@ -269,6 +297,10 @@ impl<'t> Work<'t> {
         let beacon = self.records().beacon(session)?;
         let owner = beacon.map(|beacon| beacon.owner_here(self.directory, session).unwrap_or(NO_USER));
         Ok(owner.filter(|owner| !own.is_root() && *owner != 0 && *owner != own.as_raw()))
+    }
+
+    pub(super) fn directory(&self) -> &'t Directory {
+        self.directory
     }
 
     pub(super) fn records(&self) -> &Transaction<'t> {
