@@ -2,15 +2,18 @@
 //! general path.
 
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::store::redis::codec::{ScriptReply, Wake};
+use rlock::lock::request::{Claim, Request};
+use rlock::lock::resource::Resource;
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, resource, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     both_paths_leave_the_same_state,
     both_paths_hand_over_in_the_same_way,
+    release_of_two_resources_that_names_one_releases_both,
     fast_path_executes_fewer_commands,
     hand_over_executes_fewer_commands,
 );
@@ -152,6 +155,21 @@ fn both_paths_hand_over_in_the_same_way(kind: Kind) {
             }
         }
     }
+}
+
+fn release_of_two_resources_that_names_one_releases_both(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "paths", Wake::Publish);
+    let second = Resource::new("{r}2").unwrap();
+    let mut both = request(1, Write, "");
+    both.claims.push(Claim { resource: second.clone(), ..both.claims[0].clone() });
+    assert!(is_granted(&clients.side.call(Call::acquire(&both, 0, false))));
+    assert!(is_waiting(&clients.acquire(2, Write, "")));
+    let reply = clients.end(1, "exit 0", 2);
+    assert!(matches!(&reply, ScriptReply::Released(tokens) if tokens.len() == 2), "{reply:?}");
+    assert!(is_granted(&clients.renew(2, false)));
+    let alone = Request { session: id(3), claims: vec![both.claims.remove(1)], ..both };
+    assert!(is_granted(&clients.side.call(Call::acquire(&alone, 0, false))), "the second resource is free");
 }
 
 /// The number of commands that the server has executed since its statistics began.

@@ -51,9 +51,10 @@ end
 
 -- Most releases beside waiters hand a resource from its only holder to the first waiter. This path
 -- grants a write claim on the whole resource, or on just the part that is freed: nobody else can be
--- granted then. It has written nothing if it does not apply.
+-- granted then. Neither session has claims on other resources. The path has written nothing if it
+-- does not apply.
 local slots, epoch, counters, walks = since, ttl, expiry, fixed
-if holder == SEVERAL and not walks and counters.waiters and counters.sessions == counters.waiters + 1
+if holder == SEVERAL and not walks and counters.w and not counters.nested and counters.sessions == counters.waiters + 1
   and outcome ~= '' and limit > 0 then
   read_clock(clock)
   local r = {
@@ -65,12 +66,13 @@ if holder == SEVERAL and not walks and counters.waiters and counters.sessions ==
   local id = sub(first[2] or '', 1, 32)
   local fields = call('HMGET', r.d, '#epoch', '#with', session, id)
   local agrees = fields[1] == epoch and over[1] == epoch and first[1] == epoch and call('EXISTS', r.l, r.u) == 2
+    and call('HLEN', r.d) == 2 + counters.sessions
   local own, own_fixed = split_record(fields[3])
   local its = read_record(fields[4])
   local freed, taken = own and own[CLAIMS][1], its and its[CLAIMS][1]
   if agrees and #over == 1 and fields[2] == '' and r.parsed_past[JOBS] == ''
-    and own and own[HELD] == HOLDS and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
-    and its and its[TTL] > 0 and its[ANCESTORS] == '' and #its[CLAIMS] == 1 and taken[MODE] == 'w'
+    and own and own[HELD] == HOLDS and not own[NAMES] and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
+    and its and its[HELD] == WAITS and not its[NAMES] and its[TTL] > 0 and its[ANCESTORS] == '' and #its[CLAIMS] == 1 and taken[MODE] == 'w'
     and (taken[TEXT] == '' or taken[LO] == freed[LO] and taken[HI] == freed[HI])
     and (its[LISTENING] ~= 1 or publish == '' or is_heard(its[CHANNEL])) then
     local ended = r.parsed_past[ENDED]

@@ -1,10 +1,10 @@
 -- The core of every script except renew_alone: arguments, the clock, and how state is written.
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
--- A script takes one of two paths. The fast path handles the common case, one resource that no
--- other session uses, and needs little more than this core. The general path is one function, which
--- a script defines and calls only if the fast path does not apply: a server would spend a third of
--- the time of a short script on the definition of unused functions. For the same reason, what both
+-- The fast path of a script handles the common case, one resource that no other session uses, and
+-- needs little more than this core. The general path is a function, which a script defines and
+-- calls only if the fast path does not apply: a server would spend a third of the time of a short
+-- script on the definition of unused functions. For the same reason, what both
 -- paths need to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines
 -- only what it uses. Within the general path, record.lua and wake.lua come first, since they suffice
 -- for a hand-over.
