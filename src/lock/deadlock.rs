@@ -34,8 +34,8 @@ const NAMES_MAX: usize = 256;
 /// slow. A request behind more claims still waits for the first of them.
 const CLAIMS_MAX: usize = 1_000;
 
-/// How many readings in a row each of the younger requests of a circle has for its end before an
-/// older one ends. The younger request may be stopped, or it may not look.
+/// Number of readings in a row that a younger request of a circle gets to end itself before the next
+/// older request ends. The younger request may be stopped, or it may not look.
 const PATIENCE: u32 = 5;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
@@ -314,7 +314,7 @@ pub struct Deadlock {
     /// The circle, which begins with the session that looked.
     pub links: Vec<Link>,
     /// The request to end: the youngest nested one of those that wait for each other, or an older
-    /// one if that does not end.
+    /// one if the youngest does not end.
     pub ends: SessionId,
 }
 
@@ -326,8 +326,8 @@ pub struct Detector {
     own: Vec<Resource>,
     names: Vec<Resource>,
     before: Graph,
-    /// The youngest request of the circle that the last readings have seen, and their number.
-    seen: Option<(SessionId, u32)>,
+    /// For each request of the circle, how many readings in a row have seen it there.
+    seen: BTreeMap<SessionId, u32>,
 }
 
 impl Detector {
@@ -336,7 +336,7 @@ impl Detector {
     pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
         let mut names = Vec::new();
         own.into_iter().for_each(|name| add(&mut names, &name));
-        Self { session, own: names.clone(), names, before: Graph::default(), seen: None }
+        Self { session, own: names.clone(), names, before: Graph::default(), seen: BTreeMap::new() }
     }
 
     /// The session that looks.
@@ -361,14 +361,17 @@ impl Detector {
         let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
         let mut nested: Vec<_> = circle.iter().copied().filter(is_nested).collect();
         nested.sort_by_key(|id| Reverse((reading[id].asked, *id)));
-        let before = self.seen.take();
+        let before = std::mem::take(&mut self.seen);
+        self.seen = nested.iter().map(|id| (*id, before.get(id).map_or(1, |readings| readings + 1))).collect();
         let youngest = *nested.first()?;
-        let readings = before.filter(|(id, _)| *id == youngest).map_or(1, |(_, readings)| readings + 1);
-        self.seen = Some((youngest, readings));
-        let had_time = ((readings - 1) / PATIENCE) as usize;
-        let ends = nested.iter().take(had_time + 1).find(|id| **id == self.session).unwrap_or(&youngest);
+        let place = nested.iter().position(|id| *id == self.session);
+        let younger = &nested[..place.unwrap_or_default()];
+        // Those between a younger request and this one have their turn in between.
+        let has_had_time = |(id, turns): (&SessionId, u32)| self.seen[id] > PATIENCE * turns;
+        let may_end = place.is_some() && younger.iter().rev().zip(1..).all(has_had_time);
+        let ends = if may_end { self.session } else { youngest };
         let way = stable.way_around(self.session, &circle);
-        Some(Deadlock { links: links(reading, &way), ends: *ends })
+        Some(Deadlock { links: links(reading, &way), ends })
     }
 
     /// Whether a session is a holder, or a waiter that waits for what the reading says. A nested

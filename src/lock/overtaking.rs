@@ -4,8 +4,8 @@
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
 //! notes the waiters that may overtake, and the walk tries these all the same. A waiter's claims
-//! stay as they are, and the holds of its ancestors only become less. So the table finds out when
-//! the second of two waiters joins the queue, behind the other or ahead of it.
+//! stay as they are, and the holds of its ancestors only become less. So the table decides
+//! this when the second of two waiters joins the queue, behind the other or ahead of it.
 
 use std::ops::ControlFlow;
 

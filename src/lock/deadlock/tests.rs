@@ -161,6 +161,44 @@ fn older_requests_end_one_after_another_where_the_youngest_does_not() {
     }
 }
 
+/// A world in which 11 waits below 1 for what 2 holds, and 12 and 13 wait below 2 for what 1 holds.
+fn ring_of_three_requests() -> World {
+    let mut world = World::default();
+    for (session, claim) in [(1, "a"), (2, "b")] {
+        assert!(world.asks(session, 0, claim));
+    }
+    for (session, parent, claim) in [(11, 1, "b"), (12, 2, "a"), (13, 2, "a")] {
+        assert!(!world.asks(session, parent, claim));
+    }
+    world
+}
+
+/// Whether 11 has to end, after a reading that leaves out a session.
+fn oldest_ends(world: &World, detector: &mut Detector, without: u8) -> bool {
+    let mut reading = world.reading(detector.names());
+    reading.remove(&id(without));
+    detector.read(&reading).is_some_and(|found| found.ends == id(11))
+}
+
+#[test]
+fn older_request_ends_although_new_requests_join_the_circle_again_and_again() {
+    let world = ring_of_three_requests();
+    let mut detector = world.detector(id(11));
+    let left_out = |reading: u32| if reading % 4 < 2 { 13 } else { 0 };
+    assert!((0..4 * PATIENCE).any(|reading| oldest_ends(&world, &mut detector, left_out(reading))));
+}
+
+#[test]
+fn request_that_joins_a_circle_late_gets_its_time_too() {
+    let world = ring_of_three_requests();
+    let mut detector = world.detector(id(11));
+    assert!((0..4 * PATIENCE).any(|_| oldest_ends(&world, &mut detector, 12)));
+    // Two readings in a row have to see the circle with 12.
+    oldest_ends(&world, &mut detector, 0);
+    let more = (0..4 * PATIENCE).position(|_| oldest_ends(&world, &mut detector, 0));
+    assert_eq!(more, Some(PATIENCE as usize));
+}
+
 #[test]
 fn circle_is_over_when_its_youngest_has_ended() {
     let mut world = ring(&["a", "b", "c"]);
