@@ -115,20 +115,29 @@ impl TableFile {
     }
 }
 
-/// Puts the table aside if no session lives, after a transaction has met damage. Returns whether
-/// the next attempt finds another table. If not, the next transaction of any process reads the
-/// whole table first, so that no process uses a part of it.
-pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> io::Result<bool> {
+/// What became of a table in which a transaction has met damage.
+pub(super) enum Damaged {
+    /// Some session may use it. The next transaction of any process reads the whole table first, so
+    /// that no process uses a part of it.
+    InUse,
+    /// This call has put it aside.
+    PutAside,
+    /// Another process has put aside the table that this process had open.
+    Replaced,
+}
+
+/// Puts the table aside if no session lives, after a transaction has met damage.
+pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> io::Result<Damaged> {
     let directory = locked.directory();
     let is_in_place = |table: &TableFile| stat(&table.file).is_ok_and(|found| directory.is_table(&found));
     if !table.as_ref().is_none_or(is_in_place) {
-        // Another process has put aside the table that this process has open.
         *table = None;
-        return Ok(true);
+        return Ok(Damaged::Replaced);
     }
-    if directory.anybody_lives()? {
+    // A session whose beacon can't be looked at may live.
+    if directory.anybody_lives().unwrap_or(true) {
         directory::remove_seal(directory.lock_file())?;
-        return Ok(false);
+        return Ok(Damaged::InUse);
     }
     *table = None;
     match directory.put_aside(locked) {
@@ -136,7 +145,7 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> i
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    Ok(true)
+    Ok(Damaged::PutAside)
 }
 
 /// Reads the whole table unless the table matches its seal.

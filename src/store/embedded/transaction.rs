@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use super::beacon::{self, Beacon, Identity, Peer, Wake};
 use super::directory::{Age, Directory, Locked};
 use super::fault::Guard;
-use super::file::TableFile;
+use super::file::{Damaged, TableFile};
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, boot, ending, file};
@@ -85,9 +85,6 @@ impl View {
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
-/// The number of further attempts after a transaction has met damage: one at a table that another
-/// process has started, and one at a new table.
-const REPLACEMENTS: usize = 2;
 /// The number of waiters of whom some are asked to look when a claim lease ends.
 const WATCHERS_AMONG: usize = 64;
 /// The number that no user has, see chown(2).
@@ -152,10 +149,13 @@ impl Embedded {
             Ok((result, woken))
         };
         let mut done = attempt(table);
-        for _ in 0..REPLACEMENTS {
-            let is_damaged = matches!(done, Err(records::Error::Damaged));
-            if !is_damaged || !file::put_aside(&locked, table).map_err(|error| directory.unusable(&error))? {
-                break;
+        // A new table that is damaged as well is not put aside, because only one such table is kept.
+        let mut is_new = false;
+        while matches!(done, Err(records::Error::Damaged)) && !is_new {
+            match file::put_aside(&locked, table).map_err(|error| directory.unusable(&error))? {
+                Damaged::InUse => break,
+                Damaged::PutAside => is_new = true,
+                Damaged::Replaced => {}
             }
             done = attempt(table);
         }
