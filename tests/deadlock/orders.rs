@@ -129,13 +129,24 @@ fn random_orders_all_end_on_a_server() {
     Kind::Redis7.run(|kind| play_and_check(&Lab::on(kind), 24, 8, 2));
 }
 
-/// Takes minutes on each store: `cargo test --test deadlock -- --ignored --nocapture`.
+/// Takes minutes on each store, and goes on for RLOCK_MINUTES:
+/// `cargo test --test deadlock random_orders_of_16 -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn random_orders_of_16_processes_all_end_on_each_store() {
-    for (name, lab) in crate::labs() {
-        println!("{name}:");
-        play_and_check(&lab, 100, 16, 3);
-        assert_eq!(play(&lab, 100, 16, 3, true), 0, "one order knows no deadlock");
+    let minutes: u64 =
+        std::env::var("RLOCK_MINUTES").map_or(0, |text| text.parse().expect("RLOCK_MINUTES is a number"));
+    let end = Instant::now() + Duration::from_secs(60 * minutes);
+    let mut seed = Random::seed();
+    loop {
+        for (name, lab) in crate::labs() {
+            println!("{name}, RLOCK_SEED={seed}:");
+            play_and_check(&lab, 100, 16, seed);
+            assert_eq!(play(&lab, 100, 16, seed, true), 0, "one order knows no deadlock");
+        }
+        if Instant::now() >= end {
+            return;
+        }
+        seed = seed.wrapping_add(1);
     }
 }

@@ -31,7 +31,11 @@ use tempfile::TempDir;
 
 use self::servers::{Kind, Server};
 
-pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
+/// The program: the one that RLOCK_PROGRAM names when the tests are built, such as that of a package.
+pub(crate) const RLOCK: &str = match option_env!("RLOCK_PROGRAM") {
+    Some(program) => program,
+    None => env!("CARGO_BIN_EXE_rlock"),
+};
 
 /// The limit of every wait. No test asserts that something is quick, so anything that takes longer
 /// has failed.

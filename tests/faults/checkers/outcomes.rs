@@ -9,7 +9,8 @@ use crate::log::Run;
 const NOT_STARTED: [i32; 5] = [64, 65, 69, 75, 125];
 
 /// A run with a fault may exit with any code, and so may the runs below a failed run. All other
-/// runs must exit with 0, busy, a reported deadlock or one of `codes`. A client whose server was killed must end.
+/// runs must exit with 0, busy, a reported deadlock or one of `codes`. A client whose server was
+/// killed must end.
 pub(super) fn check(runs: &[Run], codes: &[i32], scheduling_delay: Duration) -> Vec<Violation> {
     let late = (scheduling_delay >= MAX_SCHEDULING_DELAY).then_some(LOST);
     let codes: Vec<_> = codes.iter().copied().chain(late).collect();
