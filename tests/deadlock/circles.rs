@@ -112,7 +112,7 @@ fn deadlock_is_neither_skipped_nor_busy_and_has_its_outcome() {
 
 /// "If it does not end within 5 s, because it is stopped or does not look, the next older one ends."
 #[test]
-fn older_one_ends_where_the_youngest_does_not_look() {
+fn older_request_ends_where_the_youngest_has_deadlock_timeout_0() {
     let lab = Lab::new();
     let mut first = holder(&lab, "a", &asks("b"));
     let mut last = holder(&lab, "b", &format!("exec {RLOCK} exec a --deadlock-timeout 0 -- true"));
