@@ -110,7 +110,8 @@ fn deadlock_is_neither_skipped_nor_busy_and_has_its_outcome() {
     }
 }
 
-/// "If it does not end within 5 s, because it is stopped or does not look, the next older one ends."
+/// "If it does not end within 5 s, because it is stopped, looks later or does not look, the next
+/// older one ends."
 #[test]
 fn older_request_ends_where_the_youngest_has_deadlock_timeout_0() {
     let lab = Lab::new();
