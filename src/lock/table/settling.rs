@@ -1,0 +1,103 @@
+//! How waiters are granted their requests when claims no longer block them.
+
+use super::*;
+
+impl<R: Records> LockTable<R> {
+    /// Grants the waiters that the freed claims blocked, claim by claim. A waiter whose job is done
+    /// leaves the queue instead, and its own claims are freed before the next.
+    pub(super) fn settle_all(
+        &mut self,
+        now: StoreTime,
+        mut freed: Vec<Freed>,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<(), R::Error> {
+        freed.reverse();
+        while let Some(next) = freed.pop() {
+            freed.extend(self.settle(now, &next, granted)?);
+        }
+        Ok(())
+    }
+
+    /// Grants the waiters that the freed claim blocked, first come, first served.
+    ///
+    /// Only waiters that overlap the freed span in one of the freed modes can have become
+    /// grantable, because nothing else has changed. If several claims are freed together, each
+    /// claim has its own walk. A claim that covers the span, granted or still waiting, closes all
+    /// modes that clash with its own for later waiters. The walk ends when all modes are closed, or
+    /// at a waiter whose job is done: its claim, a write on the whole resource, is returned as
+    /// freed, and the walk for that claim covers the rest of this one.
+    fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<Vec<Freed>, R::Error> {
+        let Freed { resource, span, modes } = freed;
+        // Modes in which no later ordinary waiter can be granted here, unless it may overtake. A
+        // nested waiter waits for no other waiter, so the walk tries every nested waiter.
+        let mut closed = Modes::EMPTY;
+        let mut after = Rank::HELD;
+        let mut batch = 2;
+        loop {
+            let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else {
+                return Ok(Vec::new());
+            };
+            let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
+            let open = if state.overtakers.is_empty() { open } else { Modes::ALL };
+            let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
+            let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
+            let overtakers = state.overtakers.clone();
+            if candidates.is_empty() {
+                return Ok(Vec::new());
+            }
+            for candidate in candidates {
+                after = candidate.rank;
+                let heeds_all = after >= Rank::FIRST_ORDINARY && !overtakers.contains(&candidate.session);
+                if heeds_all && closed.contains(candidate.mode) {
+                    continue;
+                }
+                let outcome = match self.try_grant(now, candidate.session, granted)? {
+                    Tried::IsDone(freed) => return Ok(freed),
+                    outcome => outcome,
+                };
+                if candidate.lower <= *span.lower() && *span.upper() <= candidate.upper {
+                    closed = closed.union(candidate.mode.clashing());
+                    if outcome == Tried::OutOfSlots {
+                        closed.insert(Mode::Slot);
+                    }
+                }
+            }
+            // Each batch searches from the root again. The batches double, so together they cost no
+            // more than a few walks.
+            batch *= 2;
+        }
+    }
+
+    /// Grants a waiter's request if no session blocks it.
+    fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) -> Result<Tried, R::Error> {
+        // The session is already a holder if the walk reached another of its claims first.
+        let Some(mut session) = self.records.session(id)?.filter(|session| !session.is_holder()) else {
+            return Ok(Tried::Granted);
+        };
+        if !self.blockers_of(id, &session)?.is_empty() {
+            let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
+            return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
+        }
+        granted.push(id);
+        if let [record, ..] = session.claims.as_slice()
+            && remember::is_done(&mut self.records, now, &record.claim.resource, &session.job)?
+        {
+            return self.remove(now, id, Leaving::Released(None)).map(Tried::IsDone);
+        }
+        session.begin_unclaimed(now, self.claim_lease);
+        self.grant(now, id, session)?;
+        Ok(Tried::Granted)
+    }
+}
+
+/// The result of an attempt to grant a waiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Tried {
+    Granted,
+    Waits,
+    /// The session has left the queue because its job is done. These are its claims.
+    IsDone(Vec<Freed>),
+    /// The session still waits, and a slot is all that it asked for. Every later waiter for a slot
+    /// therefore waits as well.
+    OutOfSlots,
+}
