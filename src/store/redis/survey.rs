@@ -218,3 +218,43 @@ fn masters(client: &mut Client) -> Result<Vec<Node>, Failure> {
 fn read<T: redis::FromRedisValue>(client: &Client, value: Value) -> Result<T, Failure> {
     redis::from_redis_value(value).map_err(|_| client.failure(ErrorKind::NotRedis))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::mode::Mode;
+    use crate::lock::op::Op;
+    use crate::lock::records::Records as _;
+    use crate::lock::request::{Claim, Job, Process, Request};
+    use crate::lock::span::Span;
+    use crate::lock::table::LockTable;
+
+    #[test]
+    fn session_has_its_claims_of_all_listings() {
+        let session = SessionId([1; 16]);
+        let claim = |name| {
+            let resource = Resource::new(name).unwrap();
+            Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }
+        };
+        let request = Request {
+            session,
+            ancestors: Vec::new(),
+            claims: vec![claim("a"), claim("b")],
+            wait: true,
+            terms: None,
+            job: Job::default(),
+            process: Process::default(),
+        };
+        let mut table = <LockTable>::default();
+        let Ok(_) = table.apply(StoreTime::from_micros(1), Op::Acquire(request));
+        let Ok(whole) = table.records().session(session);
+        let whole = whole.expect("the request is granted");
+        let mut findings = Findings::default();
+        for name in ["a", "b", "a"] {
+            let mut part = whole.clone();
+            part.claims.retain(|record| record.claim.resource.as_str() == name);
+            findings.add([(session, part)]);
+        }
+        assert_eq!(findings.sessions[&session], whole);
+    }
+}
