@@ -5,6 +5,7 @@ use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::keys::KINDS_LEN;
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, us};
@@ -97,14 +98,39 @@ fn both_paths_leave_the_same_state(kind: Kind) {
 /// The mode of a claim, and its span as [`Clients::acquire`] takes it.
 type Asked = (Mode, &'static str);
 
+/// What a resource loses.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// The key at this place among its keys.
+    Key(usize),
+    /// The record of the last session in `d`.
+    Record,
+}
+
+impl Loss {
+    fn all() -> impl Iterator<Item = Self> {
+        (0..KINDS_LEN).map(Self::Key).chain([Self::Record])
+    }
+
+    fn strike(self, clients: &mut Clients, sessions: u32) {
+        let keys = clients.side.keys(&resource());
+        let connection = &mut clients.side.connection;
+        match self {
+            Self::Key(place) => redis::cmd("DEL").arg(&keys[place]).exec(connection),
+            Self::Record => redis::cmd("HDEL").arg(&keys[1]).arg(id(sessions - 1).to_string()).exec(connection),
+        }
+        .unwrap();
+    }
+}
+
 /// Hands a resource over from its holders to each waiter in turn, and returns each reply with the
-/// state after it. With `damage`, the resource loses this one of its keys.
+/// state after it.
 fn play_queue(
     server: &Server,
     is_general: bool,
     holders: &[Asked],
     waiters: &[Asked],
-    damage: Option<usize>,
+    loss: Option<Loss>,
 ) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
     server.ask::<()>(&["FLUSHALL"]);
     let mut clients = Clients::new(server, "paths", Wake::Publish);
@@ -115,11 +141,11 @@ fn play_queue(
         clients.advance(us(3));
         seen.push((clients.acquire(number, mode, part), state(&mut clients)));
     }
-    if let Some(kind) = damage {
-        let keys = clients.side.keys(&resource());
-        redis::cmd("DEL").arg(&keys[kind]).exec(&mut clients.side.connection).unwrap();
+    let sessions = u32::try_from(asked.len()).unwrap();
+    if let Some(loss) = loss {
+        loss.strike(&mut clients, sessions);
     }
-    for number in 0..u32::try_from(asked.len()).unwrap() {
+    for number in 0..sessions {
         clients.advance(us(3));
         let outcome = if number % 2 == 0 { "exit 0" } else { "exit 3" };
         seen.push((clients.end(number, outcome, 2), state(&mut clients)));
@@ -147,11 +173,11 @@ fn both_paths_hand_over_in_the_same_way(kind: Kind) {
         (&[(Write, LOW), (Write, "[5,6)")], &[(Write, LOW), (Write, "[5,6)"), (Write, "")]),
     ];
     for (holders, waiters) in lives {
-        for damage in [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(6)] {
-            let play = |is_general| play_queue(&server, is_general, holders, waiters, damage);
+        for loss in Loss::all().map(Some).chain([None]) {
+            let play = |is_general| play_queue(&server, is_general, holders, waiters, loss);
             let [fast, general] = [false, true].map(play);
             for (step, (fast, general)) in fast.iter().zip(&general).enumerate() {
-                assert_eq!(fast, general, "{holders:?} before {waiters:?}, damage {damage:?}: step {step}");
+                assert_eq!(fast, general, "{holders:?} before {waiters:?}, loss {loss:?}: step {step}");
             }
         }
     }
@@ -179,37 +205,46 @@ fn executed(server: &Server) -> u64 {
     stats.lines().filter_map(calls).sum()
 }
 
-fn fast_path_executes_fewer_commands(kind: Kind) {
+/// The number of commands that the server executes for `measured`, on the fast paths and without
+/// them.
+fn counted(kind: Kind, before: fn(&mut Clients), measured: fn(&mut Clients)) -> [u64; 2] {
     let server = Server::start(kind);
-    let counted = [false, true].map(|is_general| {
+    [false, true].map(|is_general| {
         server.ask::<()>(&["FLUSHALL"]);
         let mut clients = Clients::new(&server, "paths", Wake::Publish);
         clients.side.variant.is_general = is_general;
-        // The first request makes the resource known.
+        before(&mut clients);
+        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        measured(&mut clients);
+        executed(&server)
+    })
+}
+
+fn fast_path_executes_fewer_commands(kind: Kind) {
+    // The first request makes the resource known.
+    let before = |clients: &mut Clients| {
         clients.acquire(1, Write, "");
         clients.release(1);
-        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+    };
+    let measured = |clients: &mut Clients| {
         clients.acquire(2, Write, "");
         clients.renew(2, false);
         clients.release(2);
-        executed(&server)
-    });
-    assert!(counted[0] * 4 < counted[1] * 3, "{counted:?}");
+    };
+    let [fast, general] = counted(kind, before, measured);
+    assert!(fast * 4 < general * 3, "{fast} and {general}");
 }
 
 fn hand_over_executes_fewer_commands(kind: Kind) {
-    let server = Server::start(kind);
-    let counted = [false, true].map(|is_general| {
-        server.ask::<()>(&["FLUSHALL"]);
-        let mut clients = Clients::new(&server, "paths", Wake::Publish);
-        clients.side.variant.is_general = is_general;
+    let before = |clients: &mut Clients| {
         for number in 1..4 {
             clients.acquire(number, Write, "");
         }
-        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+    };
+    let measured = |clients: &mut Clients| {
         clients.end(1, "exit 0", 2);
         clients.end(2, "exit 0", 2);
-        executed(&server)
-    });
-    assert!(counted[0] * 4 < counted[1] * 3, "{counted:?}");
+    };
+    let [fast, general] = counted(kind, before, measured);
+    assert!(fast * 4 < general * 3, "{fast} and {general}");
 }
