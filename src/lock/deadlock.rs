@@ -34,8 +34,8 @@ const NAMES_MAX: usize = 256;
 /// slow. A request behind more claims still waits for the first of them.
 const CLAIMS_MAX: usize = 1_000;
 
-/// Number of readings in a row that a younger request of a circle gets to end itself before the next
-/// older request ends. The younger request may be stopped, or it may not look.
+/// Number of readings in a row that a younger request of a circle gets to end itself before the
+/// next older request ends. The younger request may be stopped, or it may not look.
 const PATIENCE: u32 = 5;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these

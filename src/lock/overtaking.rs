@@ -1,11 +1,12 @@
-//! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits for
-//! one of the request's ancestors. The waiter can't be granted before the ancestor ends, and the
-//! ancestor waits for its descendant.
+//! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
+//! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
+//! the ancestor waits for its descendant.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
 //! notes the waiters that may overtake, and the walk tries these all the same. A waiter's claims
 //! stay as they are, and the holds of its ancestors only become less. So the table decides
-//! this when the second of two waiters joins the queue, behind the other or ahead of it.
+//! whether one waiter may overtake another when the second of the two joins the queue, behind the
+//! other or ahead of it.
 
 use std::ops::ControlFlow;
 

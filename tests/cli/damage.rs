@@ -153,8 +153,9 @@ fn holder_in_a_damaged_table_keeps_the_status_of_its_command() {
     assert!(fresh.stderr.contains("table.damaged") && fresh.stderr.lines().count() == 1, "{fresh:?}");
 }
 
-/// Overwrites a text in the records, so that they cannot be decoded, as if another build of rlock had
-/// written them. The seal still fits, so rlock meets the damage only when it reads these records.
+/// Overwrites a text in the records, so that they cannot be decoded, as if another build of rlock
+/// had written them. The seal still fits, so rlock meets the damage only when it reads these
+/// records.
 fn spoil(lab: &Lab, text: &str) -> Vec<u8> {
     let table = lab.directory().join("state/table");
     let mut bytes = fs::read(&table).expect("the table");

@@ -31,7 +31,8 @@ use tempfile::TempDir;
 
 use self::servers::{Kind, Server};
 
-/// The program: the one that RLOCK_PROGRAM names when the tests are built, such as that of a package.
+/// The program under test. RLOCK_PROGRAM names another one when the tests are built, such as that
+/// of a package.
 pub(crate) const RLOCK: &str = match option_env!("RLOCK_PROGRAM") {
     Some(program) => program,
     None => env!("CARGO_BIN_EXE_rlock"),

@@ -149,7 +149,7 @@ impl Embedded {
             Ok((result, woken))
         };
         let mut done = attempt(table);
-        // A new table that is damaged as well is not put aside, because only one such table is kept.
+        // A new table that is damaged as well is not put aside, because it would replace the first.
         let mut is_new = false;
         while matches!(done, Err(records::Error::Damaged)) && !is_new {
             match file::put_aside(&locked, table).map_err(|error| directory.unusable(&error))? {

@@ -43,14 +43,8 @@ impl Script {
     /// The source of a variant, which has the same effect.
     pub(super) fn variant(&self, variant: Variant) -> String {
         let text = |piece: &Piece| match *piece {
-            Piece::Always(text) => text,
-            Piece::Fast(text) => {
-                if variant.is_general {
-                    ""
-                } else {
-                    text
-                }
-            }
+            Piece::Fast(_) if variant.is_general => "",
+            Piece::Always(text) | Piece::Fast(text) => text,
         };
         let source: String = self.pieces.iter().map(text).collect();
         match source.split_once(BOUNDS) {

@@ -260,6 +260,7 @@ end
 -- are held, these are all of them.
 local function listing(r)
   local reply, seen = { r.name, r.count.waiters or 0 }, {}
+  -- The listing is complete when it has all holders, however many claims the request has.
   local left = math.min(16, (r.count.sessions or 0) - (r.count.waiters or 0))
   local function tell(id, expiry, place_of)
     if not seen[id] and not kin[id] then

@@ -59,7 +59,8 @@ if holder == SEVERAL and not walks and counters.w and not counters.nested and co
   read_clock(clock)
   local r = {
     s = KEYS[1], d = KEYS[2], e = KEYS[3], q = KEYS[4], l = KEYS[5], u = KEYS[6],
-    token = token < now and now or token + 1, seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch, count = counters,
+    token = token < now and now or token + 1, seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch,
+    count = counters,
   }
   -- The epoch comes before all expiries and all places.
   local over, first = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2), call('ZRANGE', r.q, 0, 1)
@@ -72,7 +73,8 @@ if holder == SEVERAL and not walks and counters.w and not counters.nested and co
   local freed, taken = own and own[CLAIMS][1], its and its[CLAIMS][1]
   if agrees and #over == 1 and fields[2] == '' and r.parsed_past[JOBS] == ''
     and own and own[HELD] == HOLDS and not own[NAMES] and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
-    and its and its[HELD] == WAITS and not its[NAMES] and its[TTL] > 0 and its[ANCESTORS] == '' and #its[CLAIMS] == 1 and taken[MODE] == 'w'
+    and its and its[HELD] == WAITS and not its[NAMES] and its[TTL] > 0 and its[ANCESTORS] == ''
+    and #its[CLAIMS] == 1 and taken[MODE] == 'w'
     and (taken[TEXT] == '' or taken[LO] == freed[LO] and taken[HI] == freed[HI])
     and (its[LISTENING] ~= 1 or publish == '' or is_heard(its[CHANNEL])) then
     local ended = r.parsed_past[ENDED]

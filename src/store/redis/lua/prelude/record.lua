@@ -62,8 +62,8 @@ local function change(command, set, list)
   end
 end
 
--- Adds to a counter. The hand-over of release.lua changes the counters of its two sessions itself. A
--- class of claims has the letter of its mode: a capital for held claims, a
+-- Adds to a counter. The hand-over of release.lua changes the counters of its two sessions itself.
+-- A class of claims has the letter of its mode: a capital for held claims, a
 -- small letter for waiting claims. Other counters are:
 -- - 'sessions': all sessions
 -- - 'waiters': the waiting sessions
