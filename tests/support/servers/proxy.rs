@@ -46,10 +46,17 @@ struct State {
     /// Whether the proxy rejects new connections.
     refuses: bool,
     closed: bool,
-    /// For each connection since the start, whether the proxy drops all its data.
-    forgotten: Vec<Arc<AtomicBool>>,
-    /// Both ends of all connections since the start, to cut them.
-    connections: Vec<UnixStream>,
+    /// The open connections.
+    connections: Vec<Arc<Connection>>,
+}
+
+struct Connection {
+    client: UnixStream,
+    server: UnixStream,
+    /// Whether the proxy drops all data.
+    is_forgotten: AtomicBool,
+    /// Whether the server's next reply is lost.
+    is_deaf: AtomicBool,
 }
 
 impl Proxy {
@@ -138,28 +145,24 @@ impl Proxy {
     /// Drops all data on the existing connections in both directions, like a firewall that has
     /// forgotten them. Neither end notices, and new connections work.
     pub(crate) fn forget(&self) {
-        self.shared.state().forgotten.iter().for_each(|forgotten| forgotten.store(true, Ordering::SeqCst));
+        for connection in &self.shared.state().connections {
+            connection.is_forgotten.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Does the same as [`Proxy::forget`], and also sends endless messages to the clients of these
     /// connections until they close them.
     pub(crate) fn flood(&self) {
         self.forget();
-        let state = self.shared.state();
-        // The list alternates between the ends of clients and of the server.
-        let clients = state.connections.iter().step_by(2).filter_map(|client| client.try_clone().ok());
-        for mut client in clients {
+        for connection in self.shared.state().connections.iter().cloned() {
             let messages = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n".repeat(1000);
-            thread::spawn(move || while client.write_all(&messages).is_ok() {});
+            thread::spawn(move || while (&connection.client).write_all(&messages).is_ok() {});
         }
     }
 
     /// Closes all connections, even in the middle of a message.
     pub(crate) fn cut(&self) {
-        for connection in self.shared.state().connections.drain(..) {
-            // A connection that has ended before cannot be shut down.
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        self.shared.state().connections.drain(..).for_each(|connection| connection.end());
         self.shared.changed.notify_all();
     }
 }
@@ -190,55 +193,57 @@ impl Shared {
     /// Starts two threads for a connection: one forwards the client's data, the other the server's.
     fn connect(self: &Arc<Self>, client: UnixStream) -> std::io::Result<()> {
         let server = UnixStream::connect(&self.server)?;
-        let forgotten = Arc::new(AtomicBool::new(false));
-        let mut state = self.state();
-        state.connections.extend([client.try_clone()?, server.try_clone()?]);
-        state.forgotten.push(Arc::clone(&forgotten));
-        drop(state);
-        // Set once the server's next reply must be lost.
-        let deaf = Arc::new(Mutex::new(false));
-        let (there, back) = (Arc::clone(self), Arc::clone(self));
-        let (to, from) = ((client.try_clone()?, server.try_clone()?), (server, client));
-        let (lost, gone) = (Arc::clone(&deaf), Arc::clone(&forgotten));
-        thread::spawn(move || there.requests_of(to.0, to.1, &lost, &gone));
-        thread::spawn(move || back.replies_of(from.0, from.1, &deaf, &forgotten));
+        let (is_forgotten, is_deaf) = <(AtomicBool, AtomicBool)>::default();
+        let connection = Arc::new(Connection { client, server, is_forgotten, is_deaf });
+        self.state().connections.push(Arc::clone(&connection));
+        for forward in [Self::forward_requests, Self::forward_replies] {
+            let (shared, connection) = (Arc::clone(self), Arc::clone(&connection));
+            thread::spawn(move || {
+                forward(&shared, &connection);
+                // This ends the other thread, too.
+                connection.end();
+                shared.state().connections.retain(|other| !Arc::ptr_eq(other, &connection));
+            });
+        }
         Ok(())
     }
 
-    fn requests_of(&self, mut client: UnixStream, mut server: UnixStream, deaf: &Mutex<bool>, forgotten: &AtomicBool) {
+    fn forward_requests(&self, connection: &Connection) {
+        let Connection { client, server, is_forgotten, is_deaf } = connection;
+        let (mut client, mut server) = (client, server);
         let mut buffer = [0; 1 << 16];
         while let Ok(read @ 1..) = client.read(&mut buffer) {
-            if forgotten.load(Ordering::SeqCst) {
+            if is_forgotten.load(Ordering::SeqCst) {
                 continue;
             }
             let fate = self.fate();
             if matches!(fate, Fate::Vanishes) {
-                break;
+                return;
             }
-            *deaf.lock().expect("no thread of the proxy panics") = matches!(fate, Fate::Unanswered);
+            is_deaf.store(matches!(fate, Fate::Unanswered), Ordering::SeqCst);
             if server.write_all(&buffer[..read]).is_err() {
-                break;
+                return;
             }
         }
-        end(&client, &server);
     }
 
-    fn replies_of(&self, mut server: UnixStream, mut client: UnixStream, deaf: &Mutex<bool>, forgotten: &AtomicBool) {
+    fn forward_replies(&self, connection: &Connection) {
+        let Connection { client, server, is_forgotten, is_deaf } = connection;
+        let (mut client, mut server) = (client, server);
         let mut buffer = [0; 1 << 16];
         while let Ok(read @ 1..) = server.read(&mut buffer) {
-            if forgotten.load(Ordering::SeqCst) {
+            if is_forgotten.load(Ordering::SeqCst) {
                 continue;
             }
-            if *deaf.lock().expect("no thread of the proxy panics") {
-                break;
+            if is_deaf.load(Ordering::SeqCst) {
+                return;
             }
             let delay = self.until_it_passes().delay;
             thread::sleep(delay);
             if client.write_all(&buffer[..read]).is_err() {
-                break;
+                return;
             }
         }
-        end(&client, &server);
     }
 
     fn fate(&self) -> Fate {
@@ -265,9 +270,11 @@ impl Shared {
     }
 }
 
-/// Closes both ends, which also ends the other thread of the connection.
-fn end(client: &UnixStream, server: &UnixStream) {
-    for stream in [client, server] {
-        let _ = stream.shutdown(Shutdown::Both);
+impl Connection {
+    /// Closes both ends. An end may be closed before.
+    fn end(&self) {
+        for stream in [&self.client, &self.server] {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 }
