@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::Pid;
 
+use super::context::Named;
 use super::variables::{self, Held};
 use super::{caller, ci, context};
 use crate::cli::invocation::{Acquire, LostSignal, Until};
@@ -106,7 +107,8 @@ fn lock(
     keep_for: Option<Duration>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
-    let store = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
+    let named = Named::find(&acquire.store)?;
+    let store = named.open(acquire.connect_timeout)?;
     if !acquire.quiet {
         context::warn_of_password(&acquire.store);
     }
@@ -116,7 +118,7 @@ fn lock(
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
-    let place = context::exported(&acquire.store, store.as_ref())?;
+    let place = named.exported(store.as_ref());
     let has_leases = store.leases();
     let ttl = context::ttl(acquire.ttl)?;
     let grace = context::grace(ttl, acquire.grace, acquire.grace_yields, has_leases)?;

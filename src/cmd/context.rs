@@ -102,7 +102,7 @@ pub(super) fn text(given: &Option<String>, name: &str, bytes_max: usize) -> Resu
 }
 
 /// The time that connecting to a server may take if no option limits it.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the store that the options, the environment or the defaults name. It warns if the options
 /// reveal the store's password to other users.
@@ -119,13 +119,7 @@ pub(super) fn open_store_quietly(options: &StoreOptions) -> Result<Box<dyn Store
 
 /// Opens the same store, which may take so long.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
-    let Named { store, namespace, is_configured, secrets } = Named::find(options)?;
-    let url = store.as_deref().filter(|store| *store != EMBEDDED);
-    let namespace = namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
-    store::open(url, namespace, &secrets, connect_timeout).map_err(|error| match error {
-        store::Error::Usage(text) if is_configured => config::mistake(&text),
-        error => error.into(),
-    })
+    Named::find(options)?.open(connect_timeout)
 }
 
 /// What has chosen the store, for people.
@@ -140,9 +134,11 @@ pub(super) fn source(options: &StoreOptions) -> &'static str {
 }
 
 /// What the user has named: in an option, else in the environment, else in the configuration file.
-struct Named {
+pub(super) struct Named {
     /// The URL of the store, or [`EMBEDDED`].
     store: Option<String>,
+    /// Whether `store` is on the command line.
+    is_option: bool,
     namespace: Option<String>,
     /// Whether the store or the namespace is that of the configuration file.
     is_configured: bool,
@@ -151,7 +147,7 @@ struct Named {
 }
 
 impl Named {
-    fn find(options: &StoreOptions) -> Result<Self, Failure> {
+    pub(super) fn find(options: &StoreOptions) -> Result<Self, Failure> {
         // An empty variable is often a secret that a CI job did not get. The embedded store would
         // then lock on this host only.
         if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
@@ -169,28 +165,43 @@ impl Named {
             password: value(PASSWORD),
             password_file: value(PASSWORD_FILE).map(PathBuf::from).or(config.password_file),
         };
-        Ok(Self { store: store.or(config.store), namespace: namespace.or(config.namespace), is_configured, secrets })
+        Ok(Self {
+            store: store.or(config.store),
+            is_option: options.store.is_some(),
+            namespace: namespace.or(config.namespace),
+            is_configured,
+            secrets,
+        })
     }
-}
 
-/// The variables that lead an rlock in the command to `store`, as far as the user named the store.
-/// The defaults are not exported: below su(1), an inner rlock uses the default store of its own
-/// user.
-pub(super) fn exported(options: &StoreOptions, store: &dyn Store) -> Result<Vec<(OsString, OsString)>, Failure> {
-    let named = Named::find(options)?;
-    let mut variables = Vec::new();
-    if named.namespace.is_some() {
-        variables.push((NAMESPACE.into(), store.namespace().into()));
+    /// Opens the store, or the default one. Connecting may take so long.
+    pub(super) fn open(&self, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
+        let url = self.store.as_deref().filter(|store| *store != EMBEDDED);
+        let namespace = self.namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
+        store::open(url, namespace, &self.secrets, connect_timeout).map_err(|error| match error {
+            store::Error::Usage(text) if self.is_configured => config::mistake(&text),
+            error => error.into(),
+        })
     }
-    // The URL of `store` lacks the password. A URL with a password in the environment or in the
-    // configuration file stays there, as the command may need it.
-    let has_password = |url: &str| options.store.is_none() && store::has_password(url);
-    match named.store {
-        Some(word) if word == EMBEDDED => variables.push((STORE.into(), EMBEDDED.into())),
-        Some(url) if !has_password(&url) => variables.push((STORE.into(), store.url().into())),
-        _ => {}
+
+    /// The variables that lead an rlock in the command to `store`, which is the opened store, as far
+    /// as the user named it. The defaults are not exported: below su(1), an inner rlock uses the
+    /// default store of its own user.
+    pub(super) fn exported(&self, store: &dyn Store) -> Vec<(OsString, OsString)> {
+        let mut variables = Vec::new();
+        if self.namespace.is_some() {
+            variables.push((NAMESPACE.into(), store.namespace().into()));
+        }
+        // The URL of `store` lacks the password. A URL with a password in the environment or in the
+        // configuration file stays there, as the command may need it.
+        let has_password = |url: &str| !self.is_option && store::has_password(url);
+        match self.store.as_deref() {
+            Some(EMBEDDED) => variables.push((STORE.into(), EMBEDDED.into())),
+            Some(url) if !has_password(url) => variables.push((STORE.into(), store.url().into())),
+            _ => {}
+        }
+        variables
     }
-    Ok(variables)
 }
 
 /// Warns of a password on the command line.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::context::Named;
 use super::nested::Cover;
 use super::room::{self, Limits};
 use super::status::StatusFile;
@@ -21,7 +22,7 @@ use crate::lock::lease::Lease;
 use crate::lock::request::{Job, OncePer, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::messages::Messages;
-use crate::store::{AcquireOptions, Delayed, Grant, Handle, Store};
+use crate::store::{AcquireOptions, Delayed, Grant, Handle};
 use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
@@ -58,7 +59,8 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
-    let mut store = context::open_store_within(&exec.store, exec.connect_timeout)?;
+    let named = Named::find(&exec.store)?;
+    let mut store = named.open(exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);
     }
@@ -68,7 +70,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
-    let mut variables = inherited(store.as_ref(), session, (&ancestors, &held_above), &exec)?;
+    let mut variables = inherited(session, (&ancestors, &held_above), &exec);
+    variables.extend(named.exported(store.as_ref()));
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
     {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
@@ -164,20 +167,19 @@ fn of_grant(grant: &Grant, is_whole: bool) -> Vec<(OsString, OsString)> {
     variables.chain([token]).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// The variables for the command that are known before the grant.
+/// The variables for the command that tell of the request, as far as they are known before the
+/// grant.
 fn inherited(
-    store: &dyn Store,
     session: SessionId,
     (ancestors, held_above): (&[SessionId], &[Resource]),
     exec: &Exec,
-) -> Result<Vec<(OsString, OsString)>, Failure> {
+) -> Vec<(OsString, OsString)> {
     let lines = |texts: Vec<&str>| texts.join("\n");
     let mut variables = vec![
         (context::SESSION.into(), session.to_string().into()),
         (context::RESOURCE.into(), lines(exec.claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
         (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
     ];
-    variables.extend(context::exported(&exec.store, store)?);
     variables.extend(exec.ttl.map(|ttl| (context::TTL.into(), words::duration(ttl).into())));
     if exec.verbose {
         variables.push((context::VERBOSE.into(), "1".into()));
@@ -189,5 +191,5 @@ fn inherited(
         variables.push((context::ANCESTORS.into(), ids.join(",").into()));
         variables.push((context::HELD.into(), context::as_held(held_above).into()));
     }
-    Ok(variables)
+    variables
 }

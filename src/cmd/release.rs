@@ -2,9 +2,10 @@
 
 use anyhow::Context;
 
+use super::context::Named;
 use super::variables::{self, Held};
 use super::{acquired, context, say};
-use crate::cli::invocation::{Release, StoreOptions};
+use crate::cli::invocation::Release;
 use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
@@ -14,7 +15,9 @@ use crate::store::{Released, Store};
 
 /// Releases the sessions and returns the exit code.
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
-    let mut store = context::open_store(&release.store)?;
+    let named = Named::find(&release.store)?;
+    let mut store = named.open(context::CONNECT_TIMEOUT)?;
+    context::warn_of_password(&release.store);
     let store = store.as_mut();
     let ids = match release.sessions.as_slice() {
         [] => vec![acquired::innermost(store)?],
@@ -34,19 +37,19 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
         }
     }
     if release.export {
-        print_around(store, &release.store, &ids)?;
+        print_around(store, &named, &ids)?;
     }
     Ok(code)
 }
 
 /// Prints the variables for a shell that has released these sessions.
-fn print_around(store: &mut dyn Store, options: &StoreOptions, released: &[SessionId]) -> anyhow::Result<()> {
+fn print_around(store: &mut dyn Store, named: &Named, released: &[SessionId]) -> anyhow::Result<()> {
     let mut chain = context::sessions_above()?;
     chain.retain(|id| !released.contains(id));
     let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
     let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
     let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
-    let place = context::exported(options, store)?;
+    let place = named.exported(store);
     // The innermost session has variables of its own.
     let above = if chain.len() > 1 { context::held_above()? } else { Vec::new() };
     let lines = variables::of(&chain, held, &above, place, store.namespace());
