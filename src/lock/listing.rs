@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 
 use super::op::{HolderListing, ResourceListing, WaiterListing};
-use super::records::{Records, Session};
-use super::request::SessionId;
+use super::records::{ClaimRecord, Records, Session};
+use super::request::{Claim, SessionId};
 use super::resource::Resource;
 
 /// Lists the named resources, including those without holders and waiters. Without names, lists
@@ -22,49 +22,65 @@ pub(super) fn list<R: Records>(records: &R, names: &[Resource]) -> Result<Vec<Re
 type Sessions = HashMap<SessionId, Option<Session>>;
 
 fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -> Result<ResourceListing, R::Error> {
-    let mut listing = ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() };
-    let Some(state) = records.resource(name)? else { return Ok(listing) };
-    let mut entries = state.tree.entries(records, name)?;
-    entries.sort_by_key(|entry| (entry.rank, entry.session, entry.claim));
-    let mut last = None;
-    let mut position = 0;
-    for entry in entries {
-        let session = match sessions.entry(entry.session) {
-            MapEntry::Occupied(known) => known.into_mut(),
-            MapEntry::Vacant(unknown) => unknown.insert(records.session(entry.session)?),
-        };
-        let Some(session) = session else { continue };
-        let record = &session.claims[entry.claim as usize];
-        let (mode, span, slots) = (record.claim.mode, record.claim.span.clone(), record.claim.slots);
-        if entry.rank.is_held() {
-            listing.holders.push(HolderListing {
-                session: entry.session,
-                mode,
-                span,
-                slots,
-                token: record.token,
-                since: session.since,
-                expiry: session.expiry,
-                kept: session.is_kept(),
-                ancestors: session.ancestors.clone(),
-                process: session.process.clone(),
-            });
-        } else {
-            // All claims of one request share one place in the queue.
-            position += u32::from(last.replace(entry.session) != Some(entry.session));
-            listing.waiters.push(WaiterListing {
-                session: entry.session,
-                mode,
-                span,
-                slots,
-                since: session.since,
-                position,
-                ancestors: session.ancestors.clone(),
-                process: session.process.clone(),
-            });
+    let entries = match records.resource(name)? {
+        Some(state) => state.tree.entries(records, name)?,
+        None => Vec::new(),
+    };
+    for entry in &entries {
+        if let MapEntry::Vacant(unknown) = sessions.entry(entry.session) {
+            unknown.insert(records.session(entry.session)?);
         }
     }
-    // Nested holds share a token, and the outer hold has the earlier grant.
-    listing.holders.sort_by_key(|holder| (holder.token, holder.since, holder.session));
-    Ok(listing)
+    let mut claims: Vec<_> = entries.iter().map(|entry| (entry.session, entry.claim)).collect();
+    claims.sort_unstable();
+    let claims = claims.into_iter().filter_map(|(id, claim)| {
+        let session = sessions[&id].as_ref()?;
+        Some((id, session, &session.claims[claim as usize]))
+    });
+    Ok(ResourceListing::of(name.clone(), claims))
+}
+
+impl ResourceListing {
+    /// Lists claims on a resource, with their sessions. The claims of each session are in their
+    /// order. The waiters are numbered as if the queue had no others.
+    pub fn of<'a>(name: Resource, claims: impl IntoIterator<Item = (SessionId, &'a Session, &'a ClaimRecord)>) -> Self {
+        let mut listing = Self { name, holders: Vec::new(), waiters: Vec::new() };
+        let mut claims: Vec<_> = claims.into_iter().collect();
+        claims.sort_by_key(|(id, _, record)| (record.rank, *id));
+        let mut last = None;
+        let mut position = 0;
+        for (id, session, record) in claims {
+            let Claim { mode, span, slots, .. } = record.claim.clone();
+            if record.rank.is_held() {
+                listing.holders.push(HolderListing {
+                    session: id,
+                    mode,
+                    span,
+                    slots,
+                    token: record.token,
+                    since: session.since,
+                    expiry: session.expiry,
+                    kept: session.is_kept(),
+                    ancestors: session.ancestors.clone(),
+                    process: session.process.clone(),
+                });
+            } else {
+                // All claims of one request share one place in the queue.
+                position += u32::from(last.replace(id) != Some(id));
+                listing.waiters.push(WaiterListing {
+                    session: id,
+                    mode,
+                    span,
+                    slots,
+                    since: session.since,
+                    position,
+                    ancestors: session.ancestors.clone(),
+                    process: session.process.clone(),
+                });
+            }
+        }
+        // Nested holds share a token, and the outer hold has the earlier grant.
+        listing.holders.sort_by_key(|holder| (holder.token, holder.since, holder.session));
+        listing
+    }
 }

@@ -1,6 +1,7 @@
 //! Applies each operation to the model and to the server, and compares the replies and the tables.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
@@ -11,6 +12,7 @@ use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Call, ScriptReply};
+use rlock::store::redis::findings::Findings;
 
 use crate::raw;
 use crate::side::Side;
@@ -90,8 +92,8 @@ impl Both {
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
             Op::Downgrade { session, resource, mode } => Call::downgrade(*session, with_others(resource), *mode),
             Op::Expire => Call::expire(own.to_vec()),
-            Op::Break(resource) => Call::break_grants(resource.clone(), None),
-            Op::BreakOne { resource, session } => Call::break_grants(resource.clone(), Some(*session)),
+            Op::Break(resource) => Call::break_grants(resource.clone(), None, Vec::new()),
+            Op::BreakOne { resource, session } => Call::break_grants(resource.clone(), Some(*session), Vec::new()),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
         };
         if self.all_named && !matches!(op, Op::Inspect(_)) {
@@ -143,7 +145,7 @@ impl Both {
             (Reply::Refused(refusal), ScriptReply::Refused(actual)) => format!("{refusal:?}") == format!("{actual:?}"),
             (Reply::Done, ScriptReply::Done) | (Reply::Unknown, ScriptReply::Unknown) => true,
             (Reply::Done, ScriptReply::Expired(dropped)) => ids(dropped) == outcome.expired,
-            (Reply::Broken(held), ScriptReply::Broken(actual)) => {
+            (Reply::Broken(held), ScriptReply::Broken { sessions: actual, .. }) => {
                 // If the same call dropped expired sessions first, the holders at the instant of
                 // the break are unknown.
                 let records_match = broken.is_empty() || !outcome.expired.is_empty() || {
@@ -251,7 +253,7 @@ impl Both {
     fn compare_tables(&mut self, now: StoreTime) -> Result<(), String> {
         let expected = self.listings(now);
         let answer = self.side.at(now, Call::inspect(self.resources.clone(), 0));
-        let ScriptReply::Listing { now: actual, resources, sessions } = answer else {
+        let ScriptReply::Listing { now: actual, resources, sessions, .. } = answer else {
             return Err(format!("inspect replies {answer:?}"));
         };
         if actual != now {
@@ -280,8 +282,21 @@ impl Both {
                 return Err(format!("{id} is {expected:?} in the model\n  and {:?} on the server", plain(session)));
             }
         }
+        self.compare_parts(now, &expected)?;
         self.compare_pasts(now)?;
         raw::check(&mut self.side, &expected)
+    }
+
+    /// Compares a listing that was put together from small parts.
+    fn compare_parts(&mut self, now: StoreTime, expected: &[ResourceListing]) -> Result<(), String> {
+        let mut findings = Findings::default();
+        let (names, most) = (self.resources.clone(), 1 + (now.as_micros() % 3) as u32);
+        let Ok(()) = findings.list(&names, most, |call| Ok::<_, Infallible>(self.side.at(now, call)));
+        let actual = findings.resources();
+        if !same_listings(expected, &actual) {
+            return Err(format!("the model lists {expected:?}\n  the server lists {actual:?} in parts of {most}"));
+        }
+        Ok(())
     }
 
     fn compare_pasts(&mut self, now: StoreTime) -> Result<(), String> {

@@ -149,7 +149,7 @@ impl Server {
                 let resources = call.resources.iter().map(|name| self.obstruction(name)).collect();
                 // Nothing depends on what people see.
                 let sessions = if *is_live { self.living(&call.resources) } else { Vec::new() };
-                return Ok(ScriptReply::Listing { now, resources, sessions });
+                return Ok(ScriptReply::Listing { now, next: Vec::new(), resources, sessions });
             }
             Operation::RenewAlone { session, ttl, lease } => {
                 let resource = &call.resources[0];
@@ -190,7 +190,7 @@ impl Server {
             (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
-            (Reply::Broken(_), _) => ScriptReply::Broken(Vec::new()),
+            (Reply::Broken(_), _) => ScriptReply::Broken { next: Vec::new(), sessions: Vec::new() },
             (Reply::Done, _) => ScriptReply::Done,
             (Reply::Unknown, _) => ScriptReply::Unknown,
             (reply, _) => panic!("no client asks for {reply:?}"),

@@ -35,7 +35,7 @@ pub(super) async fn run(world: Shared, task: usize) {
         }
         let broken = site.world().next_to_break();
         if let Some(resource) = broken {
-            drop(change::run(&site, Call::break_grants(resource, None)).await);
+            drop(change::run(&site, Call::break_grants(resource, None, Vec::new())).await);
         } else if task < SERVING && site.world().random.once_in(4) {
             serve::run(&site).await;
         } else if site.world().random.once_in(8) {

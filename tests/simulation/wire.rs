@@ -332,10 +332,10 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),
         // No client looks at the holders.
-        ScriptReply::Broken(_) => words.push(word("broken")),
+        ScriptReply::Broken { next, .. } => words.extend([word("broken"), Value::BulkString(next.clone())]),
         ScriptReply::Unknown => words.push(word("unknown")),
-        ScriptReply::Listing { now, resources, sessions } => {
-            words.extend([word("listing"), number(now.as_micros())]);
+        ScriptReply::Listing { now, next, resources, sessions } => {
+            words.extend([word("listing"), number(now.as_micros()), Value::BulkString(next.clone())]);
             words.extend(resources.iter().map(|told| listed(&told.listing.name, sessions)));
         }
         reply => panic!("the server never replies {reply:?}"),

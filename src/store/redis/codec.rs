@@ -123,8 +123,8 @@ enum Argument {
     /// The part of a request's records that never changes. It contains the channel of the session,
     /// which depends on the keyspace.
     Fixed(Box<Fixed>),
-    /// The packed claims of a request.
-    Claims(Vec<u8>),
+    /// The packed claims of a request, or the place where a list goes on.
+    Bytes(Vec<u8>),
 }
 
 /// See [`Argument::Fixed`].
@@ -186,7 +186,7 @@ impl Call {
             Argument::length(terms.ttl),
             Argument::Word(alone),
             Argument::Fixed(Box::new(fixed)),
-            Argument::Claims(pack::claims(&request.claims, &resources)),
+            Argument::Bytes(pack::claims(&request.claims, &resources)),
             Argument::Text(request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default()),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
@@ -249,11 +249,13 @@ impl Call {
         Self::new(&scripts::EXPIRE, resources, Vec::new())
     }
 
-    /// Takes a resource away from its holders.
+    /// Takes a resource away from its holders, a limited number in one call. `from` is where an
+    /// earlier reply says that the call goes on, or empty.
     ///
     /// With `only`, the call takes away no grant but that of this session.
-    pub fn break_grants(resource: Resource, only: Option<SessionId>) -> Self {
-        Self::new(&scripts::BREAK, vec![resource], only.map(Argument::Session).into_iter().collect())
+    pub fn break_grants(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
+        let only = only.map_or(Argument::Word(""), Argument::Session);
+        Self::new(&scripts::BREAK, vec![resource], vec![only, Argument::Bytes(from)])
     }
 
     /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
@@ -271,6 +273,14 @@ impl Call {
     pub fn inspect_live(resources: Vec<Resource>, limit: u32) -> Self {
         let mut call = Self::inspect(resources, limit);
         call.arguments.push(Argument::Word("live"));
+        call
+    }
+
+    /// Lists at most `most` sessions of these resources, which is at least 1. `from` is where the
+    /// listing of the first resource goes on, as an earlier reply states it, or empty.
+    pub fn inspect_part(resources: Vec<Resource>, most: u32, from: Vec<u8>) -> Self {
+        let mut call = Self::inspect(resources, 0);
+        call.arguments.extend([Argument::Word(""), Argument::Number(most.into()), Argument::Bytes(from)]);
         call
     }
 
@@ -361,7 +371,7 @@ impl Call {
                     let channel = setting.keyspace.channel(&self.resources[0], fixed.session);
                     command.write_arg(&pack::fixed(fixed, &channel));
                 }
-                Argument::Claims(claims) => command.write_arg(claims),
+                Argument::Bytes(bytes) => command.write_arg(bytes),
             }
         }
         command

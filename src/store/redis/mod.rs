@@ -20,6 +20,7 @@ pub mod codec;
 mod conversation;
 mod examine;
 mod failure;
+pub mod findings;
 mod hold;
 mod interface;
 pub mod keys;
@@ -163,7 +164,12 @@ impl Store for Redis {
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let seen = self.survey(resources)?;
-        Ok(Inspection { now: seen.now, resources: seen.resources })
+        let mut listings = seen.resources();
+        if resources.is_empty() {
+            listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+            listings.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(Inspection { now: seen.now, resources: listings })
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
@@ -199,11 +205,19 @@ impl Store for Redis {
         only: Option<SessionId>,
         dry_run: bool,
     ) -> Result<Vec<(SessionId, Session)>, Error> {
-        let call = Call::break_grants(resource.clone(), only);
-        match self.call(resource, if dry_run { call.dry() } else { call })? {
-            Some(ScriptReply::Broken(sessions)) => Ok(sessions),
-            _ => Ok(Vec::new()),
+        let (mut broken, mut told, mut from) = (Vec::new(), BTreeSet::new(), Vec::new());
+        loop {
+            let call = Call::break_grants(resource.clone(), only, from);
+            let reply = self.call(resource, if dry_run { call.dry() } else { call })?;
+            let Some(ScriptReply::Broken { next, sessions }) = reply else { break };
+            // A dry run may list a session with several claims twice.
+            broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
+            if next.is_empty() {
+                break;
+            }
+            from = next;
         }
+        Ok(broken)
     }
 
     fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {

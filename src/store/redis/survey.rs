@@ -2,7 +2,7 @@
 //!
 //! SCAN finds the keys in steps. No step takes the server long, however many foreign keys it has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redis::{Cmd, Value, from_redis_value_ref};
@@ -11,43 +11,18 @@ use super::Redis;
 use super::client::Client;
 use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
+use super::findings::Findings;
 use super::target::{Kind, Node, Target};
-use crate::clock::StoreTime;
-use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
-use crate::lock::records::Session;
-use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 
 /// How many keys the server looks at in a step: a fraction of a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
-/// How many resources one call lists, so that the server soon serves other clients. A busy resource
-/// costs the server about 50 µs, and each of its sessions 35 µs more.
+/// How many resources, and how many sessions, one call lists, so that the server soon serves other
+/// clients. A busy resource costs the server about 50 µs, and each of its sessions 35 µs more.
 const LISTED_AT_ONCE: usize = 200;
-
-/// The result of a survey.
-#[derive(Default)]
-pub(super) struct Findings {
-    /// The latest instant on the clock of a server.
-    pub(super) now: StoreTime,
-    pub(super) resources: Vec<ResourceListing>,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
-}
-
-impl Findings {
-    /// Adds sessions with their claims on more resources. A scan may find a resource twice.
-    fn add(&mut self, sessions: impl IntoIterator<Item = (SessionId, Session)>) {
-        for (id, session) in sessions {
-            let Some(known) = self.sessions.get_mut(&id) else {
-                self.sessions.insert(id, session);
-                continue;
-            };
-            let seen: BTreeSet<Resource> = known.resources().into_iter().cloned().collect();
-            known.claims.extend(session.claims.into_iter().filter(|record| !seen.contains(&record.claim.resource)));
-        }
-    }
-}
+const SESSIONS_AT_ONCE: u32 = 200;
 
 /// What to do with the resources that a scan finds.
 type Look<'a> = dyn FnMut(&mut Redis, &mut Client, &[Resource]) -> Result<(), Failure> + 'a;
@@ -59,7 +34,7 @@ impl Redis {
         let mut findings = Findings::default();
         let mut client = self.client();
         if resources.is_empty() {
-            self.survey_all(&mut client, &mut findings)?;
+            self.scan_all(&mut client, &mut |redis, client, names| redis.look(client, names, &mut findings))?;
         } else {
             self.look(&mut client, resources, &mut findings)?;
         }
@@ -105,26 +80,11 @@ impl Redis {
         Ok(())
     }
 
-    /// Lists all resources with holders or waiters, sorted by name.
-    fn survey_all(&mut self, client: &mut Client, findings: &mut Findings) -> Result<(), Failure> {
-        self.scan_all(client, &mut |redis, client, names| redis.look(client, names, findings))?;
-        findings.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
-        findings.resources.sort_by(|a, b| a.name.cmp(&b.name));
-        // SCAN may report a key twice while the server resizes its table.
-        findings.resources.dedup_by(|a, b| a.name == b.name);
-        Ok(())
-    }
-
     /// Lists these resources.
     fn look(&mut self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
         for resources in resources.chunks(self.listed_at_once()) {
-            match client.call(Call::inspect(resources.to_vec(), 0)) {
-                Ok(ScriptReply::Listing { now, resources, sessions }) => {
-                    findings.now = findings.now.max(now);
-                    findings.resources.extend(resources.into_iter().map(|resource| resource.listing));
-                    findings.add(sessions);
-                }
-                Ok(_) => {}
+            match findings.list(resources, SESSIONS_AT_ONCE, |call| client.call(call)) {
+                Ok(()) => {}
                 Err(failure) if !failure.concerns_one_resource() => return Err(failure),
                 Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
                 // One of the resources is unusable, and the reply does not name it.
@@ -217,44 +177,4 @@ fn masters(client: &mut Client) -> Result<Vec<Node>, Failure> {
 
 fn read<T: redis::FromRedisValue>(client: &Client, value: Value) -> Result<T, Failure> {
     redis::from_redis_value(value).map_err(|_| client.failure(ErrorKind::NotRedis))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lock::mode::Mode;
-    use crate::lock::op::Op;
-    use crate::lock::records::Records as _;
-    use crate::lock::request::{Claim, Job, Process, Request};
-    use crate::lock::span::Span;
-    use crate::lock::table::LockTable;
-
-    #[test]
-    fn session_has_its_claims_of_all_listings() {
-        let session = SessionId([1; 16]);
-        let claim = |name| {
-            let resource = Resource::new(name).unwrap();
-            Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }
-        };
-        let request = Request {
-            session,
-            ancestors: Vec::new(),
-            claims: vec![claim("a"), claim("b")],
-            wait: true,
-            terms: None,
-            job: Job::default(),
-            process: Process::default(),
-        };
-        let mut table = <LockTable>::default();
-        let Ok(_) = table.apply(StoreTime::from_micros(1), Op::Acquire(request));
-        let Ok(whole) = table.records().session(session);
-        let whole = whole.expect("the request is granted");
-        let mut findings = Findings::default();
-        for name in ["a", "b", "a"] {
-            let mut part = whole.clone();
-            part.claims.retain(|record| record.claim.resource.as_str() == name);
-            findings.add([(session, part)]);
-        }
-        assert_eq!(findings.sessions[&session], whole);
-    }
 }

@@ -1,11 +1,14 @@
 //! Large numbers: of expired sessions, of waiters that one release frees, of claims in a request,
 //! of waiters with the same place, and of digits.
 
+use std::convert::Infallible;
+
 use rlock::lock::mode::Mode::{Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::findings::Findings;
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
@@ -21,6 +24,8 @@ on_each_server!(
     request_with_4500_claims_is_granted_and_released,
     record_memory_is_linear_in_the_number_of_resources,
     waiters_with_the_same_place_are_all_listed,
+    crowd_is_listed_in_parts,
+    crowd_is_broken_in_steps_that_spare_newcomers,
     interval_ends_with_thousands_of_digits_are_queued_and_granted,
 );
 
@@ -275,4 +280,67 @@ fn interval_ends_with_thousands_of_digits_are_queued_and_granted(kind: Kind) {
     assert!(is_waiting(&clients.acquire(4, Read, "[1,2]")));
     assert!(is_released(&clients.release(2)));
     assert_eq!(clients.holders_and_waiters(), (vec![3, 4], vec![]));
+}
+
+fn crowd_is_listed_in_parts(kind: Kind) {
+    const PART: u32 = 100;
+    let server = Server::start(kind);
+    let mut clients = readers_behind_a_writer(&server);
+    (CROWD + 1..=2 * CROWD).for_each(|number| drop(clients.acquire(number, Write, "[1,2]")));
+    clients.release(0);
+    let mut claimed = 0;
+    while let Some(number) = clients.holders_and_waiters().0.get(claimed) {
+        clients.renew(*number, false);
+        claimed += 1;
+    }
+    let ScriptReply::Listing { resources, .. } = clients.side.call(Call::inspect(vec![resource()], 0)) else {
+        panic!("inspect lists")
+    };
+    let (mut findings, mut calls) = (Findings::default(), 0);
+    let Ok(()) = findings.list(&[resource()], PART, |call| {
+        commands(&server);
+        let reply = clients.side.call(call);
+        let executed = commands(&server);
+        assert!(executed < COMMANDS_MAX / 3, "a part takes {executed} commands");
+        calls += 1;
+        Ok::<_, Infallible>(reply)
+    });
+    assert_eq!(findings.resources(), [resources.into_iter().next().unwrap().listing]);
+    assert_eq!(findings.sessions.len(), 2 * CROWD as usize);
+    assert!((2 * CROWD / PART..=2 * CROWD / PART + 2).contains(&calls), "{calls} calls");
+}
+
+fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "broken", Wake::Nobody);
+    let slot = |number| {
+        let mut request = request(number, Slot, "");
+        request.claims[0].slots = Some(CROWD);
+        Call::acquire(&request, 0, false)
+    };
+    (1..=2 * CROWD).for_each(|number| drop(clients.side.call(slot(number))));
+    let mut broken = Vec::new();
+    for is_dry in [true, false] {
+        let mut from = Vec::new();
+        loop {
+            commands(&server);
+            let call = Call::break_grants(resource(), None, from);
+            let reply = clients.side.call(if is_dry { call.dry() } else { call });
+            let executed = commands(&server);
+            assert!(executed < 4 * COMMANDS_MAX, "a step takes {executed} commands");
+            let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+            assert!(sessions.len() <= 100, "one call breaks {} sessions", sessions.len());
+            broken.extend(sessions.iter().map(|(_, session)| session.process.pid));
+            if next.is_empty() {
+                break;
+            }
+            from = next;
+        }
+        broken.sort_unstable();
+        assert!(broken.iter().copied().eq(1..=CROWD), "dry: {is_dry}, {broken:?}");
+        broken.clear();
+    }
+    let (mut holders, _) = clients.holders_and_waiters();
+    holders.sort_unstable();
+    assert!(!holders.is_empty() && holders.iter().all(|number| *number > CROWD), "{holders:?}");
 }

@@ -73,8 +73,8 @@ fn check_recovery(clients: &mut Clients, subscribers: &mut [Connection], trigger
         }
         Trigger::Break => {
             assert_eq!(
-                clients.side.call(Call::break_grants(resource(), None)),
-                ScriptReply::Broken(vec![]),
+                clients.side.call(Call::break_grants(resource(), None, Vec::new())),
+                ScriptReply::Broken { next: vec![], sessions: vec![] },
                 "{context}"
             )
         }
@@ -219,7 +219,10 @@ fn inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing(kind: Kind
     let before = crate::clients::snapshot(&mut server.client());
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
     assert_eq!(clients.side.call(Call::expire(vec![resource()]).dry()), ScriptReply::Expired(vec![]));
-    assert_eq!(clients.side.call(Call::break_grants(resource(), None).dry()), ScriptReply::Broken(vec![]));
+    assert_eq!(
+        clients.side.call(Call::break_grants(resource(), None, Vec::new()).dry()),
+        ScriptReply::Broken { next: vec![], sessions: vec![] }
+    );
     assert!(crate::clients::snapshot(&mut server.client()) == before);
 }
 

@@ -68,7 +68,7 @@ fn operations() -> Vec<(&'static str, Call)> {
         ("acquire", Call::acquire(&request(6, Write, "[20,21]"), 0, false)),
         ("acquire and wait", Call::acquire(&request(6, Write, "[0,1]"), 0, false)),
         ("expire", Call::expire(one())),
-        ("break", Call::break_grants(resource(), None)),
+        ("break", Call::break_grants(resource(), None, Vec::new())),
         ("shrink", Call::shrink(id(1), one(), &Span::parse("[0,1]").unwrap())),
         ("downgrade", Call::downgrade(id(2), one(), Read)),
         ("release", Call::release(id(1), one())),

@@ -9,7 +9,7 @@ mod past;
 use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
-use crate::lock::op::{HolderListing, Refusal, ResourceListing, WaiterListing};
+use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{Ending, Remembered, Streak};
 use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Claim, Job, OncePer, Process, SessionId, Terms};
@@ -68,13 +68,21 @@ pub enum ScriptReply {
     Unknown,
     /// The sessions that were removed because their leases had ended.
     Expired(Vec<(SessionId, Session)>),
-    /// The sessions that lost their grants.
-    Broken(Vec<(SessionId, Session)>),
+    /// Some of the sessions that lost their grants.
+    Broken {
+        /// Where the next call goes on; empty if these are the last.
+        next: Vec<u8>,
+        /// The sessions.
+        sessions: Vec<(SessionId, Session)>,
+    },
     /// The holders and waiters.
     Listing {
         /// The instant on the clock of the server.
         now: StoreTime,
-        /// One entry for each resource, in the order of the call.
+        /// Where the listing of the last of these resources goes on; empty if it is complete.
+        next: Vec<u8>,
+        /// One entry for each resource, in the order of the call. A part of a listing may leave out
+        /// the last resources of the call.
         resources: Vec<Obstruction>,
         /// The listed sessions, in the order of their ids, with their claims on these resources.
         sessions: Vec<(SessionId, Session)>,
@@ -115,10 +123,10 @@ impl ScriptReply {
             ("renewed", [lease]) => Self::Renewed(length(lease)?),
             ("unknown", []) => Self::Unknown,
             ("expired", sessions) => Self::Expired(all(sessions)?),
-            ("broken", sessions) => Self::Broken(all(sessions)?),
-            ("listing", [now, resources @ ..]) => {
+            ("broken", [next, sessions @ ..]) => Self::Broken { next: bytes(next)?.to_vec(), sessions: all(sessions)? },
+            ("listing", [now, next, resources @ ..]) => {
                 let (resources, sessions) = obstructions(resources)?;
-                Self::Listing { now: instant(now)?, resources, sessions }
+                Self::Listing { now: instant(now)?, next: bytes(next)?.to_vec(), resources, sessions }
             }
             ("history", resources) => Self::History(resources.iter().map(past::remembered).collect::<Option<_>>()?),
             _ => return None,
@@ -189,32 +197,16 @@ fn in_order(mut lines: Vec<Line>) -> Vec<ClaimRecord> {
 }
 
 fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> ResourceListing {
-    let mut holders = Vec::new();
-    let mut waiters = Vec::new();
-    for (id, session, lines) in sessions {
-        for Line { index, record, position } in lines {
-            let (since, ancestors, process) = (session.since, session.ancestors.clone(), session.process.clone());
-            let Claim { mode, span, slots, .. } = record.claim.clone();
-            if record.rank.is_held() {
-                let (token, expiry) = (record.token, session.expiry);
-                let kept = session.is_kept();
-                let holder =
-                    HolderListing { session: *id, mode, span, slots, token, since, expiry, kept, ancestors, process };
-                holders.push(((token, since, *id, *index), holder));
-            } else {
-                let position = *position;
-                let waiter = WaiterListing { session: *id, mode, span, slots, since, position, ancestors, process };
-                waiters.push(((record.rank, *index), waiter));
-            }
-        }
+    let lines = sessions.iter().flat_map(|(id, session, lines)| lines.iter().map(move |line| (*id, session, line)));
+    let mut listing = ResourceListing::of(name, lines.clone().map(|(id, session, line)| (id, session, &line.record)));
+    // The waiters that the listing leaves out have places too.
+    let waiting = lines.filter(|(_, _, line)| !line.record.rank.is_held());
+    let mut places: Vec<_> = waiting.map(|(id, _, line)| (line.record.rank, id, line.position)).collect();
+    places.sort_unstable();
+    for (waiter, (_, _, position)) in listing.waiters.iter_mut().zip(places) {
+        waiter.position = position;
     }
-    holders.sort_by_key(|(order, _)| *order);
-    waiters.sort_by_key(|(order, _)| *order);
-    ResourceListing {
-        name,
-        holders: holders.into_iter().map(|(_, holder)| holder).collect(),
-        waiters: waiters.into_iter().map(|(_, waiter)| waiter).collect(),
-    }
+    listing
 }
 
 /// A session with its listed claims in order.
@@ -333,12 +325,16 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-fn text(value: &Value) -> Option<&str> {
+fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
         _ => None,
     }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bytes(value)?).ok()
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -1,35 +1,50 @@
--- break: 'dry' or nothing; the only session to break or nothing
+-- break: 'dry' or nothing; the only session to break, or an empty text | where to go on, or an empty
+--   text
 --
--- Takes away all grants on the first resource, or that of one session, with everything else that
--- its holders hold, and tells the holders. A dry run only reports the holders, including those
--- whose leases are over.
+-- Takes away the grants on the first resource, or that of one session, with everything else that
+-- the holders hold, and tells the holders. A call does this for at most CROWD sessions. The reply
+-- begins with the place where the next call goes on, which is empty if these are all. The next call
+-- leaves the grants that are newer than the first call. A dry run only reports the holders,
+-- including those whose leases are over.
 
 local dry = argument(1) == 'dry'
-local only = argument(dry and 2 or 1)
+local only, from = argument(dry and 2 or 1), argument(dry and 3 or 2)
 begin()
 look_for_expired()
 local r = resources[1]
 
+-- Maximum number of held claims that one call looks at.
+local LOOKS = 1000
+
+-- Returns the holders that this call is about, and where the next call goes on: the highest token
+-- of the first call, and the last member of l.
 local function holders()
-  if not r.epoch then
-    return { (not only or r.holder == only) and r.holder or nil }
+  if not r.epoch or only ~= '' then
+    local id = only == '' and r.holder or only
+    local known = id and record(r, id)
+    return { known and known[HELD] > WAITS and id or nil }, ''
   end
-  local found, seen = {}, {}
-  for class = 1, 5 do
-    class = sub('RPWSH', class, class)
-    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+  local token, last = string.match(from, '^(%d+) (.*)$')
+  local found, seen, looked, newest = {}, {}, 0, tonumber(token) or r.token
+  repeat
+    local members = call('ZRANGE', r.l, last and '(' .. last or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
     for i = 1, #members do
-      local id = owner(members[i])
-      if (not only or id == only) and not seen[id] and record(r, id) then
+      if #found == CROWD or looked == LOOKS then
+        return found, format('%.0f ', newest) .. last
+      end
+      last, looked = members[i], looked + 1
+      local id = owner(last)
+      local known = not seen[id] and record(r, id)
+      if known and known[CLAIMS][1][TOKEN] <= newest then
         found[#found + 1], seen[id] = id, true
       end
     end
-  end
+  until #members < BATCH
   table.sort(found, before)
-  return found
+  return found, ''
 end
 
-local held = holders()
+local held, rest = holders()
 local need = needed(held, #held > 0)
 if need then
   return need
@@ -40,6 +55,7 @@ end
 if dry or #held + #due == 0 then
   local reply = told_all(held)
   table.insert(reply, 1, 'broken')
+  table.insert(reply, 2, rest)
   return reply
 end
 make_way()
@@ -49,7 +65,7 @@ local more = catch_up()
 if more then
   return finish(more)
 end
-held = holders()
+held, rest = holders()
 local reply = told_all(held)
 local channels = {}
 for i = 1, #held do
@@ -62,4 +78,5 @@ for i = 1, publish ~= '' and #channels or 0 do
   call(publish, channels[i], 'broken')
 end
 table.insert(reply, 1, 'broken')
+table.insert(reply, 2, rest)
 return finish(reply)

@@ -1,58 +1,86 @@
 -- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum) | live
+--   | maximum number of sessions to report (0: no maximum) | where the listing of the first resource
+--   goes on, or nothing
 --
--- Lists holders and waiters. Changes nothing. With `live`, for the search for a deadlock, it leaves
--- out waiters that listen and have no subscriber, because they are dead or cut off. The names held
--- above a waiter then include those of its own request, which lead further as well.
+-- Lists the waiters and then the holders of each resource. Changes nothing. The reply begins with
+-- the place where the listing of its last resource goes on, which is empty if that listing is
+-- complete. If the maximum number of sessions is reached, the reply leaves out the next resources.
+-- With `live`, for the search for a deadlock, it leaves out waiters that listen and have no
+-- subscriber, because they are dead or cut off. The names held above a waiter then include those of
+-- its own request, which lead further as well.
 
 begin()
-local limit, is_live = tonumber(argument(1)), argument(2) == 'live'
-if limit == 0 then
-  limit = math.huge
+local function maximum(text)
+  local k = tonumber(text or 0)
+  return k > 0 and k or math.huge
 end
-local reply = { 'listing', now }
-for i = 1, n do
-  local r = resources[i]
-  local told_of, seen, left = { r.name, r.count.waiters or 0 }, {}, limit
+local limit, is_live, left = maximum(argument(1)), argument(2) == 'live', maximum(argument(3))
+
+-- Lists a resource from a place on, and returns where the listing goes on. A place among the
+-- waiters is 'q', a session and its score; a place among the holders is 'l' and a member of l.
+local function list(r, from, told_of)
+  local seen, shown = {}, 0
   local function tell(id, place)
     if record(r, id) and not seen[id] then
-      seen[id], left = true, left - 1
+      seen[id], left, shown = true, left - 1, shown + 1
       told_of[#told_of + 1] = told(id, { r }, expiry_of(r, id), place)
     end
   end
   if r.holder then
     tell(r.holder)
+    return ''
   end
-  for class = 1, r.epoch and 5 or 0 do
-    class = sub('RPWSH', class, class)
-    local from = '[' .. class
-    while r.count[class] and left > 0 do
-      local members = call('ZRANGE', r.l, from, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', 0, 1024)
-      for j = 1, #members do
-        if left > 0 then
-          tell(owner(members[j]))
-        end
+  -- A session that is granted its request between two calls is listed again as a holder, since the
+  -- waiters come first.
+  local last = sub(from, 1, 1) == 'l' and sub(from, 2)
+  if not last then
+    local waiting, most, id, score = {}, math.min(limit, left), sub(from, 2, 33), tonumber(sub(from, 34))
+    r.after = score and sub(from, 34)
+    local place = number_waiters(r, function(entry)
+      if not score or entry.score > score or entry.id > id then
+        waiting[#waiting + 1] = entry
       end
-      if #members < 1024 then
-        break
+      return #waiting < most
+    end)
+    local is_cut = #waiting == left
+    for i = 1, #waiting do
+      local known = is_live and record(r, waiting[i].id)
+      for j = 1, known and known[NAMES] and #known[NAMES] or 0 do
+        known[HELD_ABOVE][#known[HELD_ABOVE] + 1] = known[NAMES][j]
       end
-      from = '(' .. members[1024]
+      if not (known and known[LISTENING] == 1 and publish ~= '' and subscribers(known[CHANNEL]) == 0) then
+        tell(waiting[i].id, place)
+      end
+    end
+    if is_cut then
+      return 'q' .. waiting[#waiting].id .. format('%.0f', waiting[#waiting].score)
     end
   end
-  left = limit
-  local waiting = {}
-  local place = number_waiters(r, function(entry)
-    waiting[#waiting + 1] = entry.id
-    return #waiting < limit
-  end)
-  for j = 1, #waiting do
-    local known = is_live and record(r, waiting[j])
-    for k = 1, known and known[NAMES] and #known[NAMES] or 0 do
-      known[HELD_ABOVE][#known[HELD_ABOVE] + 1] = known[NAMES][k]
+  shown = 0
+  local more = r.epoch
+  while more and shown < limit do
+    -- Held claims are in the classes with capitals.
+    local members = call('ZRANGE', r.l, last and '(' .. last or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
+    for i = 1, #members do
+      if left <= 0 then
+        return 'l' .. last
+      end
+      last = members[i]
+      if shown < limit then
+        tell(owner(last))
+      end
     end
-    if not (known and known[LISTENING] == 1 and publish ~= '' and subscribers(known[CHANNEL]) == 0) then
-      tell(waiting[j], place)
-    end
+    more = #members == BATCH
   end
-  reply[#reply + 1] = told_of
+  return ''
+end
+
+local reply, from = { 'listing', now, '' }, argument(4) or ''
+for i = 1, n do
+  if reply[3] == '' and left > 0 then
+    local told_of = { resources[i].name, resources[i].count.waiters or 0 }
+    reply[3] = list(resources[i], i == 1 and from or '', told_of)
+    reply[#reply + 1] = told_of
+  end
 end
 return reply

@@ -1,0 +1,200 @@
+//! Puts the listings of many replies together: a call lists a limited number of sessions, and a
+//! session may have claims on resources of several calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::codec::{Call, ScriptReply};
+use crate::clock::StoreTime;
+use crate::lock::op::ResourceListing;
+use crate::lock::records::Session;
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+
+/// The holders and waiters that calls have listed.
+///
+/// A resource that takes several calls is not listed as it is at one instant. Of a session that
+/// changes meanwhile, the later state counts.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The latest instant on the clock of a server.
+    pub now: StoreTime,
+    /// The sessions with their claims on the listed resources.
+    pub sessions: BTreeMap<SessionId, Session>,
+    /// The listed resources in their order.
+    names: Vec<Resource>,
+    known: BTreeSet<Resource>,
+}
+
+impl Findings {
+    /// Lists the resources that are not listed yet. `call` executes a call, which lists at most
+    /// `most` sessions; that is at least 1.
+    ///
+    /// # Errors
+    /// An error of `call`. What was listed before it stays.
+    pub fn list<E>(
+        &mut self,
+        resources: &[Resource],
+        most: u32,
+        mut call: impl FnMut(Call) -> Result<ScriptReply, E>,
+    ) -> Result<(), E> {
+        let new: Vec<_> = resources.iter().filter(|name| !self.known.contains(name)).cloned().collect();
+        let (mut rest, mut from) = (new.as_slice(), Vec::new());
+        while let [first, ..] = rest {
+            // The other resources wait until the listing of the first one is complete.
+            let named = if from.is_empty() { rest } else { std::slice::from_ref(first) };
+            let reply = call(Call::inspect_part(named.to_vec(), most, from))?;
+            let ScriptReply::Listing { now, next, resources, sessions } = reply else { return Ok(()) };
+            self.now = self.now.max(now);
+            sessions.into_iter().for_each(|(id, session)| self.add(id, session));
+            let complete = resources.len().saturating_sub(usize::from(!next.is_empty())).min(named.len());
+            if complete == 0 && next.is_empty() {
+                return Ok(());
+            }
+            for name in &rest[..complete] {
+                if self.known.insert(name.clone()) {
+                    self.names.push(name.clone());
+                }
+            }
+            (rest, from) = (&rest[complete..], next);
+        }
+        Ok(())
+    }
+
+    /// Adds a session with all of its claims on some resources.
+    fn add(&mut self, id: SessionId, mut session: Session) {
+        if let Some(known) = self.sessions.remove(&id) {
+            let listed: BTreeSet<_> = session.resources().into_iter().cloned().collect();
+            session.claims.extend(known.claims.into_iter().filter(|record| !listed.contains(&record.claim.resource)));
+        }
+        self.sessions.insert(id, session);
+    }
+
+    /// Lists the holders and waiters of each resource, in the order in which the resources were
+    /// listed.
+    pub fn resources(&self) -> Vec<ResourceListing> {
+        let mut claims: BTreeMap<&Resource, Vec<_>> = BTreeMap::new();
+        for (id, session) in &self.sessions {
+            for record in &session.claims {
+                claims.entry(&record.claim.resource).or_default().push((*id, session, record));
+            }
+        }
+        let listing = |name: &Resource| ResourceListing::of(name.clone(), claims.remove(name).unwrap_or_default());
+        self.names.iter().map(listing).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::lock::mode::Mode;
+    use crate::lock::op::{Op, Reply};
+    use crate::lock::records::Records as _;
+    use crate::lock::request::{Claim, Job, Process, Request};
+    use crate::lock::span::Span;
+    use crate::lock::table::LockTable;
+
+    fn name(text: &str) -> Resource {
+        Resource::new(text).unwrap()
+    }
+
+    fn id(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    fn acquire(table: &mut LockTable, number: u8, names: &[&str]) {
+        let claim = |text: &&str| Claim { resource: name(text), mode: Mode::Write, span: Span::Whole, slots: None };
+        let request = Request {
+            session: id(number),
+            ancestors: Vec::new(),
+            claims: names.iter().map(claim).collect(),
+            wait: true,
+            terms: None,
+            job: Job::default(),
+            process: Process::default(),
+        };
+        let Ok(_) = table.apply(StoreTime::from_micros(number.into()), Op::Acquire(request));
+    }
+
+    /// A reply that lists these sessions with their claims on these resources.
+    fn reply(table: &LockTable, names: &[&str], numbers: &[u8], next: &str) -> ScriptReply {
+        let empty = |text: &&str| ResourceListing { name: name(text), holders: Vec::new(), waiters: Vec::new() };
+        let part = |number: &u8| {
+            let Ok(session) = table.records().session(id(*number));
+            let mut session = session.expect("the session has asked");
+            session.claims.retain(|record| names.contains(&record.claim.resource.as_str()));
+            (id(*number), session)
+        };
+        ScriptReply::Listing {
+            now: StoreTime::from_micros(9),
+            next: next.into(),
+            resources: names.iter().map(|text| empty(text).into()).collect(),
+            sessions: numbers.iter().map(part).collect(),
+        }
+    }
+
+    /// Lists these resources by these replies, and returns what each call asked for.
+    fn list(findings: &mut Findings, names: &[&str], replies: Vec<ScriptReply>) -> Vec<Vec<Resource>> {
+        let mut asked = Vec::new();
+        let mut replies = replies.into_iter();
+        let names: Vec<_> = names.iter().map(|text| name(text)).collect();
+        let Ok(()) = findings.list(&names, 2, |call| {
+            asked.push(call.resources().to_vec());
+            Ok::<_, Infallible>(replies.next().expect("no more calls are needed"))
+        });
+        assert_eq!(replies.next(), None);
+        asked
+    }
+
+    fn listings(table: &mut LockTable, names: &[&str]) -> Vec<ResourceListing> {
+        let names = names.iter().map(|text| name(text)).collect();
+        let Ok(outcome) = table.apply(StoreTime::from_micros(9), Op::Inspect(names));
+        let Reply::Listing(listings) = outcome.reply else { panic!("inspect replies {:?}", outcome.reply) };
+        listings
+    }
+
+    #[test]
+    fn parts_of_listings_become_whole_listings() {
+        let mut table = <LockTable>::default();
+        [(1, &["a", "b"][..]), (2, &["a"]), (3, &["a", "c"]), (4, &["c", "b"])]
+            .into_iter()
+            .for_each(|(number, names)| acquire(&mut table, number, names));
+        let mut findings = Findings::default();
+        let replies = vec![
+            reply(&table, &["a"], &[2, 3], "q3"),
+            reply(&table, &["a"], &[1], ""),
+            reply(&table, &["b", "c"], &[4, 1], "q4"),
+            reply(&table, &["c"], &[3, 4], ""),
+        ];
+        let asked = list(&mut findings, &["a", "b", "c"], replies);
+        assert_eq!(
+            asked,
+            [&["a", "b", "c"][..], &["a"], &["b", "c"], &["c"]]
+                .map(|all| all.iter().map(|text| name(text)).collect::<Vec<_>>())
+        );
+        assert_eq!(findings.resources(), listings(&mut table, &["a", "b", "c"]));
+        assert_eq!(findings.now, StoreTime::from_micros(9));
+        assert!(list(&mut findings, &["c", "a"], Vec::new()).is_empty(), "these are listed");
+    }
+
+    #[test]
+    fn session_that_was_granted_between_two_calls_is_a_holder() {
+        let mut table = <LockTable>::default();
+        (1..=3).for_each(|number| acquire(&mut table, number, &["a"]));
+        let waiters = reply(&table, &["a"], &[2, 3], "q3");
+        let Ok(_) = table.apply(StoreTime::from_micros(8), Op::Release { session: id(1), end: None });
+        let mut findings = Findings::default();
+        let holders = reply(&table, &["a"], &[2], "");
+        list(&mut findings, &["a"], vec![waiters, holders]);
+        assert_eq!(findings.resources(), listings(&mut table, &["a"]));
+    }
+
+    #[test]
+    fn reply_without_progress_ends_the_listing() {
+        let table = <LockTable>::default();
+        let mut findings = Findings::default();
+        assert_eq!(list(&mut findings, &["a"], vec![reply(&table, &[], &[], "")]).len(), 1);
+        assert!(findings.resources().is_empty());
+    }
+}
