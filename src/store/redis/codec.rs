@@ -258,7 +258,13 @@ impl Call {
         Self::new(&scripts::BREAK, vec![resource], vec![only, Argument::Bytes(from)])
     }
 
-    /// A dry run of an expiry or a break: it changes nothing and reports the same sessions.
+    /// Reports those of these sessions whose leases have ended. They have claims on the resource.
+    pub fn expired(resource: Resource, sessions: &[SessionId]) -> Self {
+        let ids = sessions.iter().map(SessionId::to_string).collect();
+        Self::new(&scripts::EXPIRE, vec![resource], vec![Argument::Word("dry"), Argument::Text(ids)])
+    }
+
+    /// A dry run of a break: it changes nothing and reports the same sessions.
     pub fn dry(mut self) -> Self {
         self.arguments.insert(0, Argument::Word("dry"));
         self

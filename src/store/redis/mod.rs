@@ -37,7 +37,7 @@ mod transport;
 #[path = "../../../tests/simulation/mod.rs"]
 mod simulation;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,10 @@ use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+
+/// How many expired sessions a dry run of `cleanup` reads in one call, so that the server soon
+/// serves other clients.
+const EXPIRED_AT_ONCE: usize = 200;
 
 /// A server, or the nodes of a Cluster.
 pub(super) struct Redis {
@@ -175,19 +179,24 @@ impl Store for Redis {
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let seen = self.survey(resources)?;
         let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= seen.now);
-        let over: Vec<_> = seen.sessions.into_iter().filter(|(_, session)| is_over(session)).collect();
-        let names: BTreeSet<&Resource> =
-            over.iter().flat_map(|(_, session)| &session.claims).map(|record| &record.claim.resource).collect();
+        // An expired session ends as a whole, so one of its resources is enough.
+        let mut over: BTreeMap<&Resource, Vec<SessionId>> = BTreeMap::new();
+        for (id, session) in seen.sessions.iter().filter(|(_, session)| is_over(session)) {
+            if let Some(record) = session.claims.first() {
+                over.entry(&record.claim.resource).or_default().push(*id);
+            }
+        }
         let mut expired = Vec::new();
-        let mut told = BTreeSet::new();
-        for name in names {
-            let call = Call::expire(vec![name.clone()]);
+        for (name, ids) in over {
             if dry_run {
-                let Some(ScriptReply::Expired(sessions)) = self.call(name, call.dry())? else { continue };
-                // A session with claims on several resources is listed for each.
-                expired.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
+                for ids in ids.chunks(EXPIRED_AT_ONCE) {
+                    let reply = self.call(name, Call::expired(name.clone(), ids))?;
+                    let Some(ScriptReply::Expired(sessions)) = reply else { break };
+                    expired.extend(sessions);
+                }
                 continue;
             }
+            let call = Call::expire(vec![name.clone()]);
             // One call removes a limited number of sessions.
             while let Some(ScriptReply::Expired(sessions)) = self.call(name, call.clone())? {
                 if sessions.is_empty() {

@@ -52,6 +52,11 @@ fn expired_sessions_are_dropped_in_batches(kind: Kind) {
     assert!(is_granted(&clients.acquire(MANY + 1, Write, "")), "a request with a wait");
 
     let mut clients = many_expired(&server, "crowd expires");
+    let some: Vec<_> = (1..=200).map(id).collect();
+    let ScriptReply::Expired(over) = clients.side.call(Call::expired(resource(), &some)) else {
+        panic!("a dry run reports sessions")
+    };
+    assert!(over.iter().map(|(session, _)| session).eq(&some));
     let mut dropped = Vec::new();
     while let ScriptReply::Expired(sessions) = clients.side.call(Call::expire(vec![resource()])) {
         assert!(sessions.len() <= 100, "{} sessions are dropped at once", sessions.len());
@@ -64,6 +69,8 @@ fn expired_sessions_are_dropped_in_batches(kind: Kind) {
     dropped.dedup();
     assert_eq!(dropped.len(), MANY as usize);
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
+    assert!(is_granted(&clients.acquire(1, Read, "")));
+    assert_eq!(clients.side.call(Call::expired(resource(), &some)), ScriptReply::Expired(vec![]), "one is live");
 }
 
 fn repeated_request_states_what_is_left_of_its_lease(kind: Kind) {
@@ -249,6 +256,9 @@ fn waiters_with_the_same_place_are_all_listed(kind: Kind) {
         let mut waiting = clients.holders_and_waiters().1;
         waiting.sort();
         assert_eq!(waiting, (1..20).collect::<Vec<_>>());
+        let mut findings = Findings::default();
+        let Ok(()) = findings.list(&[resource()], 1, |call| Ok::<_, Infallible>(clients.side.call(call)));
+        assert_eq!(findings.sessions.len(), 20);
     }
 }
 
@@ -313,12 +323,11 @@ fn crowd_is_listed_in_parts(kind: Kind) {
 fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
     let server = Server::start(kind);
     let mut clients = Clients::new(&server, "broken", Wake::Nobody);
-    let slot = |number| {
-        let mut request = request(number, Slot, "");
-        request.claims[0].slots = Some(CROWD);
-        Call::acquire(&request, 0, false)
-    };
-    (1..=2 * CROWD).for_each(|number| drop(clients.side.call(slot(number))));
+    // Writers get the intervals of readers, and `l` has all writers behind all readers.
+    for number in 1..=2 * CROWD {
+        let mode = if number <= CROWD { Read } else { Write };
+        clients.acquire(number, mode, &format!("[{0},{0}]", number % CROWD));
+    }
     let mut broken = Vec::new();
     for is_dry in [true, false] {
         let mut from = Vec::new();

@@ -218,7 +218,7 @@ fn inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing(kind: Kind
     server.ask::<i64>(&["DEL", &clients.side.keys(&resource())[3].clone()]);
     let before = crate::clients::snapshot(&mut server.client());
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
-    assert_eq!(clients.side.call(Call::expire(vec![resource()]).dry()), ScriptReply::Expired(vec![]));
+    assert_eq!(clients.side.call(Call::expired(resource(), &[id(1)])), ScriptReply::Expired(vec![]));
     assert_eq!(
         clients.side.call(Call::break_grants(resource(), None, Vec::new()).dry()),
         ScriptReply::Broken { next: vec![], sessions: vec![] }

@@ -1,11 +1,28 @@
--- expire: 'dry' or nothing
+-- expire: nothing, or 'dry' | the ids of sessions
 --
--- Drops every session whose lease is over, and reports these sessions. A dry run only reports them.
+-- Drops sessions whose leases are over, and reports them. A dry run changes nothing and reports
+-- those of the named sessions whose leases are over. They have claims on the first resource.
 
-local dry = argument(1) == 'dry'
 begin()
-look_for_expired(dry)
-if damaged and not dry then
+if argument(1) == 'dry' then
+  local over = {}
+  for i = 1, #argument(2), 32 do
+    local id = sub(argument(2), i, i + 31)
+    local known = record(resources[1], id)
+    if known and expires(known) and expiry_of(resources[1], id) <= now then
+      over[#over + 1] = id
+    end
+  end
+  local need = needed(over, false)
+  if need then
+    return need
+  end
+  local reply = told_all(over)
+  table.insert(reply, 1, 'expired')
+  return reply
+end
+look_for_expired()
+if damaged then
   return mend()
 end
 local need = needed({}, false)
@@ -16,15 +33,13 @@ if not is_behind() then
   return { 'expired' }
 end
 local reply = told_all(due)
-if not dry then
-  make_way()
-  check()
-  spread_all()
-  local more = catch_up()
-  -- The caller repeats the call until no session is left to report.
-  if more and #reply == 0 then
-    return finish(more)
-  end
+make_way()
+check()
+spread_all()
+local more = catch_up()
+-- The caller repeats the call until no session is left to report.
+if more and #reply == 0 then
+  return finish(more)
 end
 table.insert(reply, 1, 'expired')
 return finish(reply)

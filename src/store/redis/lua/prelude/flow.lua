@@ -7,14 +7,10 @@ local due, ended = {}, {}
 -- through a queue.
 local crowded, has_walks = false, false
 
--- With `all`, finds all expired sessions and not only a crowd, for a script that only reports them.
-local function look_for_expired(all)
+local function look_for_expired()
   for i = 1, n do
     local r = resources[i]
     has_walks = has_walks or r.walks ~= nil
-    if all and #r.page > 0 and r.epoch then
-      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'WITHSCORES')
-    end
     for j = 3, #r.page, 2 do
       local known = record(r, r.page[j])
       if not known or not expires(known) then
@@ -41,7 +37,7 @@ local function look_for_expired(all)
       return before(a, b)
     end)
   end
-  for i = #due, all and #due + 1 or crowd + 1, -1 do
+  for i = #due, crowd + 1, -1 do
     ended[due[i]], due[i], crowded = nil, nil, true
   end
 end
