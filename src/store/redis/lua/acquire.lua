@@ -425,14 +425,15 @@ for i = 1, #at do
     seq = at[i].seq + 1
   end
 end
+local kept = math.min(own[KEEP_FOR], KEPT_MAX)
+local lease = kept > 0 and kept or ttl
 -- The general path leaves a resource in the state in which the fast path would leave it.
 if alone ~= '0' and not in_the_way and not next(resources[1].count) then
   local r = resources[1]
   close(r)
   end_streak(r, own)
-  local kept = math.min(own[KEEP_FOR], KEPT_MAX)
   reply = grant_alone(
-    r.s, r.token, r.seq, pack(unpack(past_of(r))), claims[1][MODE] == 's' and { 0 } or {}, kept > 0 and kept or ttl, kept > 0)
+    r.s, r.token, r.seq, pack(unpack(past_of(r))), claims[1][MODE] == 's' and { 0 } or {}, lease, kept > 0)
   r.holder = session
   settle(freed)
   return finish(reply)
@@ -453,7 +454,7 @@ end
 if not in_the_way then
   grant(session, at, kin, false)
   settle(freed)
-  return finish(stands(session))
+  return finish(granted(lease, claims, at[1].records[session][LAST]))
 end
 local looks_ahead = heeds_waiters and is_awaited()
 for i = 1, #at do
