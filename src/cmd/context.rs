@@ -117,7 +117,7 @@ pub(super) fn open_store_quietly(options: &StoreOptions) -> Result<Box<dyn Store
     open_store_within(options, CONNECT_TIMEOUT)
 }
 
-/// Opens the same store, which may take so long.
+/// Opens the same store, which may take `connect_timeout`.
 pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
     Named::find(options)?.open(connect_timeout)
 }
@@ -174,7 +174,7 @@ impl Named {
         })
     }
 
-    /// Opens the store, or the default one. Connecting may take so long.
+    /// Opens the store, or the default one. Connecting may take `connect_timeout`.
     pub(super) fn open(&self, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
         let url = self.store.as_deref().filter(|store| *store != EMBEDDED);
         let namespace = self.namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
@@ -184,9 +184,9 @@ impl Named {
         })
     }
 
-    /// The variables that lead an rlock in the command to `store`, which is the opened store, as far
-    /// as the user named it. The defaults are not exported: below su(1), an inner rlock uses the
-    /// default store of its own user.
+    /// The variables that lead an rlock in the command to the opened store, as far as the user
+    /// named it. The defaults are not exported: below su(1), an inner rlock uses the default store
+    /// of its own user.
     pub(super) fn exported(&self, store: &dyn Store) -> Vec<(OsString, OsString)> {
         let mut variables = Vec::new();
         if self.namespace.is_some() {

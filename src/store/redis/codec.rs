@@ -258,16 +258,18 @@ impl Call {
         Self::new(&scripts::BREAK, vec![resource], vec![only, Argument::Bytes(from)])
     }
 
+    /// Reports the sessions that [`break_grants`](Self::break_grants) would break, and changes
+    /// nothing.
+    pub fn breakable(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
+        let mut call = Self::break_grants(resource, only, from);
+        call.arguments.insert(0, Argument::Word("dry"));
+        call
+    }
+
     /// Reports those of these sessions whose leases have ended. They have claims on the resource.
     pub fn expired(resource: Resource, sessions: &[SessionId]) -> Self {
         let ids = sessions.iter().map(SessionId::to_string).collect();
         Self::new(&scripts::EXPIRE, vec![resource], vec![Argument::Word("dry"), Argument::Text(ids)])
-    }
-
-    /// A dry run of a break: it changes nothing and reports the same sessions.
-    pub fn dry(mut self) -> Self {
-        self.arguments.insert(0, Argument::Word("dry"));
-        self
     }
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
@@ -282,7 +284,7 @@ impl Call {
         call
     }
 
-    /// Lists at most `most` sessions of these resources, which is at least 1. `from` is where the
+    /// Lists sessions until they have `most` claims, which is at least 1. `from` is where the
     /// listing of the first resource goes on, as an earlier reply states it, or empty.
     pub fn inspect_part(resources: Vec<Resource>, most: u32, from: Vec<u8>) -> Self {
         let mut call = Self::inspect(resources, 0);

@@ -12,8 +12,8 @@ use crate::lock::resource::Resource;
 
 /// The holders and waiters that calls have listed.
 ///
-/// A resource that takes several calls is not listed as it is at one instant. Of a session that
-/// changes meanwhile, the later state counts.
+/// A listing that takes several calls does not show one instant. A session that changes meanwhile
+/// may be listed as it was before, and a holder that lowers its mode may be missing.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// The latest instant on the clock of a server.
@@ -26,8 +26,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Lists the resources that are not listed yet. `call` executes a call, which lists at most
-    /// `most` sessions; that is at least 1.
+    /// Lists the resources that are not listed yet. `call` executes a call, which lists sessions
+    /// until they have `most` claims; that is at least 1. Returns whether the replies make sense.
     ///
     /// # Errors
     /// An error of `call`. What was listed before it stays.
@@ -36,19 +36,19 @@ impl Findings {
         resources: &[Resource],
         most: u32,
         mut call: impl FnMut(Call) -> Result<ScriptReply, E>,
-    ) -> Result<(), E> {
+    ) -> Result<bool, E> {
         let new: Vec<_> = resources.iter().filter(|name| !self.known.contains(name)).cloned().collect();
         let (mut rest, mut from) = (new.as_slice(), Vec::new());
         while let [first, ..] = rest {
             // The other resources wait until the listing of the first one is complete.
             let named = if from.is_empty() { rest } else { std::slice::from_ref(first) };
-            let reply = call(Call::inspect_part(named.to_vec(), most, from))?;
-            let ScriptReply::Listing { now, next, resources, sessions } = reply else { return Ok(()) };
+            let reply = call(Call::inspect_part(named.to_vec(), most, from.clone()))?;
+            let ScriptReply::Listing { now, next, resources, sessions } = reply else { return Ok(false) };
             self.now = self.now.max(now);
             sessions.into_iter().for_each(|(id, session)| self.add(id, session));
             let complete = resources.len().saturating_sub(usize::from(!next.is_empty())).min(named.len());
-            if complete == 0 && next.is_empty() {
-                return Ok(());
+            if complete == 0 && (next.is_empty() || next == from) {
+                return Ok(false);
             }
             for name in &rest[..complete] {
                 if self.known.insert(name.clone()) {
@@ -57,7 +57,7 @@ impl Findings {
             }
             (rest, from) = (&rest[complete..], next);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Adds a session with all of its claims on some resources.
@@ -134,17 +134,18 @@ mod tests {
         }
     }
 
-    /// Lists these resources by these replies, and returns what each call asked for.
-    fn list(findings: &mut Findings, names: &[&str], replies: Vec<ScriptReply>) -> Vec<Vec<Resource>> {
+    /// Lists these resources by these replies, and returns what each call asked for, if the replies
+    /// make sense.
+    fn list(findings: &mut Findings, names: &[&str], replies: Vec<ScriptReply>) -> Option<Vec<Vec<Resource>>> {
         let mut asked = Vec::new();
         let mut replies = replies.into_iter();
         let names: Vec<_> = names.iter().map(|text| name(text)).collect();
-        let Ok(()) = findings.list(&names, 2, |call| {
+        let Ok(makes_sense) = findings.list(&names, 2, |call| {
             asked.push(call.resources().to_vec());
             Ok::<_, Infallible>(replies.next().expect("no more calls are needed"))
         });
         assert_eq!(replies.next(), None);
-        asked
+        makes_sense.then_some(asked)
     }
 
     fn listings(table: &mut LockTable, names: &[&str]) -> Vec<ResourceListing> {
@@ -168,14 +169,11 @@ mod tests {
             reply(&table, &["c"], &[3, 4], ""),
         ];
         let asked = list(&mut findings, &["a", "b", "c"], replies);
-        assert_eq!(
-            asked,
-            [&["a", "b", "c"][..], &["a"], &["b", "c"], &["c"]]
-                .map(|all| all.iter().map(|text| name(text)).collect::<Vec<_>>())
-        );
+        let names = |all: &[&str]| all.iter().map(|text| name(text)).collect::<Vec<_>>();
+        assert_eq!(asked, Some([&["a", "b", "c"][..], &["a"], &["b", "c"], &["c"]].map(names).to_vec()));
         assert_eq!(findings.resources(), listings(&mut table, &["a", "b", "c"]));
         assert_eq!(findings.now, StoreTime::from_micros(9));
-        assert!(list(&mut findings, &["c", "a"], Vec::new()).is_empty(), "these are listed");
+        assert_eq!(list(&mut findings, &["c", "a"], Vec::new()), Some(Vec::new()), "these are listed");
     }
 
     #[test]
@@ -186,15 +184,21 @@ mod tests {
         let Ok(_) = table.apply(StoreTime::from_micros(8), Op::Release { session: id(1), end: None });
         let mut findings = Findings::default();
         let holders = reply(&table, &["a"], &[2], "");
-        list(&mut findings, &["a"], vec![waiters, holders]);
+        assert!(list(&mut findings, &["a"], vec![waiters, holders]).is_some());
         assert_eq!(findings.resources(), listings(&mut table, &["a"]));
     }
 
     #[test]
-    fn reply_without_progress_ends_the_listing() {
+    fn listing_ends_at_a_reply_that_makes_no_sense() {
         let table = <LockTable>::default();
-        let mut findings = Findings::default();
-        assert_eq!(list(&mut findings, &["a"], vec![reply(&table, &[], &[], "")]).len(), 1);
-        assert!(findings.resources().is_empty());
+        for replies in [
+            vec![ScriptReply::Done],
+            vec![reply(&table, &[], &[], "")],
+            vec![reply(&table, &["a"], &[], "q1"), reply(&table, &["a"], &[], "q1")],
+        ] {
+            let mut findings = Findings::default();
+            assert_eq!(list(&mut findings, &["a"], replies), None);
+            assert!(findings.resources().is_empty());
+        }
     }
 }

@@ -43,7 +43,8 @@ use std::time::Duration;
 
 use client::Client;
 use codec::{Call, ScriptReply, Setting, Wake};
-use failure::Failure;
+use failure::{ErrorKind, Failure};
+use findings::Findings;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
@@ -97,14 +98,81 @@ impl Redis {
     }
 
     /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
-    fn call(&mut self, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Error> {
-        match self.client().call(call) {
-            Ok(reply) => Ok(Some(reply)),
+    fn call(&mut self, client: &mut Client, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Failure> {
+        match client.call(call) {
             Err(failure) if failure.concerns_one_resource() => {
                 self.note_unusable(resource, &failure);
                 Ok(None)
             }
-            Err(failure) => Err(failure.into()),
+            result => result.map(Some),
+        }
+    }
+
+    /// Removes the sessions that a survey has found expired, or only reports them. `expired` gets
+    /// them, also if a later call fails.
+    fn expire(
+        &mut self,
+        seen: &Findings,
+        dry_run: bool,
+        expired: &mut Vec<(SessionId, Session)>,
+    ) -> Result<(), Failure> {
+        let mut over: BTreeMap<&Resource, Vec<SessionId>> = BTreeMap::new();
+        for (id, session) in &seen.sessions {
+            if session.expiry.is_some_and(|expiry| expiry <= seen.now) {
+                session.resources().into_iter().for_each(|name| over.entry(name).or_default().push(*id));
+            }
+        }
+        let mut client = self.client();
+        let mut told = BTreeSet::new();
+        for (name, mut ids) in over {
+            if !dry_run {
+                let call = Call::expire(vec![name.clone()]);
+                // One call removes a limited number of sessions.
+                while let Some(ScriptReply::Expired(sessions)) = self.call(&mut client, name, call.clone())? {
+                    if sessions.is_empty() {
+                        break;
+                    }
+                    expired.extend(sessions);
+                }
+                continue;
+            }
+            // A session with claims on several resources is reported once.
+            ids.retain(|id| !told.contains(id));
+            for ids in ids.chunks(EXPIRED_AT_ONCE) {
+                let reply = self.call(&mut client, name, Call::expired(name.clone(), ids))?;
+                let Some(ScriptReply::Expired(sessions)) = reply else { break };
+                told.extend(sessions.iter().map(|(id, _)| *id));
+                expired.extend(sessions);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes grants on a resource away, or only reports them. `broken` gets the holders, also if a
+    /// later call fails.
+    fn break_all(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+        broken: &mut Vec<(SessionId, Session)>,
+    ) -> Result<(), Failure> {
+        let call = if dry_run { Call::breakable } else { Call::break_grants };
+        let mut client = self.client();
+        let (mut told, mut from) = (BTreeSet::new(), Vec::new());
+        loop {
+            match self.call(&mut client, resource, call(resource.clone(), only, from.clone()))? {
+                None => return Ok(()),
+                Some(ScriptReply::Broken { next, sessions }) if next.is_empty() || next != from => {
+                    // A dry run may list a session with several claims twice.
+                    broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
+                    if next.is_empty() {
+                        return Ok(());
+                    }
+                    from = next;
+                }
+                Some(_) => return Err(client.failure(ErrorKind::UnexpectedReply)),
+            }
         }
     }
 
@@ -178,32 +246,11 @@ impl Store for Redis {
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let seen = self.survey(resources)?;
-        let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= seen.now);
-        // An expired session ends as a whole, so one of its resources is enough.
-        let mut over: BTreeMap<&Resource, Vec<SessionId>> = BTreeMap::new();
-        for (id, session) in seen.sessions.iter().filter(|(_, session)| is_over(session)) {
-            if let Some(record) = session.claims.first() {
-                over.entry(&record.claim.resource).or_default().push(*id);
-            }
-        }
         let mut expired = Vec::new();
-        for (name, ids) in over {
-            if dry_run {
-                for ids in ids.chunks(EXPIRED_AT_ONCE) {
-                    let reply = self.call(name, Call::expired(name.clone(), ids))?;
-                    let Some(ScriptReply::Expired(sessions)) = reply else { break };
-                    expired.extend(sessions);
-                }
-                continue;
-            }
-            let call = Call::expire(vec![name.clone()]);
-            // One call removes a limited number of sessions.
-            while let Some(ScriptReply::Expired(sessions)) = self.call(name, call.clone())? {
-                if sessions.is_empty() {
-                    break;
-                }
-                expired.extend(sessions);
-            }
+        match self.expire(&seen, dry_run, &mut expired) {
+            // The sessions that are gone have to be reported too.
+            Err(failure) if !expired.is_empty() => self.unusable.push(failure.to_string()),
+            result => result?,
         }
         Ok(expired)
     }
@@ -214,17 +261,11 @@ impl Store for Redis {
         only: Option<SessionId>,
         dry_run: bool,
     ) -> Result<Vec<(SessionId, Session)>, Error> {
-        let (mut broken, mut told, mut from) = (Vec::new(), BTreeSet::new(), Vec::new());
-        loop {
-            let call = Call::break_grants(resource.clone(), only, from);
-            let reply = self.call(resource, if dry_run { call.dry() } else { call })?;
-            let Some(ScriptReply::Broken { next, sessions }) = reply else { break };
-            // A dry run may list a session with several claims twice.
-            broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
-            if next.is_empty() {
-                break;
-            }
-            from = next;
+        let mut broken = Vec::new();
+        match self.break_all(resource, only, dry_run, &mut broken) {
+            // The grants that are gone have to be reported too.
+            Err(failure) if !broken.is_empty() => self.note_unusable(resource, &failure),
+            result => result?,
         }
         Ok(broken)
     }

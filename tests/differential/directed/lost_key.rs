@@ -220,7 +220,7 @@ fn inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing(kind: Kind
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
     assert_eq!(clients.side.call(Call::expired(resource(), &[id(1)])), ScriptReply::Expired(vec![]));
     assert_eq!(
-        clients.side.call(Call::break_grants(resource(), None, Vec::new()).dry()),
+        clients.side.call(Call::breakable(resource(), None, Vec::new())),
         ScriptReply::Broken { next: vec![], sessions: vec![] }
     );
     assert!(crate::clients::snapshot(&mut server.client()) == before);

@@ -1,11 +1,11 @@
--- break: 'dry' or nothing; the only session to break, or an empty text | where to go on, or an empty
---   text
+-- break: 'dry' or nothing; the only session to break, or an empty text | where to go on, or an
+--   empty text
 --
 -- Takes away the grants on the first resource, or that of one session, with everything else that
 -- the holders hold, and tells the holders. A call does this for at most CROWD sessions. The reply
 -- begins with the place where the next call goes on, which is empty if these are all. The next call
--- leaves the grants that are newer than the first call. A dry run only reports the holders,
--- including those whose leases are over.
+-- leaves the grants whose tokens are higher than those of the first call. A dry run only reports
+-- the holders, including those whose leases are over.
 
 local dry = argument(1) == 'dry'
 local only, from = argument(dry and 2 or 1), argument(dry and 3 or 2)
@@ -14,34 +14,48 @@ look_for_expired()
 local r = resources[1]
 
 -- Maximum number of held claims that one call looks at.
-local LOOKS = 1000
+local LOOKED_AT = 1000
 
--- Returns the holders that this call is about, and where the next call goes on: the highest token
--- of the first call, and the last member of l.
+-- A place is the highest token of the first call, 1 if earlier calls of this walk along l have
+-- found a holder, else 0, and the last member of l.
+local token, has_found, last = string.match(from, '^(%d+) ([01]) (.*)$')
+local newest = tonumber(token)
+
+-- Returns the holders that this call is about, and where the next call goes on.
 local function holders()
-  if not r.epoch or only ~= '' then
-    local id = only == '' and r.holder or only
-    local known = id and record(r, id)
-    return { known and known[HELD] > WAITS and id or nil }, ''
+  if only ~= '' then
+    local known = record(r, only)
+    return { known and known[HELD] > WAITS and only or nil }, ''
   end
-  local token, last = string.match(from, '^(%d+) (.*)$')
-  local found, seen, looked, newest = {}, {}, 0, tonumber(token) or r.token
-  repeat
-    local members = call('ZRANGE', r.l, last and '(' .. last or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
-    for i = 1, #members do
-      if #found == CROWD or looked == LOOKS then
-        return found, format('%.0f ', newest) .. last
-      end
-      last, looked = members[i], looked + 1
-      local id = owner(last)
-      local known = not seen[id] and record(r, id)
-      if known and known[CLAIMS][1][TOKEN] <= newest then
-        found[#found + 1], seen[id] = id, true
-      end
+  local found, seen, looked = {}, {}, 0
+  local highest = newest or r.token
+  local function look(id)
+    local known = not seen[id] and record(r, id)
+    if known and known[CLAIMS][1][TOKEN] <= highest then
+      found[#found + 1], seen[id] = id, true
     end
-  until #members < BATCH
+  end
+  if r.holder then
+    look(r.holder)
+    return found, ''
+  end
+  local member, more = last ~= '' and last, r.epoch and not r.damaged
+  while more do
+    local members = call('ZRANGE', r.l, member and '(' .. member or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
+    for i = 1, #members do
+      if #found == CROWD or looked == LOOKED_AT then
+        table.sort(found, before)
+        return found, format('%.0f %d ', highest, (has_found == '1' or #found > 0) and 1 or 0) .. member
+      end
+      member, looked = members[i], looked + 1
+      look(owner(member))
+    end
+    more = #members == BATCH
+  end
   table.sort(found, before)
-  return found, ''
+  -- A holder that has lowered its mode between two calls may be behind the walk.
+  local again = not dry and last and last ~= '' and (has_found == '1' or #found > 0)
+  return found, again and format('%.0f 0 ', highest) or ''
 end
 
 local held, rest = holders()
@@ -61,7 +75,9 @@ end
 make_way()
 check()
 spread_all()
-local more = catch_up()
+-- After a call that has dropped sessions, the client repeats it: the holders that follow may have
+-- claims on resources that this call does not declare.
+local more = catch_up() or is_behind() and { 'need' }
 if more then
   return finish(more)
 end

@@ -1,13 +1,13 @@
--- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum) | live
---   | maximum number of sessions to report (0: no maximum) | where the listing of the first resource
---   goes on, or nothing
+-- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum) |
+--   live | number of claims after which the reply ends (0: no maximum) | where the listing of the
+--   first resource goes on, or nothing
 --
 -- Lists the waiters and then the holders of each resource. Changes nothing. The reply begins with
 -- the place where the listing of its last resource goes on, which is empty if that listing is
--- complete. If the maximum number of sessions is reached, the reply leaves out the next resources.
--- With `live`, for the search for a deadlock, it leaves out waiters that listen and have no
--- subscriber, because they are dead or cut off. The names held above a waiter then include those of
--- its own request, which lead further as well.
+-- complete. A reply that ends early leaves out the next resources. With `live`, for the search for
+-- a deadlock, it leaves out waiters that listen and have no subscriber, because they are dead or
+-- cut off. The names held above a waiter then include those of its own request, which lead further
+-- as well.
 
 begin()
 local function maximum(text)
@@ -21,8 +21,9 @@ local limit, is_live, left = maximum(argument(1)), argument(2) == 'live', maximu
 local function list(r, from, told_of)
   local seen, shown = {}, 0
   local function tell(id, place)
-    if record(r, id) and not seen[id] then
-      seen[id], left, shown = true, left - 1, shown + 1
+    local known = not seen[id] and record(r, id)
+    if known then
+      seen[id], left, shown = true, left - #known[CLAIMS], shown + 1
       told_of[#told_of + 1] = told(id, { r }, expiry_of(r, id), place)
     end
   end
@@ -30,14 +31,14 @@ local function list(r, from, told_of)
     tell(r.holder)
     return ''
   end
-  -- A session that is granted its request between two calls is listed again as a holder, since the
-  -- waiters come first.
+  -- The waiters come first: of a session that is granted its request between two calls, the later
+  -- call lists the hold.
   local last = sub(from, 1, 1) == 'l' and sub(from, 2)
   if not last then
     local waiting, most, id, score = {}, math.min(limit, left), sub(from, 2, 33), tonumber(sub(from, 34))
     r.after = score and sub(from, 34)
     local place = number_waiters(r, function(entry)
-      if not score or entry.score > score or entry.id > id then
+      if not score or entry.score > score or before(id, entry.id) then
         waiting[#waiting + 1] = entry
       end
       return #waiting < most
@@ -51,13 +52,18 @@ local function list(r, from, told_of)
       if not (known and known[LISTENING] == 1 and publish ~= '' and subscribers(known[CHANNEL]) == 0) then
         tell(waiting[i].id, place)
       end
-    end
-    if is_cut then
-      return 'q' .. waiting[#waiting].id .. format('%.0f', waiting[#waiting].score)
+      if left <= 0 or is_cut and i == #waiting then
+        return 'q' .. waiting[i].id .. format('%.0f', waiting[i].score)
+      end
     end
   end
   shown = 0
-  local more = r.epoch
+  -- Each session is listed at the member of its first claim, so that it is in one reply only.
+  local function is_first(id, member)
+    local known = record(r, id)
+    return known and known[CLAIMS][1][INDEX] == tonumber(sub(member, -4), 16)
+  end
+  local more = r.epoch and not r.damaged
   while more and shown < limit do
     -- Held claims are in the classes with capitals.
     local members = call('ZRANGE', r.l, last and '(' .. last or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
@@ -66,7 +72,9 @@ local function list(r, from, told_of)
         return 'l' .. last
       end
       last = members[i]
-      if shown < limit then
+      -- The members of other claims take a little time, too.
+      left = left - 0.1
+      if shown < limit and is_first(owner(last), last) then
         tell(owner(last))
       end
     end

@@ -47,8 +47,8 @@ local JOBS_MAX = 100
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000
 
--- Maximum number of expired sessions that one call drops, because the server serves no other client
--- meanwhile.
+-- Maximum number of expired sessions that one call drops, and of holders that it breaks, because
+-- the server serves no other client meanwhile.
 local CROWD = 100
 
 -- How much one call looks for waiters to grant, in units of about 5 microseconds, and what it

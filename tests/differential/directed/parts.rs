@@ -1,0 +1,190 @@
+//! Listings and breaks that take several calls, and changes between these calls.
+
+use std::convert::Infallible;
+
+use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::request::{Claim, Request};
+use rlock::lock::resource::Resource;
+use rlock::lock::span::Span;
+use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::store::redis::findings::Findings;
+
+use super::crowd::{COMMANDS_MAX, CROWD, commands, readers_behind_a_writer};
+use super::on_each_server;
+use crate::clients::{Clients, TERMS, id, is_granted, request, resource, us};
+use crate::support::servers::{Kind, Server};
+
+on_each_server!(
+    crowd_is_listed_in_parts,
+    session_with_several_claims_is_in_one_part,
+    crowd_is_broken_in_steps_that_spare_newcomers,
+    later_step_of_a_break_spares_a_sole_newcomer,
+    break_finds_a_holder_that_has_lowered_its_mode,
+    break_after_an_expiry_takes_all_resources_of_a_later_holder,
+);
+
+/// More holders than one call breaks.
+const MORE: u32 = 150;
+
+fn crowd_is_listed_in_parts(kind: Kind) {
+    const PART: u32 = 100;
+    let server = Server::start(kind);
+    let mut clients = readers_behind_a_writer(&server);
+    (CROWD + 1..=2 * CROWD).for_each(|number| drop(clients.acquire(number, Write, "[1,2]")));
+    clients.release(0);
+    // Each claim grants some more readers.
+    let (mut granted, mut claimed) = (Vec::new(), 0);
+    while claimed < CROWD as usize {
+        if claimed == granted.len() {
+            granted = clients.holders_and_waiters().0;
+        }
+        clients.renew(granted[claimed], false);
+        claimed += 1;
+    }
+    let ScriptReply::Listing { resources, .. } = clients.side.call(Call::inspect(vec![resource()], 0)) else {
+        panic!("inspect lists")
+    };
+    let (mut findings, mut calls) = (Findings::default(), 0);
+    let listed = findings.list(&[resource()], PART, |call| {
+        commands(&server);
+        let reply = clients.side.call(call);
+        let executed = commands(&server);
+        assert!(executed < COMMANDS_MAX / 3, "a part takes {executed} commands");
+        calls += 1;
+        Ok::<_, Infallible>(reply)
+    });
+    assert_eq!(listed, Ok(true));
+    assert_eq!(findings.resources(), [resources.into_iter().next().unwrap().listing]);
+    assert_eq!(findings.sessions.len(), 2 * CROWD as usize);
+    assert!((2 * CROWD / PART..=2 * CROWD / PART + 2).contains(&calls), "{calls} calls");
+}
+
+/// The claims of the sessions alternate along the resource.
+fn session_with_several_claims_is_in_one_part(kind: Kind) {
+    const CLAIMS: u32 = 20;
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "several claims", Wake::Publish);
+    for number in 1..=50 {
+        let one = request(number, Read, "");
+        let claim = |at: u32| {
+            let span = Span::parse(&format!("[{0},{0}]", 50 * at + number)).unwrap();
+            Claim { span, ..one.claims[0].clone() }
+        };
+        let several = Request { claims: (0..CLAIMS).map(claim).collect(), ..one.clone() };
+        assert!(is_granted(&clients.side.call(Call::acquire(&several, 0, false))));
+    }
+    let (mut findings, mut listed) = (Findings::default(), Vec::new());
+    let makes_sense = findings.list(&[resource()], 10 * CLAIMS, |call| {
+        let reply = clients.side.call(call);
+        if let ScriptReply::Listing { sessions, .. } = &reply {
+            assert!(sessions.len() <= 10, "a part has {} sessions", sessions.len());
+            listed.extend(sessions.iter().map(|(id, _)| *id));
+        }
+        Ok::<_, Infallible>(reply)
+    });
+    assert_eq!(makes_sense, Ok(true));
+    assert_eq!((listed.len(), findings.sessions.len()), (50, 50));
+}
+
+fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "broken", Wake::Nobody);
+    // Writers get the intervals of readers, and `l` has all writers behind all readers.
+    for number in 1..=2 * CROWD {
+        let mode = if number <= CROWD { Read } else { Write };
+        clients.acquire(number, mode, &format!("[{0},{0}]", number % CROWD));
+    }
+    let mut broken = Vec::new();
+    for is_dry in [true, false] {
+        let mut from = Vec::new();
+        loop {
+            commands(&server);
+            let call = if is_dry { Call::breakable } else { Call::break_grants };
+            let reply = clients.side.call(call(resource(), None, from));
+            let executed = commands(&server);
+            assert!(executed < 4 * COMMANDS_MAX, "a step takes {executed} commands");
+            let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+            assert!(sessions.len() <= 100, "one call breaks {} sessions", sessions.len());
+            broken.extend(sessions.iter().map(|(_, session)| session.process.pid));
+            if next.is_empty() {
+                break;
+            }
+            from = next;
+        }
+        broken.sort_unstable();
+        assert!(broken.iter().copied().eq(1..=CROWD), "dry: {is_dry}, {broken:?}");
+        broken.clear();
+    }
+    let (mut holders, _) = clients.holders_and_waiters();
+    holders.sort_unstable();
+    assert!(!holders.is_empty() && holders.iter().all(|number| *number > CROWD), "{holders:?}");
+}
+
+/// Breaks the resource from a place on, and returns the process ids of the holders with their
+/// numbers of claims.
+fn break_from(clients: &mut Clients, mut from: Vec<u8>) -> Vec<(u32, usize)> {
+    let mut broken = Vec::new();
+    loop {
+        let reply = clients.side.call(Call::break_grants(resource(), None, from));
+        let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+        broken.extend(sessions.iter().map(|(_, session)| (session.process.pid, session.claims.len())));
+        if next.is_empty() {
+            return broken;
+        }
+        from = next;
+    }
+}
+
+/// Many writers of intervals, and the place after the first step of a break.
+fn broken_once(server: &Server, namespace: &str) -> (Clients, Vec<u8>) {
+    let mut clients = Clients::new(server, namespace, Wake::Nobody);
+    for number in 1..=MORE {
+        clients.acquire(number, Write, &format!("[{0},{0}]", 100 + number));
+    }
+    let reply = clients.side.call(Call::break_grants(resource(), None, Vec::new()));
+    let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+    assert!(sessions.len() < MORE as usize && !next.is_empty());
+    (clients, next)
+}
+
+fn later_step_of_a_break_spares_a_sole_newcomer(kind: Kind) {
+    let server = Server::shared(kind);
+    let (mut clients, next) = broken_once(&server, "sole newcomer");
+    (1..=MORE).for_each(|number| drop(clients.release(number)));
+    clients.advance(us(5));
+    assert!(is_granted(&clients.acquire(MORE + 1, Write, "")));
+    let none = ScriptReply::Broken { next: vec![], sessions: vec![] };
+    assert_eq!(clients.side.call(Call::breakable(resource(), None, next.clone())), none);
+    assert!(break_from(&mut clients, next).is_empty());
+    assert_eq!(clients.holders_and_waiters().0, [MORE + 1]);
+}
+
+/// Readers come before writers in `l`, so the holder is now behind the walk.
+fn break_finds_a_holder_that_has_lowered_its_mode(kind: Kind) {
+    let server = Server::shared(kind);
+    let (mut clients, next) = broken_once(&server, "lowered");
+    assert_eq!(clients.side.call(Call::downgrade(id(MORE), vec![resource()], Read)), ScriptReply::Done);
+    assert!(break_from(&mut clients, next).contains(&(MORE, 1)));
+    assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
+}
+
+/// A call breaks 100 holders. The last of these is the 101st until the first one is dropped.
+fn break_after_an_expiry_takes_all_resources_of_a_later_holder(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "expiry", Wake::Nobody);
+    let other = Resource::new("other").unwrap();
+    clients.acquire(0, Read, "[0,0]");
+    clients.advance(us(1_000_000));
+    for number in 1..=99 {
+        clients.acquire(number, Read, &format!("[{number},{number}]"));
+    }
+    let mut both = request(100, Read, "[100,100]");
+    both.claims.push(Claim { resource: other.clone(), span: Span::Whole, ..both.claims[0].clone() });
+    assert!(is_granted(&clients.side.call(Call::acquire(&both, 0, false))));
+    clients.advance(TERMS.ttl - us(1_000_000));
+    let broken = break_from(&mut clients, Vec::new());
+    assert_eq!(broken.len(), 100);
+    assert!(broken.contains(&(100, 2)), "{broken:?}");
+    let reply = clients.side.call(Call::inspect(vec![other], 0));
+    assert!(matches!(&reply, ScriptReply::Listing { sessions, .. } if sessions.is_empty()), "{reply:?}");
+}
