@@ -89,8 +89,8 @@ pub(crate) struct Run {
     pub(crate) wait_limit: Option<Duration>,
     /// The latest instant at which the request entered the queue.
     pub(crate) queued: Option<Instant>,
-    /// The request ended because it was in a deadlock.
-    pub(crate) deadlock: bool,
+    /// When the request reported that it was in a deadlock.
+    pub(crate) deadlock: Option<Instant>,
     /// The lease left too little time to open the command.
     pub(crate) late: bool,
     pub(crate) start: Option<Instant>,
@@ -171,7 +171,7 @@ impl Run {
                 return;
             }
             "queued" => self.queued = Some(at),
-            "deadlock" => self.deadlock = true,
+            "deadlock" => self.deadlock = Some(at),
             "late" => self.late = true,
             "faulted" => {
                 self.faulted = true;

@@ -106,7 +106,7 @@ fn play(name: &str) {
         report.violations.is_empty(),
         "{report}\nsome messages of rlock:\n{}\n\n{}\n\nrepeat the random choices with: \
          RLOCK_SEED={seed} RLOCK_SECONDS={seconds} cargo test --test faults {name}",
-        report.messages.join("\n"),
+        report.messages.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n"),
         report.violations.iter().take(10).map(String::as_str).collect::<Vec<_>>().join("\n"),
     );
 }

@@ -125,8 +125,11 @@ impl Scenario {
         }
         let history = History::parse(&text);
         let findings = checkers::check(&history, entries, &self.rules());
+        let messages = stage.messages();
         let describe = |violation: &checkers::Violation| {
-            format!("{}\n{}", violation.message, log::excerpt(&text, &violation.runs))
+            let is_of = |line: &&String| violation.runs.iter().any(|id| line.starts_with(&format!("{id}: ")));
+            let said: Vec<_> = messages.iter().filter(is_of).map(String::as_str).collect();
+            format!("{}\n{}{}", violation.message, log::excerpt(&text, &violation.runs), said.join("\n"))
         };
         Report {
             name: self.name,
@@ -135,7 +138,7 @@ impl Scenario {
             violations: findings.violations.iter().map(describe).collect(),
             longest_wait: findings.longest_wait,
             faults: history.faults,
-            messages: stage.messages(),
+            messages,
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Stage {
 }
 
 /// The largest number of messages that are kept.
-const LINES: usize = 40;
+const LINES: usize = 10_000;
 
 impl Stage {
     /// A stage with this number of servers.

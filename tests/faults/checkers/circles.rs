@@ -16,16 +16,17 @@ const TWO_LOOKS: Duration = Duration::from_secs(2);
 
 /// `delay` is how long the last look and the end of the request may have been delayed.
 pub(super) fn check(runs: &[Run], delay: Duration) -> Vec<Violation> {
-    let reported = runs.iter().filter(|run| run.deadlock);
-    reported.filter(|run| !was_in_a_circle(runs, run, TWO_LOOKS.saturating_add(delay))).map(no_circle).collect()
+    let window = TWO_LOOKS.saturating_add(delay);
+    let is_false = |run: &&Run| run.deadlock.is_some_and(|end| !was_in_a_circle(runs, run, end, window));
+    runs.iter().filter(is_false).map(no_circle).collect()
 }
 
 fn no_circle(run: &Run) -> Violation {
     Violation::new(format!("{} reported a deadlock, but was in no circle", run.id), &[run])
 }
 
-fn was_in_a_circle(runs: &[Run], run: &Run, window: Duration) -> bool {
-    let end = run.exit.map_or(Instant::MAX, |exit| exit.at);
+/// Whether the run was in a circle within the window before `end`.
+fn was_in_a_circle(runs: &[Run], run: &Run, end: Instant, window: Duration) -> bool {
     let begin = run.asked.max(end.saturating_sub(window.as_nanos().try_into().unwrap_or(Instant::MAX)));
     // What waits for what changes only at these instants.
     let changes = runs.iter().flat_map(|other| [Some(other.asked), other.start]).flatten();
@@ -101,9 +102,17 @@ mod tests {
     fn circle_that_ended_long_before_the_report_is_a_violation() {
         let mut late = two(20, "25 1.1 exit 75");
         let end = 25 + TWO_LOOKS.as_nanos() as u64;
-        let report = late.iter_mut().find(|run| run.deadlock).unwrap();
-        report.exit.as_mut().unwrap().at = end;
+        let report = late.iter_mut().find(|run| run.deadlock.is_some()).unwrap();
+        report.deadlock = Some(end);
         assert_eq!(check(&late, Duration::ZERO).len(), 1);
+    }
+
+    /// The command around the request was killed, so nobody logged the exit of the request.
+    #[test]
+    fn report_without_an_exit_is_judged() {
+        let mut runs = two(20, "");
+        runs.iter_mut().find(|run| run.deadlock.is_some()).unwrap().exit = None;
+        assert_eq!(check(&runs, Duration::ZERO), []);
     }
 
     #[test]

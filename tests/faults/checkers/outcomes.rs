@@ -14,7 +14,7 @@ const NOT_STARTED: [i32; 5] = [64, 65, 69, 75, 125];
 pub(super) fn check(runs: &[Run], codes: &[i32], scheduling_delay: Duration) -> Vec<Violation> {
     let late = (scheduling_delay >= MAX_SCHEDULING_DELAY).then_some(LOST);
     let codes: Vec<_> = codes.iter().copied().chain(late).collect();
-    let failed = |run: &&Run| run.faulted || run.code() != Some(0) && !run.deadlock;
+    let failed = |run: &&Run| run.faulted || run.code() != Some(0) && run.deadlock.is_none();
     let failed_runs: Vec<_> = runs.iter().filter(failed).collect();
     let is_below_a_failed_run = |run: &Run| {
         run.parent().is_some() && failed_runs.iter().any(|other| other.id != run.id && other.is_related_to(run))
@@ -34,7 +34,7 @@ fn judge(run: &Run, codes: &[i32]) -> Option<Violation> {
         }
         (_, Some(0)) if !run.ended => "exit 0, but the command did not come to its end".to_owned(),
         (_, Some(0 | 75)) => return None,
-        (_, Some(65)) if run.deadlock => return None,
+        (_, Some(65)) if run.deadlock.is_some() => return None,
         // A late reply or a busy machine left too little of the lease.
         (_, Some(126)) if run.late && run.start.is_none() => return None,
         (_, Some(code)) if codes.contains(&code) => return None,
