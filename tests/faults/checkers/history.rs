@@ -65,9 +65,11 @@ fn judge(run: &Run, entry: &Entry) -> Option<String> {
     match (outcome.as_str(), exit) {
         // The store ended the hold: the holder was killed or came too late.
         ("expired" | "lost", None) => None,
-        // A lost lock or a fault may end the command before it has logged its start. timeout(1) exits
-        // with 128 + TERM if TERM comes before it has forked.
-        ("signal", _) | ("exit", Some(143)) if run.start.is_none() => None,
+        // A lost lock or a fault may end the command before it has logged its start.
+        ("signal", _) if run.start.is_none() => None,
+        // timeout(1) exits with 128 + TERM if TERM comes before it has forked. The lock, or that of
+        // an enclosing run, was lost; nobody logs the exit in the latter case.
+        ("exit", Some(143)) if run.start.is_none() && run.code().is_none_or(|code| code == super::LOST) => None,
         ("exit", _) if run.start.is_none() && !run.faulted => {
             Some("ended with exit, and its command never started".to_owned())
         }
@@ -129,5 +131,6 @@ mod tests {
         assert_eq!(found(busy, &[("exit", Some(0))], false).len(), 1);
         let ended_early = "0 1 asked k:write -\n5 1 exit 76";
         assert_eq!(found(ended_early, &[("exit", Some(143))], false), [""; 0]);
+        assert_eq!(found(busy, &[("exit", Some(143))], false).len(), 1, "nothing was lost");
     }
 }
