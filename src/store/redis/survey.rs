@@ -85,15 +85,12 @@ impl Redis {
     /// Lists these resources.
     fn look(&mut self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
         for resources in resources.chunks(self.listed_at_once()) {
-            let listed = findings.list(resources, CLAIMS_AT_ONCE, |call| client.call(call));
-            let listed =
-                listed.and_then(
-                    |makes_sense| {
-                        if makes_sense { Ok(()) } else { Err(client.failure(ErrorKind::UnexpectedReply)) }
-                    },
-                );
+            let listed = match findings.list(resources, CLAIMS_AT_ONCE, |call| client.call(call)) {
+                Ok(false) => Err(client.failure(ErrorKind::UnexpectedReply)),
+                listed => listed,
+            };
             match listed {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(failure) if !failure.concerns_one_resource() => return Err(failure),
                 Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
                 // One of the resources is unusable, and the reply does not name it.

@@ -17,6 +17,7 @@ use crate::support::servers::{Kind, Server};
 on_each_server!(
     crowd_is_listed_in_parts,
     session_with_several_claims_is_in_one_part,
+    damaged_resource_is_listed_in_one_part,
     crowd_is_broken_in_steps_that_spare_newcomers,
     later_step_of_a_break_spares_a_sole_newcomer,
     break_finds_a_holder_that_has_lowered_its_mode,
@@ -84,6 +85,18 @@ fn session_with_several_claims_is_in_one_part(kind: Kind) {
     });
     assert_eq!(makes_sense, Ok(true));
     assert_eq!((listed.len(), findings.sessions.len()), (50, 50));
+}
+
+/// A damaged resource has no sessions, so a walk along its members would be in vain.
+fn damaged_resource_is_listed_in_one_part(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "damaged", Wake::Nobody);
+    (1..=MORE).for_each(|number| drop(clients.acquire(number, Read, "")));
+    let keys = clients.side.keys(&resource());
+    server.ask::<i64>(&["DEL", &keys[5]]);
+    let reply = clients.side.call(Call::inspect_part(vec![resource()], 1, Vec::new()));
+    let ScriptReply::Listing { next, sessions, .. } = reply else { panic!("inspect replies {reply:?}") };
+    assert_eq!((next, sessions), (vec![], vec![]));
 }
 
 fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
