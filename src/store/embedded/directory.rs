@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::beacon::{self, Peer};
+use super::lock_file::{self, FORMAT};
 use crate::lock::request::SessionId;
 use crate::passwd;
 use crate::store::Error;
@@ -46,20 +47,12 @@ const RUN_LOCK: &str = "/run/lock";
 const IN_RUN_LOCK: &str = "rlock-";
 /// The directory below a user's home, for a machine without `/run/lock`.
 const BELOW_HOME: &str = ".local/state/rlock";
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The start of every lock file, whatever its format.
-const TITLE: &str = "rlock store, format ";
-/// The format of the lock file, the table and the beacons that this version reads and writes.
-const FORMAT: &str = "2";
 /// A format that was never released. Its state is replaced as soon as no session uses it.
 const UNRELEASED: &[u8] = b"1";
 
 /// The error of a directory in which another program's file has the name of one of rlock's.
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
-
-/// The maximum length of a lock file in bytes.
-const LOCK_BYTES: usize = 256;
 
 const STATE: &str = "state";
 const LOCK: &str = "lock";
@@ -244,14 +237,13 @@ impl Directory {
     /// earlier boot: none of its processes lives, and its table was written without waiting for the
     /// disk. So its table loses its seal, and is read whole before it is used.
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<Age> {
-        let found = self.lock_text()?;
-        let boot = boot();
-        if found.starts_with(heading(&boot).as_bytes()) {
+        let found = lock_file::Text::read(&self.lock)?;
+        let boot = lock_file::boot();
+        if found.is_of(&boot) {
             return Ok(Age::ThisBoot);
         }
         let mut is_replaced = found.is_empty();
-        if let Some(format) = found.strip_prefix(TITLE.as_bytes()) {
-            let format = format.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        if let Some(format) = found.format() {
             is_replaced = format == UNRELEASED && !self.anybody_lives()?;
             if format != FORMAT.as_bytes() && !is_replaced {
                 let format = String::from_utf8_lossy(format);
@@ -274,42 +266,19 @@ impl Directory {
             return Ok(Age::ThisBoot);
         }
         self.remove_beacons().map_err(advised_inside)?;
-        remove_seal(self.lock_file())?;
+        lock_file::remove_seal(self.lock_file())?;
         Ok(Age::EarlierBoot)
     }
 
     /// Notes that the state is of this boot, and removes the seal.
     pub(super) fn put_boot(&self, _: &Locked<'_>) -> io::Result<()> {
-        let heading = heading(&boot());
-        rustix::io::pwrite(&self.lock, heading.as_bytes(), 0)?;
-        Ok(rustix::fs::ftruncate(&self.lock, heading.len() as u64)?)
-    }
-
-    fn lock_text(&self) -> io::Result<Vec<u8>> {
-        let mut text = vec![0; LOCK_BYTES];
-        let read = rustix::io::pread(&self.lock, &mut text, 0)?;
-        text.truncate(read);
-        Ok(text)
-    }
-
-    /// The seal of the table: the last line of the lock file, `None` if the file has no such line.
-    pub(super) fn seal(&self) -> io::Result<Option<String>> {
-        let text = String::from_utf8(self.lock_text()?).ok();
-        Ok(text.and_then(|text| text.splitn(3, '\n').nth(2).map(str::to_owned)))
+        lock_file::put_boot(self.lock_file())
     }
 
     /// The modification time of the lock file, at which a transaction last changed the table.
     pub(super) fn last_change(&self) -> Option<(i64, i64)> {
         let stat = rustix::fs::fstat(&self.lock).ok()?;
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
-    }
-
-    /// Writes the seal of the table. A seal always has the same length, so it overwrites the old
-    /// one.
-    pub(super) fn put_seal(&self, seal: &str) -> io::Result<()> {
-        let at = heading_len(&self.lock_text()?);
-        rustix::io::pwrite(&self.lock, seal.as_bytes(), at as u64)?;
-        Ok(())
     }
 
     /// Makes a descriptor that becomes readable when a transaction changes the table, or when
@@ -508,32 +477,6 @@ fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
 pub(super) enum Age {
     ThisBoot,
     EarlierBoot,
-}
-
-/// The first lines of a lock file of this format.
-fn heading(boot: &str) -> String {
-    format!("{TITLE}{FORMAT}\nboot {boot}\n")
-}
-
-/// The length of the heading in the text of a lock file.
-fn heading_len(text: &[u8]) -> usize {
-    text.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum()
-}
-
-/// Removes the seal from a lock file, so the next transaction reads the whole table first. Signal
-/// handlers may call this function.
-pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
-    let mut text = [0; LOCK_BYTES];
-    let read = rustix::io::pread(lock, &mut text, 0)?;
-    Ok(rustix::fs::ftruncate(lock, heading_len(&text[..read]) as u64)?)
-}
-
-/// The id of this boot; empty if it cannot be read.
-fn boot() -> String {
-    let mut buffer = [0; 64];
-    let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut buffer));
-    String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
 }
 
 /// The directory in which all processes of this user on this host meet. Only the host and the uid

@@ -14,7 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Once;
 
-use super::directory::{self, Directory};
+use super::directory::Directory;
+use super::lock_file;
 use crate::exit;
 
 /// The signals of a failure in LMDB: a page beyond the end of the file, a wild pointer, a failed
@@ -91,7 +92,7 @@ fn install() {
 pub(super) fn give_up() -> ! {
     if let Some(lock) = GUARDED.get() {
         // SAFETY: the guard borrows the directory, which keeps its lock file open.
-        let _ = directory::remove_seal(unsafe { BorrowedFd::borrow_raw(lock) });
+        let _ = lock_file::break_seal(unsafe { BorrowedFd::borrow_raw(lock) });
     }
     // SAFETY: write and _exit are async-signal-safe, and the line is as long as stated.
     unsafe {

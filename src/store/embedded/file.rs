@@ -12,10 +12,9 @@
 //! through a map, in which an access beyond the end of the file raises a fatal signal. And LMDB
 //! trusts the content of the pages.
 //!
-//! Therefore each transaction ends with a **seal** in the lock file: the inode, size and
-//! modification time of the table. If the file differs from its seal, another program changed the
-//! file, or a process died during its transaction. Such a file is read whole before LMDB may look
-//! at it: see [`super::verify`].
+//! Therefore each transaction ends with a **seal** in the lock file: see [`super::lock_file`]. A
+//! file that differs from its seal is read whole before LMDB may look at it: see
+//! [`super::verify`].
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,8 +22,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Stat, StatVfs, fstat};
 use rustix::io::FdFlags;
 
-use super::directory::{self, Directory, Locked};
+use super::directory::{Directory, Locked};
 use super::lmdb::{Env, Txn};
+use super::lock_file::{self, attributes};
 use super::records::Error;
 use super::{TABLE_BYTES_MAX, verify};
 
@@ -58,6 +58,8 @@ impl TableFile {
             if directory.anybody_lives()? {
                 return Err(Error::Damaged);
             }
+            // The seal of the table that was here says nothing about the new one.
+            lock_file::remove_seal(directory.lock_file())?;
         } else {
             verify_unless_sealed(directory, &file, &found)?;
         }
@@ -92,7 +94,8 @@ impl TableFile {
     /// Notes the state in which this process leaves the table. If the note is missing, the next
     /// process reads the whole table; there is no other harm.
     pub(super) fn seal(&self, directory: &Directory) {
-        let _ = stat(&self.file).map(|stat| directory.put_seal(&seal_of(&stat)));
+        let _ = stat(&self.file)
+            .map(|stat| lock_file::put_seal(directory.lock_file(), self.env.last_transaction(), &attributes(&stat)));
     }
 
     /// Makes sure that the file is the one that other processes use, and that all pages of the
@@ -136,7 +139,7 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> i
     }
     // A session whose beacon can't be looked at may live.
     if directory.anybody_lives().unwrap_or(true) {
-        directory::remove_seal(directory.lock_file())?;
+        lock_file::break_seal(directory.lock_file())?;
         return Ok(Damaged::InUse);
     }
     *table = None;
@@ -148,10 +151,12 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> i
     Ok(Damaged::PutAside)
 }
 
-/// Reads the whole table unless the table matches its seal.
+/// Reads the whole table unless the table matches its seal. A table that has lost the last
+/// transaction is damaged, because that transaction may have granted something to a live session.
 fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
-    let seal = seal_of(found);
-    if directory.seal()?.is_some_and(|sealed| sealed == seal) {
+    let found_attributes = attributes(found);
+    let sealed = lock_file::Text::read(directory.lock_file())?.seal();
+    if sealed.table.is_some_and(|table| table == found_attributes) {
         return Ok(());
     }
     let mut bytes = vec![0; usize::try_from(found.st_size).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX)];
@@ -162,14 +167,12 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
             some => read += some,
         }
     }
-    verify::table(&bytes)?;
-    let _ = directory.put_seal(&seal);
+    let transaction = verify::table(&bytes)?;
+    if sealed.transaction.is_some_and(|sealed| transaction < sealed) {
+        return Err(Error::Damaged);
+    }
+    let _ = lock_file::put_seal(directory.lock_file(), transaction, &found_attributes);
     Ok(())
-}
-
-/// The attributes of the table's file, as a line of constant length.
-fn seal_of(stat: &Stat) -> String {
-    format!("table {:020} {:020} {:020}.{:09}\n", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
 }
 
 /// Prints the warning at once. The store is opened before the poll loop and the command run, so a

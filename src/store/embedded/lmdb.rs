@@ -62,11 +62,20 @@ impl Env {
 
     /// The number of the last page that the table uses.
     pub(super) fn last_page(&self) -> usize {
+        self.info().me_last_pgno
+    }
+
+    /// The number of the last transaction that changed the table.
+    pub(super) fn last_transaction(&self) -> u64 {
+        self.info().me_last_txnid as u64
+    }
+
+    fn info(&self) -> ffi::MDB_envinfo {
         // SAFETY: all zeros are a valid `info`: numbers and a null pointer.
         let mut info: ffi::MDB_envinfo = unsafe { std::mem::zeroed() };
         // SAFETY: the environment is open, and `info` has room for the answer.
         unsafe { ffi::mdb_env_info(self.0.as_ptr(), &raw mut info) };
-        info.me_last_pgno
+        info
     }
 
     /// Begins a transaction. A process may have only one at a time.

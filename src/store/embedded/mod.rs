@@ -1,6 +1,7 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
-//! - `directory`: the place of the files, who may use them, and the lock on the state.
+//! - `directory`: the place of the files, who may use them, and the lock on the state; `lock_file`:
+//!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
 //! - `file`: the table's file; `records`, `codec`: the table's records; `lmdb`: the calls into
 //!   LMDB.
@@ -49,6 +50,7 @@ mod file;
 mod gate;
 mod handle;
 mod lmdb;
+mod lock_file;
 mod records;
 mod sessions;
 mod snapshot;

@@ -9,9 +9,12 @@ mod records;
 
 use super::codec::Damaged;
 
-/// Makes sure that these bytes are a table of LMDB with rlock's records.
-pub(super) fn table(bytes: &[u8]) -> Result<(), Damaged> {
-    records::check(&pages::read(bytes)?)
+/// Makes sure that these bytes are a table of LMDB with rlock's records. Returns the number of its
+/// last transaction.
+pub(super) fn table(bytes: &[u8]) -> Result<u64, Damaged> {
+    let (transaction, items) = pages::read(bytes)?;
+    records::check(&items)?;
+    Ok(transaction)
 }
 
 fn ensure(holds: bool) -> Result<(), Damaged> {

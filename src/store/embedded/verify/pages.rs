@@ -42,8 +42,9 @@ const NONE: usize = usize::MAX;
 const DEPTH_MAX: usize = 32;
 const META_PAGES: usize = 2;
 
-/// Returns the keys and values of the table, in order. Fails unless every page is valid.
-pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
+/// Returns the number of the last transaction, and the keys and values of the table, in order.
+/// Fails unless every page is valid.
+pub(super) fn read(bytes: &[u8]) -> Result<(u64, Items<'_>), Damaged> {
     let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
     ensure(size.is_power_of_two() && (4096..=32768).contains(&size))?;
     let metas = [meta(bytes, size, 0)?, meta(bytes, size, 1)?];
@@ -59,7 +60,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Items<'_>, Damaged> {
     for (key, value) in free {
         file.take_free(key, value, txn)?;
     }
-    Ok(main)
+    Ok((txn as u64, main))
 }
 
 struct Meta {

@@ -1,0 +1,129 @@
+//! The text of the lock file: the format and the boot of the state, and the seal of the table.
+//!
+//! ```text
+//! rlock store, format 2
+//! boot 3f0a…
+//! transaction NUMBER
+//! table INODE SIZE SECONDS.NANOSECONDS
+//! ```
+//!
+//! The last two lines are the **seal**: the number of the last transaction, and the attributes of
+//! the table's file after it. If the attributes differ, another program changed the file, or a
+//! process died during its transaction. The number tells whether the table still has the last
+//! transaction. LMDB has two meta pages, and goes back to the older one if the newer one is
+//! damaged. The older table is sound, but it lacks the last grant or release.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{OFlags, Stat};
+
+/// The start of every lock file, whatever its format.
+const TITLE: &str = "rlock store, format ";
+/// The format of the lock file, the table and the beacons that this version reads and writes.
+pub(super) const FORMAT: &str = "2";
+/// The number of lines before the seal.
+const HEADING_LINES: usize = 2;
+/// The maximum length of a lock file in bytes.
+const LENGTH_MAX: usize = 256;
+/// The first word of the line with the number of the last transaction.
+const TRANSACTION: &str = "transaction ";
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The text of a lock file.
+pub(super) struct Text(Vec<u8>);
+
+/// What the last transaction left, as far as it is noted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Seal {
+    /// The number of a transaction. The table has this transaction and perhaps the next one.
+    pub(super) transaction: Option<u64>,
+    /// The attributes of the table's file, see [`attributes`].
+    pub(super) table: Option<String>,
+}
+
+impl Text {
+    /// Reads a lock file. Signal handlers may not call this function.
+    pub(super) fn read(lock: impl AsFd) -> io::Result<Self> {
+        let mut text = vec![0; LENGTH_MAX];
+        let read = rustix::io::pread(lock, &mut text, 0)?;
+        text.truncate(read);
+        Ok(Self(text))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the state has this program's format and is of this boot.
+    pub(super) fn is_of(&self, boot: &str) -> bool {
+        self.0.starts_with(heading(boot).as_bytes())
+    }
+
+    /// The format of the state; `None` if this is no lock file of rlock.
+    pub(super) fn format(&self) -> Option<&[u8]> {
+        self.0.strip_prefix(TITLE.as_bytes())?.split(|byte| *byte == b'\n').next()
+    }
+
+    pub(super) fn seal(&self) -> Seal {
+        let lines = std::str::from_utf8(&self.0[heading_len(&self.0)..]).unwrap_or_default();
+        let Some((transaction, table)) = lines.split_once('\n') else { return Seal::default() };
+        let transaction = transaction.strip_prefix(TRANSACTION).and_then(|number| number.parse().ok());
+        Seal { transaction, table: (!table.is_empty()).then(|| table.to_owned()) }
+    }
+}
+
+/// Writes the seal. It always has the same length, so it overwrites the old one.
+pub(super) fn put_seal(lock: BorrowedFd<'_>, transaction: u64, table: &str) -> io::Result<()> {
+    let at = heading_len(&Text::read(lock)?.0);
+    let seal = format!("{TRANSACTION}{transaction:020}\n{table}");
+    rustix::io::pwrite(lock, seal.as_bytes(), at as u64)?;
+    Ok(())
+}
+
+/// Removes the attributes of the table, so the next transaction reads the whole table first. The
+/// number of the last transaction stays. Signal handlers may call this function.
+pub(super) fn break_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
+    let mut text = [0; LENGTH_MAX];
+    let read = rustix::io::pread(lock, &mut text, 0)?;
+    Ok(rustix::fs::ftruncate(lock, len_of_lines(&text[..read], HEADING_LINES + 1) as u64)?)
+}
+
+/// Removes the seal: any sound table is welcome.
+pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::ftruncate(lock, heading_len(&Text::read(lock)?.0) as u64)?)
+}
+
+/// Notes that the state has this format and is of this boot, and removes the seal.
+pub(super) fn put_boot(lock: BorrowedFd<'_>) -> io::Result<()> {
+    let heading = heading(&boot());
+    rustix::io::pwrite(lock, heading.as_bytes(), 0)?;
+    Ok(rustix::fs::ftruncate(lock, heading.len() as u64)?)
+}
+
+/// The attributes of the table's file, as a line of constant length.
+pub(super) fn attributes(table: &Stat) -> String {
+    format!("table {:020} {:020} {:020}.{:09}\n", table.st_ino, table.st_size, table.st_mtime, table.st_mtime_nsec)
+}
+
+/// The id of this boot; empty if it cannot be read.
+pub(super) fn boot() -> String {
+    let mut buffer = [0; 64];
+    let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut buffer));
+    String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
+}
+
+/// The lines before the seal.
+fn heading(boot: &str) -> String {
+    format!("{TITLE}{FORMAT}\nboot {boot}\n")
+}
+
+fn heading_len(text: &[u8]) -> usize {
+    len_of_lines(text, HEADING_LINES)
+}
+
+fn len_of_lines(text: &[u8], lines: usize) -> usize {
+    text.split_inclusive(|byte| *byte == b'\n').take(lines).map(<[u8]>::len).sum()
+}
