@@ -83,7 +83,7 @@ pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
 pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
     let key = |kind: &str| format!("{}:{{{resource}}}:{kind}", lab.namespace());
     let sole = "local fields = { cmsgpack.unpack(redis.call('GET', KEYS[1]) or '') } \
-                return fields[6] and #fields[6] == 32 and fields[9]";
+                return fields[6] and #fields[6] >= 32 and fields[9]";
     if let Some(expiry) = server.ask::<Option<u64>>(&["EVAL", sole, "1", &key("s")]) {
         return Some(expiry);
     }

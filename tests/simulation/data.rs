@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::StoreTime;
 use crate::lock::op::{Op, Outcome, Reply};
-use crate::lock::records::Records as _;
+use crate::lock::records::{Records as _, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -85,7 +85,8 @@ impl Data {
     /// The key that has the lease of a session on a resource.
     pub(super) fn lease_key(&self, id: SessionId, resource: &Resource) -> Lease {
         let session = sure(self.table.records().session(id));
-        let is_plain = session.is_some_and(|session| session.claims.len() == 1 && session.ancestors.is_empty());
+        let claims_on = |session: &Session| session.claims.iter().filter(|its| its.claim.resource == *resource).count();
+        let is_plain = session.is_some_and(|session| claims_on(&session) == 1 && session.ancestors.is_empty());
         let is_sole = is_plain && sure(self.table.sessions_of(resource, |_| true)).len() == 1;
         if is_sole { Lease::Sole } else { Lease::Shared }
     }

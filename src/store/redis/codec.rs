@@ -165,14 +165,10 @@ impl Call {
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let is_plain = request.job.once_per.is_none() && request.job.keep_for.is_none();
         let alone = match request.claims.as_slice() {
-            [_] if ancestors.is_empty() && !is_plain => "j",
-            [claim] if ancestors.is_empty() => {
-                if claim.mode == Mode::Slot {
-                    "s"
-                } else {
-                    "1"
-                }
-            }
+            _ if !ancestors.is_empty() || !is_plain => "0",
+            [claim] if claim.mode == Mode::Slot => "s",
+            [_] => "1",
+            claims if claims.len() == resources.len() => "m",
             _ => "0",
         };
         let terms = request.terms.unwrap_or_default();

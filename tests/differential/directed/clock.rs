@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::request::Claim;
+use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
@@ -15,7 +17,8 @@ on_each_server!(
     clock_of_a_resource_never_goes_back,
     tokens_rise,
     tokens_rise_after_flushall,
-    expired_lease_is_not_renewed_by_renew_alone
+    expired_lease_is_not_renewed_by_renew_alone,
+    leases_of_several_resources_are_renewed_one_by_one
 );
 
 fn clock_of_a_resource_never_goes_back(kind: Kind) {
@@ -102,4 +105,26 @@ fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
         assert_eq!(alone(&mut clients), [unknown.clone(), unknown.clone()]);
         assert_eq!(clients.renew(1, false), unknown);
     }
+}
+
+/// While the slot of the resources migrates, no script gets the keys of all of them.
+fn leases_of_several_resources_are_renewed_one_by_one(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "one by one", Wake::Nobody);
+    let names = ["{r}a", "{r}b"].map(|name| Resource::new(name).unwrap());
+    let mut both = request(1, Read, "");
+    both.claims = names.iter().map(|name| Claim { resource: name.clone(), ..both.claims[0].clone() }).collect();
+    let granted = tokens(clients.side.call(Call::acquire(&both, 0, false)));
+    clients.advance(TERMS.ttl - us(1));
+    for name in &names {
+        let part = Call::renew_alone(id(1), name.clone(), TERMS.ttl, Lease::Sole);
+        assert_eq!(clients.side.call(part), ScriptReply::Renewed(TERMS.ttl));
+    }
+    // All of them are renewed together, too.
+    for _ in 0..2 {
+        clients.advance(TERMS.ttl - us(1));
+        assert_eq!(tokens(clients.side.call(Call::renew(id(1), names.to_vec(), false))), granted);
+    }
+    let released = clients.side.call(Call::release(id(1), names.to_vec()));
+    assert_eq!(released, ScriptReply::Released(granted));
 }

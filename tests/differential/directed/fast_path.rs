@@ -2,27 +2,38 @@
 //! general path.
 
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::request::{Claim, Request};
+use rlock::lock::past::{End, Ending};
+use rlock::lock::request::{Claim, Job, Request};
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 use rlock::store::redis::keys::KINDS_LEN;
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     both_paths_leave_the_same_state,
+    both_paths_leave_the_same_state_of_several_resources,
     both_paths_hand_over_in_the_same_way,
     release_of_two_resources_that_names_one_releases_both,
     fast_path_executes_fewer_commands,
+    sole_holder_of_several_resources_needs_as_many_commands_as_one_of_each,
     hand_over_executes_fewer_commands,
 );
 
-/// The contents of the keys of the resource. The counters are a map of MessagePack, whose order
+/// The contents of the keys of a resource.
+type State = Vec<Vec<Vec<u8>>>;
+
+/// The contents of the keys of the resource.
+fn state(clients: &mut Clients) -> State {
+    state_of(clients, &resource())
+}
+
+/// The contents of the keys of a resource. The counters are a map of MessagePack, whose order
 /// depends on how it was made, so the bytes of each value are sorted.
-fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
-    let [s, d, e, q, l, u, h] = clients.side.keys(&resource());
+fn state_of(clients: &mut Clients, resource: &Resource) -> State {
+    let [s, d, e, q, l, u, h] = clients.side.keys(resource);
     let connection = &mut clients.side.connection;
     let quiet: Option<Vec<u8>> = redis::cmd("GET").arg(&s).query(connection).unwrap();
     let ttl: i64 = redis::cmd("TTL").arg(&s).query(connection).unwrap();
@@ -50,7 +61,7 @@ fn state(clients: &mut Clients) -> Vec<Vec<Vec<u8>>> {
 }
 
 /// Plays a life of a resource, and returns each reply with the state after it.
-fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
+fn play(server: &Server, is_general: bool, mode: Mode, part: &str) -> Vec<(ScriptReply, State)> {
     server.ask::<()>(&["FLUSHALL"]);
     let mut clients = Clients::new(server, "paths", Wake::Publish);
     clients.side.variant.is_general = is_general;
@@ -95,6 +106,74 @@ fn both_paths_leave_the_same_state(kind: Kind) {
     }
 }
 
+/// A request for `count` resources with a claim on each.
+fn several(number: u32, mode: Mode, count: usize) -> Request {
+    let one = request(number, mode, "");
+    let claim = |number| Claim { resource: Resource::new(&format!("{{r}}{number}")).unwrap(), ..one.claims[0].clone() };
+    Request { claims: (0..count).map(claim).collect(), ..one.clone() }
+}
+
+/// Plays a life of several resources, and returns each reply with the states after it.
+fn play_several(server: &Server, is_general: bool, mode: Mode, count: usize) -> Vec<(ScriptReply, Vec<State>)> {
+    server.ask::<()>(&["FLUSHALL"]);
+    let mut clients = Clients::new(server, "paths", Wake::Publish);
+    clients.side.variant.is_general = is_general;
+    let names: Vec<Resource> = several(0, mode, count).claims.into_iter().map(|claim| claim.resource).collect();
+    let acquire = |number, count| Call::acquire(&several(number, mode, count), 0, false);
+    let renew = |number, count| Call::renew(id(number), names[..count].to_vec(), false);
+    let end = |number, count| {
+        let end = End { ending: Ending::Exit(3), is_success: false };
+        Call::release_after(id(number), names[..count].to_vec(), Some(end), &Job { history: 2, ..Job::default() })
+    };
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        let number = 10 * round;
+        let calls = [
+            acquire(number, count),
+            renew(number, count),
+            acquire(number, count),
+            // A call that names one resource is asked for the others.
+            renew(number, 1),
+            // From here on the first resource is not quiet. The others are, until the next renewal.
+            acquire(number + 1, 1),
+            renew(number, count),
+            end(number, count),
+            renew(number + 1, 1),
+            end(number + 1, 1),
+            acquire(number + 2, count),
+            renew(number + 2, count),
+            end(number + 2, count),
+            end(number + 2, count),
+            acquire(number + 3, count),
+            end(number + 3, 1),
+            acquire(number + 4, count),
+        ];
+        for call in calls {
+            clients.advance(us(3));
+            let reply = clients.side.call(call);
+            let states = names.iter().map(|name| state_of(&mut clients, name)).collect();
+            seen.push((reply, states));
+        }
+        // The lease of the last session is over.
+        clients.advance(TERMS.ttl);
+        clients.side.call(renew(number + 4, count));
+    }
+    seen
+}
+
+fn both_paths_leave_the_same_state_of_several_resources(kind: Kind) {
+    let server = Server::start(kind);
+    // With more than 16 resources, only the first record has all names.
+    for (mode, count) in [(Write, 2), (Read, 3), (Slot, 2), (Write, 17)] {
+        let [fast, general] = [false, true].map(|is_general| play_several(&server, is_general, mode, count));
+        assert!(fast.iter().any(|(reply, _)| matches!(reply, ScriptReply::Released(tokens) if tokens.len() == count)));
+        for (step, (fast, general)) in fast.iter().zip(&general).enumerate() {
+            assert_eq!(fast.0, general.0, "{mode} of {count}: step {step}");
+            assert!(fast.1 == general.1, "{mode} of {count}: step {step}");
+        }
+    }
+}
+
 /// The mode of a claim, and its span as [`Clients::acquire`] takes it.
 type Asked = (Mode, &'static str);
 
@@ -131,7 +210,7 @@ fn play_queue(
     holders: &[Asked],
     waiters: &[Asked],
     loss: Option<Loss>,
-) -> Vec<(ScriptReply, Vec<Vec<Vec<u8>>>)> {
+) -> Vec<(ScriptReply, State)> {
     server.ask::<()>(&["FLUSHALL"]);
     let mut clients = Clients::new(server, "paths", Wake::Publish);
     clients.side.variant.is_general = is_general;
@@ -233,6 +312,27 @@ fn fast_path_executes_fewer_commands(kind: Kind) {
     };
     let [fast, general] = counted(kind, before, measured);
     assert!(fast * 4 < general * 3, "{fast} and {general}");
+}
+
+fn sole_holder_of_several_resources_needs_as_many_commands_as_one_of_each(kind: Kind) {
+    const COUNT: usize = 10;
+    let server = Server::start(kind);
+    let life = |clients: &mut Clients, number: u32, count: usize| {
+        let names: Vec<Resource> = several(0, Write, count).claims.into_iter().map(|claim| claim.resource).collect();
+        assert!(is_granted(&clients.side.call(Call::acquire(&several(number, Write, count), 0, false))));
+        assert!(is_granted(&clients.side.call(Call::renew(id(number), names.clone(), false))));
+        assert!(is_released(&clients.side.call(Call::release(id(number), names))));
+    };
+    let [one, many] = [1, COUNT].map(|count| {
+        server.ask::<()>(&["FLUSHALL"]);
+        let mut clients = Clients::new(&server, "several", Wake::Publish);
+        // The first request makes the resources known.
+        life(&mut clients, 1, count);
+        server.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        life(&mut clients, 2, count);
+        executed(&server)
+    });
+    assert!(many <= one * COUNT as u64, "{many} commands for {COUNT} resources, and {one} for one");
 }
 
 fn hand_over_executes_fewer_commands(kind: Kind) {

@@ -20,6 +20,7 @@ on_each_server!(
     lost_key_drops_the_state_at_maxmemory,
     inspect_of_a_damaged_resource_lists_no_session_and_changes_nothing,
     sole_holder_without_its_key_is_unknown,
+    sole_holder_that_has_lost_one_of_its_resources_loses_the_others,
     sole_holder_beside_keys_of_other_sessions_is_dropped_and_told,
     script_that_fails_leaves_a_sole_holder_of_another_resource_alone,
 );
@@ -240,6 +241,35 @@ fn sole_holder_without_its_key_is_unknown(kind: Kind) {
         assert_eq!(clients.renew(1, false), ScriptReply::Unknown);
         assert_eq!(clients.release(1), ScriptReply::Unknown);
         assert_eq!(clients.holders_and_waiters(), (vec![2], vec![]));
+    }
+}
+
+/// A sole holder of several resources has one key for each.
+fn sole_holder_that_has_lost_one_of_its_resources_loses_the_others(kind: Kind) {
+    let server = Server::shared(kind);
+    let names = ["{r}a", "{r}b"].map(|name| Resource::new(name).unwrap());
+    for lost in 0..2 {
+        for is_taken in [false, true] {
+            let mut clients = Clients::new(&server, &format!("one of two {lost} {is_taken}"), Wake::Publish);
+            let one_of = |number: u32, name: &Resource| {
+                let mut one = request(number, Write, "");
+                one.claims[0].resource = name.clone();
+                Call::acquire(&one, 0, false)
+            };
+            assert!(is_granted(&clients.side.call(Call::acquire(&both_of(1, Write), 0, false))));
+            assert!(is_granted(&clients.side.call(Call::renew(id(1), names.to_vec(), false))));
+            let key = clients.side.keys(&names[lost])[0].clone();
+            assert_eq!(redis::cmd("DEL").arg(key).query(&mut clients.side.connection), Ok(1));
+            if is_taken {
+                assert!(is_granted(&clients.side.call(one_of(2, &names[lost]))));
+            }
+            let renewed = clients.side.call(Call::renew(id(1), names.to_vec(), false));
+            assert_eq!(renewed, ScriptReply::Unknown, "{lost}, {is_taken}");
+            assert!(is_granted(&clients.side.call(one_of(3, &names[1 - lost]))), "{lost}, {is_taken}");
+            if is_taken {
+                assert!(is_granted(&clients.side.call(Call::renew(id(2), vec![names[lost].clone()], false))));
+            }
+        }
     }
 }
 

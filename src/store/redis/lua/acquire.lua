@@ -1,22 +1,43 @@
 -- acquire: session | wait | place | listening | ttl | alone | fixed | claims | max_waiting
 --
--- Grants or queues a request. A repeated call returns the state of the request. `alone` is '0' for
--- a request of several claims or with ancestors. For others it is 's' if the claim is a slot, 'j'
--- if the job of the request matters to the grant, and else '1'. `fixed` is the part of the records
--- that never changes, and `claims` are the claims, both packed. A request that has no place yet
--- does not wait if `max_waiting` sessions wait for one of its resources; it may be empty.
+-- Grants or queues a request. A repeated call returns the state of the request. `alone` tells
+-- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
+-- one claim on each of several resources. It is '0' if only the general path may grant the request:
+-- because of its ancestors or its job, or because a resource has several claims. `fixed` is the part
+-- of the records that never changes, and `claims` are the claims, both packed. A request that has no
+-- place yet does not wait if `max_waiting` sessions wait for one of its resources; it may be empty.
 
 local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
 local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)
 
--- Grants the request on a resource that no session uses. `lease` is how long the hold lasts, and
--- `is_kept` tells whether it is a kept hold.
-local function grant_alone(s, token, seq, past, slots, lease, is_kept)
+-- Makes the session the sole holder of a resource that no session uses, and returns its token.
+-- `lease` is how long the hold lasts. `kept`, `names` and `last` are those of `held_alone`.
+local function grant_alone(s, token, seq, past, lease, claims, kept, names, last)
   token = token < now and now or token + 1
-  local last = last_outcome(past)
   local expiry = lease > 0 and now + lease or 0
-  call('SET', s, held_alone(token, seq, past, session, now, ttl, expiry, fixed, argument(8), is_kept and last or nil))
-  return { 'granted', lease, token, slots, last }
+  call('SET', s, held_alone(token, seq, past, session, now, ttl, expiry, fixed, claims, kept, names, last))
+  return token
+end
+
+-- Maximum number of resources for which each record has all names, so that one more call suffices
+-- to declare all. With more resources, only the record at the first resource has all names, and the
+-- other records name the first resource. So the records of a request take memory in proportion to
+-- its names.
+local FEW = 16
+
+-- Makes the session the sole holder of several resources that no session uses. Each has one claim.
+local grant_all_alone = n > 1 and function(at, names, claims, lease, is_kept)
+  local last = last_outcome(at[1].past)
+  local reply, slots = { 'granted', lease }, {}
+  for i = 1, #at do
+    local r, claim, its_names = at[i], claims[i], (i == 1 or #names <= FEW) and names or { names[1] }
+    claim[INDEX] = i - 1
+    reply[i + 2] = grant_alone(
+      r.s, r.token, r.seq, r.past, lease, pack({ { unpack(claim, INDEX, TEXT) } }), is_kept and last or nil, its_names, last)
+    slots[#slots + 1] = claim[MODE] == 's' and 0 or nil
+  end
+  reply[#reply + 1], reply[#reply + 2] = slots, last
+  return reply
 end
 
 --- the fast path ---
@@ -29,12 +50,33 @@ if n == 1 and (alone == '1' or alone == 's') then
   if raw then
     check_format(raw)
     local _, clock, token, seq, past, holder = unpacked(raw)
-    local _, jobs = last_outcome(past)
+    local last, jobs = last_outcome(past)
     -- A resource that is not quiet has an e, whatever s says. A grant ends a streak of its job.
     if holder == NOBODY and jobs == '' and call('EXISTS', KEYS[3]) == 0 then
       read_clock(clock)
-      return grant_alone(s, token, seq, past, alone == 's' and { 0 } or {}, ttl)
+      token = grant_alone(s, token, seq, past, ttl, argument(8))
+      return { 'granted', ttl, token, alone == 's' and { 0 } or {}, last }
     end
+  end
+elseif alone == 'm' then
+  local at, names = {}, {}
+  for i = 1, n do
+    local s = KEYS[7 * i - 6]
+    local raw = #at == i - 1 and call('GET', s)
+    names[i] = ARGV[3 + i]
+    if raw then
+      check_format(raw)
+      local _, clock, token, seq, past, holder = unpacked(raw)
+      local _, jobs = last_outcome(past)
+      if holder == NOBODY and jobs == '' and call('EXISTS', KEYS[7 * i - 4]) == 0 then
+        read_clock(clock)
+        at[i] = { s = s, token = token, seq = seq, past = past }
+      end
+    end
+  end
+  local claims = #at == n and unpacked(argument(8))
+  if claims and #claims == n then
+    return grant_all_alone(at, names, claims, ttl)
   end
 end
 
@@ -55,7 +97,7 @@ if need then
   return need
 end
 check(channel)
-if resources[1].holder == session and #due == 0 then
+if holds_alone(session) then
   return stands(session)
 end
 spread_all()
@@ -345,12 +387,6 @@ if in_the_way and not wait then
   return finish(reply)
 end
 
--- Maximum number of resources for which each record has all names, so that one more call suffices
--- to declare all. With more resources, only the record at the first resource has all names, and the
--- other records name the first resource. So the records of a request take memory in proportion to
--- its names.
-local FEW = 16
-
 -- Whether a session waits for a resource that an ancestor of the request holds.
 local function is_awaited()
   for i = 1, n do
@@ -427,14 +463,26 @@ for i = 1, #at do
 end
 local kept = math.min(own[KEEP_FOR], KEPT_MAX)
 local lease = kept > 0 and kept or ttl
--- The general path leaves a resource in the state in which the fast path would leave it.
-if alone ~= '0' and not in_the_way and not next(resources[1].count) then
-  local r = resources[1]
-  close(r)
-  end_streak(r, own)
-  reply = grant_alone(
-    r.s, r.token, r.seq, pack(unpack(past_of(r))), claims[1][MODE] == 's' and { 0 } or {}, lease, kept > 0)
-  r.holder = session
+-- Whether the session becomes the sole holder of each of its resources. The general path leaves a
+-- resource in the state in which the fast path would leave it.
+local is_sole = ancestors == '' and not in_the_way
+for i = 1, #at do
+  is_sole = is_sole and #lists[at[i]] == 1 and not next(at[i].count)
+end
+if is_sole then
+  for i = 1, #at do
+    local r = at[i]
+    close(r)
+    end_streak(r, own)
+    r.past, r.holder = pack(unpack(past_of(r))), session
+  end
+  if #at > 1 then
+    reply = grant_all_alone(at, names, claims, lease, kept > 0)
+  else
+    local r, last = at[1], past_of(at[1])[OUTCOME]
+    local token = grant_alone(r.s, r.token, r.seq, r.past, lease, argument(8), kept > 0 and last or nil)
+    reply = { 'granted', lease, token, claims[1][MODE] == 's' and { 0 } or {}, last }
+  end
   settle(freed)
   return finish(reply)
 end

@@ -9,7 +9,7 @@
 local session, outcome, success, limit = argument(1), argument(2), argument(3) == '1', tonumber(argument(4))
 
 -- Whether neither a kept hold nor the success of a job may follow from the release.
-local is_plain = n == 1 and argument(5) == '0' and argument(6) == '0'
+local is_plain = argument(5) == '0' and argument(6) == '0'
 
 -- Whether no entries of the history have to go.
 local function keeps_entries(past)
@@ -30,9 +30,20 @@ local function release_alone(s, h, token, seq, past, since, fixed, claims)
   return { 'released', token }
 end
 
+-- Gives back the grants of the sole holder of several resources.
+local release_all_alone = n > 1 and function(at)
+  local reply = { 'released' }
+  for i = 1, #at do
+    local r = at[i]
+    release_alone(r.s, r.h, r.token, r.seq, r.parsed_past, r.since, r.fixed, r.claims)
+    reply[2 + unpacked(r.claims)[1][INDEX]] = r.token
+  end
+  return reply
+end
+
 --- the fast path ---
 
-local raw = is_plain and call('GET', KEYS[1])
+local raw = is_plain and n == 1 and call('GET', KEYS[1])
 if raw then
   check_format(raw)
 end
@@ -44,6 +55,31 @@ if holder == session and not kept then
   past = read_past(past)
   if (expiry == 0 or now < expiry) and keeps_entries(past) then
     return release_alone(KEYS[1], KEYS[7], token, seq, past, since, fixed, claims)
+  end
+end
+
+-- So do most releases of several resources.
+if is_plain and n > 1 then
+  local at, earliest = {}, math.huge
+  for i = 1, n do
+    local s, h = KEYS[7 * i - 6], KEYS[7 * i]
+    local raw = #at == i - 1 and call('GET', s)
+    if raw then
+      check_format(raw)
+      local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names = unpacked(raw)
+      if holder == session .. SEVERAL and not kept then
+        read_clock(clock)
+        past = read_past(past)
+        earliest = expiry > 0 and expiry < earliest and expiry or earliest
+        at[i] = keeps_entries(past) and {
+          s = s, h = h, token = token, seq = seq, parsed_past = past, since = since, fixed = fixed, claims = claims,
+          names = names,
+        } or nil
+      end
+    end
+  end
+  if #at == n and #at[1].names == n and now < earliest then
+    return release_all_alone(at)
   end
 end
 
@@ -117,19 +153,27 @@ if damaged then
   return mend()
 end
 local sole = resources[1]
-if is_plain and sole.holder == session and not sole.kept and #due == 0 and keeps_entries(past_of(sole)) then
+local is_alone = is_plain and holds_alone(session)
+for i = 1, is_alone and n or 0 do
+  is_alone = is_alone and not resources[i].kept and keeps_entries(past_of(resources[i]))
+end
+if is_alone and n == 1 and not sole.names then
   return release_alone(sole.s, sole.h, sole.token, sole.seq, past_of(sole), sole.since, sole.fixed, sole.claims)
 end
-local known = #places(session) > 0
+local at, lost = places(session)
+local known = #at > 0
 local need = needed({ session }, known)
 if need then
   return need
+end
+if is_alone and #at == n and not lost then
+  return release_all_alone(at)
 end
 local more = catch_up_beside(known)
 if more then
   return finish(more)
 end
-local at = places(session)
+at = places(session)
 if #at == 0 then
   return finish({ 'unknown' })
 end

@@ -14,6 +14,22 @@ local function renew_alone(s, token, seq, past, since, ttl, expiry, fixed, claim
   return { 'granted', ttl, token }
 end
 
+-- Renews the leases of the sole holder of several resources.
+local renew_all_alone = n > 1 and function(at)
+  local reply = { 'granted', at[1].ttl }
+  for i = 1, #at do
+    local r = at[i]
+    reply[3 + unpacked(r.claims)[1][INDEX]] = r.token
+    if r.kept then
+      reply[2] = r.expiry - now
+    else
+      set(r.s, held_alone(
+        r.token, r.seq, r.past, session, r.since, r.ttl, r.ttl > 0 and now + r.ttl or 0, r.fixed, r.claims, nil, r.names, r.last))
+    end
+  end
+  return reply
+end
+
 --- the fast path ---
 
 -- Most renewals come from the sole holder of a resource.
@@ -51,6 +67,28 @@ if n == 1 then
       end
     end
   end
+else
+  -- So does the renewal of a session that is the sole holder of all of its resources.
+  local at, earliest = {}, math.huge
+  for i = 1, n do
+    local s = KEYS[7 * i - 6]
+    local raw = #at == i - 1 and call('GET', s)
+    if raw then
+      check_format(raw)
+      local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names, last = unpacked(raw)
+      if holder == session .. SEVERAL then
+        read_clock(clock)
+        earliest = expiry > 0 and expiry < earliest and expiry or earliest
+        at[i] = {
+          s = s, token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry, fixed = fixed,
+          claims = claims, kept = kept, names = names, last = last,
+        }
+      end
+    end
+  end
+  if #at == n and #at[1].names == n and now < earliest then
+    return renew_all_alone(at)
+  end
 end
 
 --- the general path ---
@@ -61,7 +99,7 @@ if damaged then
   return mend()
 end
 local sole = resources[1]
-if n == 1 and sole.holder == session and #due == 0 then
+if n == 1 and holds_alone(session) and not sole.names then
   return renew_alone(
     sole.s, sole.token, sole.seq, sole.past, sole.since, sole.ttl, sole.expiry, sole.fixed, sole.claims, sole.kept)
 end
@@ -69,6 +107,9 @@ local at, lost = places(session)
 local need = needed({ session }, lost)
 if need then
   return need
+end
+if #at == n and not lost and holds_alone(session) then
+  return renew_all_alone(at)
 end
 local more = catch_up_beside(#at > 0)
 drop_lost(session)

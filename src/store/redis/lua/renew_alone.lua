@@ -20,10 +20,11 @@ end
 local raw = redis.call('GET', KEYS[1])
 local fields = raw and string.sub(raw, 1, 3) == '\162R2' and { cmsgpack.unpack(raw) } or {}
 -- Nothing renews a kept hold, which has a twelfth value.
-if fields[6] ~= session or fields[9] <= now or fields[12] then
+if fields[6] ~= session and fields[6] ~= session .. '+' or fields[9] <= now or fields[12] then
   return { 'unknown' }
 end
 fields[9] = now + ttl
 redis.call('PERSIST', KEYS[1])
-redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields)))
+-- With claims on other resources there are fourteen values, of which the twelfth is nil.
+redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields, 1, fields[14] and 14 or 11)))
 return { 'renewed', ttl }

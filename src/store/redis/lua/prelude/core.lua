@@ -21,9 +21,10 @@
 -- to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
--- A resource is quiet if no session uses it, or only a sole holder: a session with one claim and no
--- ancestors, beside which nobody holds or waits. The string s has the whole state of a quiet
--- resource. Otherwise s has the counters, and the keys d, e, q, l and u have the rest.
+-- A resource is quiet if no session uses it, or only a sole holder, beside which nobody holds or
+-- waits: a session without ancestors and with one claim on each of its resources, which were all
+-- free. The string s has the whole state of a quiet resource. Otherwise s has the counters, and the
+-- keys d, e, q, l and u have the rest.
 --
 -- Order of writes. A server rolls nothing back, so `check` in flow.lua tries all commands in a form
 -- that changes nothing.

@@ -42,6 +42,16 @@ local function look_for_expired()
   end
 end
 
+-- Whether a session is the sole holder of all declared resources, and no lease is over.
+local function holds_alone(session)
+  for i = 1, n do
+    if resources[i].holder ~= session then
+      return false
+    end
+  end
+  return #due == 0
+end
+
 -- Returns the reply that asks for undeclared resources, or nil if all are declared. The script
 -- needs the resources of the expired sessions and of the sessions in `ids`. If something will be
 -- freed, the script also needs the resources of the waiters with several claims.

@@ -25,17 +25,20 @@ end
 
 -- Reads s, with the record of a sole holder.
 local function read_state(r, raw)
-  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw)
+  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names, last = unpacked(raw)
   r.clock, r.token, r.seq, r.past = clock, token, seq, past
   if holder == SEVERAL then
     r.slots, r.epoch, r.count, r.walks = since, ttl, expiry, fixed
   elseif holder ~= NOBODY then
+    holder = sub(holder, 1, 32)
     r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims, r.kept = holder, since, ttl, expiry, fixed, claims, kept
+    r.names, r.last = names, last
     local claim = unpacked(claims)[1]
-    claim[INDEX], claim[TOKEN], claim[NESTED], claim[SLOT] = 0, token, 0, claim[MODE] == 's' and 0 or nil
+    claim[INDEX], claim[TOKEN], claim[NESTED] = names and claim[INDEX] or 0, token, 0
+    claim[SLOT] = claim[MODE] == 's' and 0 or nil
     r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = expiry > 0 and 1 or nil }
     r.records[holder] = with_fixed(
-      { kept and KEPT or HOLDS, since, 0, 0, since, false, ttl, kept or last_outcome(past), { claim } }, fixed)
+      { kept and KEPT or HOLDS, since, 0, 0, since, names or false, ttl, last or kept or last_outcome(past), { claim } }, fixed)
   end
 end
 
