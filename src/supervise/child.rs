@@ -147,6 +147,11 @@ impl Child {
         self.family.foreign_group = Some(spare.group);
     }
 
+    /// Forgets the shell of the spare work, which has been reaped: another child may get its number.
+    pub(crate) fn forget_spare(&mut self) {
+        self.spare = None;
+    }
+
     /// Reaps all ended children except the command and the spare work, and replaces a guardian that
     /// has died.
     fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {

@@ -332,6 +332,7 @@ where
         let Some(work) = &self.spare_work else { return Ok(false) };
         let Some(ended) = work.look().context("cannot see what became of the spare work")? else { return Ok(false) };
         self.spare_work = None;
+        self.on_child(Child::forget_spare);
         self.on(Event::SpareEnded(ended))?;
         Ok(true)
     }

@@ -209,6 +209,28 @@ fn rest_of_the_tree_is_awaited_until_all_processes_have_ended() {
 /// The command starts with the dispositions and the mask that rlock was started with: no handler,
 /// and no signal blocked or ignored.
 #[test]
+fn shell_of_the_spare_work_is_left_alone_until_it_is_forgotten() {
+    let _one = one_test_at_a_time();
+    let mut signals = Signals::install().unwrap();
+    let mut child = start(&["sh", "-c", "kill -STOP $$"], &[], Group::Own, &signals);
+    let shell = Pid::from_child(&Command::new("true").spawn().unwrap());
+    child.set_apart(SpareIds { shell, group: 0 });
+    assert!(matches!(next(&mut child, &mut signals), Event::CommandStopped(_)));
+    waitid(WaitId::Pid(shell), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    assert_eq!(child.look(&signals).unwrap(), None);
+    assert!(has_ended(shell));
+    child.forget_spare();
+    assert_eq!(child.look(&signals).unwrap(), None);
+    let reaped = waitid(WaitId::Pid(shell), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    assert_eq!(reaped.err(), Some(Errno::CHILD));
+    child.pass(Signal::Cont);
+    assert_eq!(next(&mut child, &mut signals), Event::Ended(Ended::Code(0)));
+    child.reap().unwrap();
+    child.dismiss_guardian();
+    child.reap_guardian().unwrap();
+}
+
+#[test]
 fn command_inherits_no_signal_setting_of_rlock() {
     let _one = one_test_at_a_time();
     let ask = "grep -q '^SigBlk:.0*$' /proc/self/status && grep -q '^SigIgn:.0*$' /proc/self/status";

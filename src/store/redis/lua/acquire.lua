@@ -3,9 +3,10 @@
 -- Grants or queues a request. A repeated call returns the state of the request. `alone` tells
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
--- because of its ancestors or its job, or because a resource has several claims. `fixed` is the part
--- of the records that never changes, and `claims` are the claims, both packed. A request that has no
--- place yet does not wait if `max_waiting` sessions wait for one of its resources; it may be empty.
+-- because of its ancestors or its job, or because a resource has several claims. `fixed` is the
+-- part of the records that never changes, and `claims` are the claims, both packed. A request that
+-- has no place yet does not wait if `max_waiting` sessions wait for one of its resources; it may be
+-- empty.
 
 local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
 local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)
