@@ -87,6 +87,8 @@ fn slot_has_its_number_and_several_claims_have_no_resource() {
     on_both(|lab| {
         assert_eq!(acquire(lab, &["--slot", "db=2", "--for", "1h"])["RLOCK_SLOT"], "0");
         assert_eq!(acquire(lab, &["--slot", "db=2", "--for", "1h"])["RLOCK_SLOT"], "1");
+        // This hold is shorter than the default ttl.
+        assert_eq!(acquire(lab, &["--slot", "short=2", "--for", "11s"])["RLOCK_SLOT"], "0");
         let several = acquire(lab, &["--read", "a", "--range-write", "b", "[1,2)", "--for", "1h"]);
         assert!(["RLOCK_RESOURCE", "RLOCK_MODE", "RLOCK_SLOT"].iter().all(|name| !several.contains_key(*name)));
         assert_eq!((lab.counts("a"), lab.counts("b")), ((1, 0), (1, 0)));

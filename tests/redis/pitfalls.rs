@@ -65,6 +65,31 @@ fn lose_one(server: &Server, lose: fn(&Proxy, u64), request: u64) -> bool {
     proxy.requests() < request
 }
 
+/// The command gets its slots and the end of the last hold even if a reply that tells them is lost.
+#[test]
+fn lost_reply_does_not_hide_slots_and_last_hold() {
+    each(|kind| {
+        let server = Server::start(kind);
+        for slots in [&["{k}a=2"][..], &["{k}a=2", "{k}b=2"]] {
+            let claims: Vec<&str> = slots.iter().flat_map(|slot| ["--slot", slot]).collect();
+            let run =
+                |lab: &Lab| lab.run([&["exec"], &claims[..], &["-c", "echo $RLOCK_SLOT $RLOCK_LAST; exit 3"]].concat());
+            let lose = |request: u64| {
+                let proxy = Proxy::new(&server);
+                let (far, near) = behind(&proxy, &server);
+                assert_eq!(run(&near).code(), Some(3));
+                proxy.lose_reply(request);
+                let ran = run(&far);
+                // A request for several resources has no RLOCK_LAST.
+                let expected = if slots.len() == 1 { "0 exit 3\n" } else { "0 0\n" };
+                assert_eq!((ran.code(), ran.stdout.as_str()), (Some(3), expected), "{kind:?}, {request}: {ran:?}");
+                proxy.requests() < request
+            };
+            (1..).find(|request| lose(*request));
+        }
+    });
+}
+
 /// SIGINT may reach a waiter at any moment of its request. No trace of the request stays on the
 /// server.
 #[test]

@@ -123,6 +123,9 @@ pub(super) struct Negotiation {
     heartbeat: Duration,
     replicas: u32,
     state: State,
+    /// The grant that the server told and that the client has not claimed yet. The renewal that
+    /// claims it need not repeat the slots and the end of the last hold.
+    told: Option<Grant>,
     /// Whether this connection is subscribed to the session's channel.
     subscribed: bool,
 }
@@ -138,6 +141,7 @@ impl Negotiation {
             heartbeat: terms.heartbeat,
             replicas,
             state: State::Asking { until, in_doubt: false },
+            told: None,
             subscribed: false,
         }
     }
@@ -321,7 +325,10 @@ impl Negotiation {
             }
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), .. }) if lease < self.ttl => {
+            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), tokens, slots, last })
+                if lease < self.ttl =>
+            {
+                self.told = Some(Grant { tokens, slots, last, deadline: None });
                 vec![self.renew()]
             }
             (
@@ -381,7 +388,8 @@ impl Negotiation {
         }
         self.lease = lease;
         // The slots and the end of the last hold stay as the first reply told them.
-        let grant = self.grant().cloned().unwrap_or(told);
+        let first = self.told.take().filter(|first| first.tokens == told.tokens);
+        let grant = self.grant().cloned().or(first).unwrap_or(told);
         let grant = Grant { deadline: Some(self.lease.deadline(sent)), ..grant };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };

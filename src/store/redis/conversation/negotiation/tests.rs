@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::Boottime;
+use crate::lock::past::Ending;
 use crate::store::redis::failure::ErrorKind;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -140,6 +141,21 @@ fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
         assert!(is_asking(&negotiation));
         answered(&mut negotiation, RENEW, granted(), START + secs(9), START + secs(9));
         assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(9)));
+    }
+}
+
+/// The renewal of a sole holder leaves out the slots and the end of the last hold.
+#[test]
+fn slots_and_last_hold_are_those_of_the_reply_that_told_them() {
+    let first =
+        ScriptReply::Granted { lease: Some(secs(3)), tokens: vec![7], slots: vec![4], last: Some(Ending::Exit(3)) };
+    for (token, slots, last) in [(7, vec![4], Some(Ending::Exit(3))), (8, vec![], None)] {
+        let mut negotiation = negotiation(0);
+        negotiation.on_connect();
+        assert_eq!(answered(&mut negotiation, FIRST, first.clone(), START, START), [RENEW]);
+        answered(&mut negotiation, RENEW, granted_with(TTL, vec![token]), START, START);
+        let grant = negotiation.held().expect("the request is granted");
+        assert_eq!((&grant.slots, grant.last), (&slots, last));
     }
 }
 
