@@ -136,7 +136,8 @@ fn siblings_below_one_hold_take_turns() {
     });
 }
 
-/// A killed waiter closes no circle, although a server may keep it in the queue for a while.
+/// A killed waiter closes no circle, although a server may keep it in the queue for a while. It
+/// shows that it is dead by its missing subscription.
 #[test]
 fn killed_waiter_causes_no_false_alarm() {
     on_each(|lab| {
@@ -145,6 +146,8 @@ fn killed_waiter_causes_no_false_alarm() {
         other.write("go\n");
         let waiter: i32 = other.line().parse().expect("a process id");
         lab.until_waiting("a", 1);
+        // The holder's channel and the waiter's.
+        lab.until_subscribed("a", 2);
         kill_process(Pid::from_raw(waiter).unwrap(), Signal::KILL).unwrap();
         first.write("go\n");
         lab.until_waiting("b", 1);

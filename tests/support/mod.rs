@@ -81,7 +81,7 @@ pub(crate) struct Lab {
     /// The directory of the store, if it is embedded.
     directory: PathBuf,
     /// The shared server that the store is on. The server must not end before the lab.
-    _server: Option<Arc<Server>>,
+    server: Option<Arc<Server>>,
 }
 
 impl Lab {
@@ -99,13 +99,13 @@ impl Lab {
         let environment = BTreeMap::from([("RLOCK_STORE", url.into()), ("RLOCK_NAMESPACE", namespace)]);
         let folder = tempfile::tempdir().expect("a folder can be made");
         let directory = folder.path().join("store");
-        Self { environment, folder, directory, _server: None }
+        Self { environment, folder, directory, server: None }
     }
 
     /// A new namespace on the shared server of this kind.
     pub(crate) fn on(kind: Kind) -> Self {
         let server = Server::shared(kind);
-        Self { _server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
+        Self { server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
     }
 
     /// The same store with one more variable in the environment of each rlock, such as
@@ -196,6 +196,17 @@ impl Lab {
     /// Waits until a resource has this number of waiters.
     pub(crate) fn until_waiting(&self, resource: &str, waiters: usize) {
         wait_until(&format!("{waiters} wait for '{resource}'"), || self.counts(resource).1 == waiters);
+    }
+
+    /// On a shared server, waits until this many sessions of a resource are subscribed to their
+    /// wake-up channels. A waiter subscribes in the call after the one that queues its request, and a
+    /// holder about a second after its grant.
+    pub(crate) fn until_subscribed(&self, resource: &str, sessions: usize) {
+        let Some(server) = &self.server else { return };
+        let pattern = format!("{}:{{{resource}}}:w:*", self.namespace());
+        wait_until(&format!("{sessions} are subscribed for '{resource}'"), || {
+            server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", &pattern]).len() == sessions
+        });
     }
 
     /// The sorted names of the files in the folder of the store's state. Without a session they are
