@@ -58,9 +58,9 @@ const WRITTEN: &str = "a text takes what is written";
 /// needs beside the prelude. An operation without parts needs neither core nor prelude.
 const OPERATIONS: [(&str, Option<Parts>); 12] = [
     ("acquire", Some(Parts { fast: &["sole"], general: &["tell"] })),
-    ("renew", Some(Parts { fast: &["sole", "set"], general: &[] })),
+    ("renew", Some(Parts { fast: &["sole", "set", "several"], general: &[] })),
     ("renew_alone", None),
-    ("release", Some(Parts { fast: &["set", "past"], general: &[] })),
+    ("release", Some(Parts { fast: &["set", "past", "several"], general: &[] })),
     ("give_up", Some(Parts { fast: &[], general: &[] })),
     ("extend", Some(Parts { fast: &[], general: &["held"] })),
     ("shrink", Some(Parts { fast: &[], general: &["held"] })),

@@ -147,7 +147,7 @@ impl Child {
         self.family.foreign_group = Some(spare.group);
     }
 
-    /// Forgets the shell of the spare work, which has been reaped: another child may get its number.
+    /// Forgets the reaped shell of the spare work. Another child may get its number.
     pub(crate) fn forget_spare(&mut self) {
         self.spare = None;
     }

@@ -199,8 +199,8 @@ impl Lab {
     }
 
     /// On a shared server, waits until this many sessions of a resource are subscribed to their
-    /// wake-up channels. A waiter subscribes in the call after the one that queues its request, and a
-    /// holder about a second after its grant.
+    /// wake-up channels. A waiter subscribes in the call after the one that queues its request. A
+    /// holder subscribes about a second after its grant.
     pub(crate) fn until_subscribed(&self, resource: &str, sessions: usize) {
         let Some(server) = &self.server else { return };
         let pattern = format!("{}:{{{resource}}}:w:*", self.namespace());

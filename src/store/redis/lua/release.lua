@@ -30,8 +30,16 @@ local function release_alone(s, h, token, seq, past, since, fixed, claims)
   return { 'released', token }
 end
 
--- Gives back the grants of the sole holder of several resources.
+-- Gives back the grants of the sole holder of several resources. If a hold is kept, or entries of a
+-- history have to go, it does nothing and returns nil.
 local release_all_alone = n > 1 and function(at)
+  for i = 1, #at do
+    local r = at[i]
+    r.parsed_past = r.parsed_past or read_past(r.past)
+    if r.kept or not keeps_entries(r.parsed_past) then
+      return nil
+    end
+  end
   local reply = { 'released' }
   for i = 1, #at do
     local r = at[i]
@@ -58,29 +66,11 @@ if holder == session and not kept then
   end
 end
 
--- So do most releases of several resources.
-if is_plain and n > 1 then
-  local at, earliest = {}, math.huge
-  for i = 1, n do
-    local s, h = KEYS[7 * i - 6], KEYS[7 * i]
-    local raw = #at == i - 1 and call('GET', s)
-    if raw then
-      check_format(raw)
-      local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names = unpacked(raw)
-      if holder == session .. SEVERAL and not kept then
-        read_clock(clock)
-        past = read_past(past)
-        earliest = expiry > 0 and expiry < earliest and expiry or earliest
-        at[i] = keeps_entries(past) and {
-          s = s, h = h, token = token, seq = seq, parsed_past = past, since = since, fixed = fixed, claims = claims,
-          names = names,
-        } or nil
-      end
-    end
-  end
-  if #at == n and #at[1].names == n and now < earliest then
-    return release_all_alone(at)
-  end
+-- A session with several resources is mostly the sole holder of each.
+local all = is_plain and n > 1 and states_of_all(session)
+local released = all and release_all_alone(all)
+if released then
+  return released
 end
 
 --- the hand-over ---
@@ -153,11 +143,7 @@ if damaged then
   return mend()
 end
 local sole = resources[1]
-local is_alone = is_plain and holds_alone(session)
-for i = 1, is_alone and n or 0 do
-  is_alone = is_alone and not resources[i].kept and keeps_entries(past_of(resources[i]))
-end
-if is_alone and n == 1 and not sole.names then
+if is_plain and n == 1 and holds_alone(session) and not sole.names and not sole.kept and keeps_entries(past_of(sole)) then
   return release_alone(sole.s, sole.h, sole.token, sole.seq, past_of(sole), sole.since, sole.fixed, sole.claims)
 end
 local at, lost = places(session)
@@ -166,8 +152,9 @@ local need = needed({ session }, known)
 if need then
   return need
 end
-if is_alone and #at == n and not lost then
-  return release_all_alone(at)
+local released = is_plain and n > 1 and #at == n and not lost and holds_alone(session) and release_all_alone(at)
+if released then
+  return released
 end
 local more = catch_up_beside(known)
 if more then

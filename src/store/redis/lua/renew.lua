@@ -68,25 +68,9 @@ if n == 1 then
     end
   end
 else
-  -- So does the renewal of a session that is the sole holder of all of its resources.
-  local at, earliest = {}, math.huge
-  for i = 1, n do
-    local s = KEYS[7 * i - 6]
-    local raw = #at == i - 1 and call('GET', s)
-    if raw then
-      check_format(raw)
-      local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names, last = unpacked(raw)
-      if holder == session .. SEVERAL then
-        read_clock(clock)
-        earliest = expiry > 0 and expiry < earliest and expiry or earliest
-        at[i] = {
-          s = s, token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry, fixed = fixed,
-          claims = claims, kept = kept, names = names, last = last,
-        }
-      end
-    end
-  end
-  if #at == n and #at[1].names == n and now < earliest then
+  -- A session with several resources is mostly the sole holder of each.
+  local at = states_of_all(session)
+  if at then
     return renew_all_alone(at)
   end
 end

@@ -4,10 +4,10 @@
 -- The fast path of a script handles the common case, one resource that no other session uses, and
 -- needs little more than this core. The general path is a function, which a script defines and
 -- calls only if the fast path does not apply: a server would spend a third of the time of a short
--- script on the definition of unused functions. For the same reason, what both
--- paths need to write a quiet resource is in sole.lua, set.lua and past.lua: a fast path defines
--- only what it uses. Within the general path, record.lua and wake.lua come first: a hand-over needs
--- no other part.
+-- script on the definition of unused functions. For the same reason, sole.lua, set.lua and past.lua
+-- have what both paths need to write a quiet resource, and several.lua has what the fast paths need
+-- to read several: a fast path defines only what it uses. Within the general path, record.lua and
+-- wake.lua come first: a hand-over needs no other part.
 --
 -- KEYS: s d e q l u h of each resource. ARGV: now or '' | PUBLISH, SPUBLISH or '' | n | n names |
 -- the arguments of the operation
