@@ -127,4 +127,7 @@ fn leases_of_several_resources_are_renewed_one_by_one(kind: Kind) {
     }
     let released = clients.side.call(Call::release(id(1), names.to_vec()));
     assert_eq!(released, ScriptReply::Released(granted));
+    assert!(is_granted(&clients.side.call(Call::acquire(&both, 0, false))));
+    clients.advance(TERMS.ttl);
+    assert_eq!(clients.side.call(Call::renew(id(1), names.to_vec(), false)), ScriptReply::Unknown);
 }
