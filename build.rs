@@ -30,16 +30,22 @@ const LIBRARIES: [(&str, &str); 7] = [
 
 const LUA: &str = "src/store/redis/lua";
 
-/// The core of every operation, and the parts of the prelude of its general path, in this order.
-/// Between the core and the prelude stand the definitions that both paths of an operation share,
-/// and the fast path. The general path is one function, because a server would spend a third of its
-/// time on the definition of functions that the call does not use. A release may also end at its
-/// hand-over, which needs only the first parts of the prelude and stands after them.
+/// The core of every operation, and the parts of the prelude, in this order.
+///
+/// A script begins with the core and its arguments. Its fast path follows, which defines nothing: a
+/// server would spend a quarter of its time on the definition of functions. So a fast path has the
+/// text of the functions that it calls, see [`inlined`]. Then come the functions of both paths, and
+/// the fast path for several resources, which calls them. The general path is one function with the
+/// rest of the prelude. A release may also end at its hand-over, which needs only the first parts of
+/// the prelude and stands after them.
 const CORE: &str = "core";
 const PRELUDE: [&str; 13] = [
-    "set", "past", "record", "wake", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle", "flow",
+    "clock", "past", "record", "wake", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle",
+    "flow",
 ];
 const FAST: &str = "--- the fast path ---\n";
+const BOTH: &str = "--- both paths ---\n";
+const SEVERAL: &str = "--- the fast path for several resources ---\n";
 const HAND_OVER: &str = "--- the hand-over ---\n";
 const GENERAL: &str = "--- the general path ---\n";
 /// The last part of the prelude before the hand-over.
@@ -54,13 +60,13 @@ const END: &str = "end)()\n";
 /// Why writing to a text cannot fail.
 const WRITTEN: &str = "a text takes what is written";
 
-/// The operations. Each has the parts that its fast path needs, and those that its general path
+/// The operations. Each has the parts that its fast paths need, and those that its general path
 /// needs beside the prelude. An operation without parts needs neither core nor prelude.
 const OPERATIONS: [(&str, Option<Parts>); 12] = [
-    ("acquire", Some(Parts { fast: &["sole"], general: &["tell"] })),
-    ("renew", Some(Parts { fast: &["sole", "set", "several"], general: &[] })),
+    ("acquire", Some(Parts { fast: &["clock", "past"], general: &["tell"] })),
+    ("renew", Some(Parts { fast: &["clock", "several"], general: &[] })),
     ("renew_alone", None),
-    ("release", Some(Parts { fast: &["set", "past", "several"], general: &[] })),
+    ("release", Some(Parts { fast: &["clock", "past", "several"], general: &[] })),
     ("give_up", Some(Parts { fast: &[], general: &[] })),
     ("extend", Some(Parts { fast: &[], general: &["held"] })),
     ("shrink", Some(Parts { fast: &[], general: &["held"] })),
@@ -119,7 +125,8 @@ fn scripts() -> String {
     let definitions = read(format!("{LUA}/prelude/constants.lua"));
     let constants = constants(&definitions);
     let lean = |lua: &str| with_values(&stripped(lua), &constants);
-    let part = |name: &&str| lean(&read(format!("{LUA}/prelude/{name}.lua")));
+    let source = |name: &&str| read(format!("{LUA}/prelude/{name}.lua"));
+    let part = |name: &&str| lean(&source(name));
     let core = part(&CORE);
     let mut module = format!("const CORE: &str = {core:?};\n");
     for name in PRELUDE {
@@ -129,13 +136,20 @@ fn scripts() -> String {
         let own = read(format!("{LUA}/{operation}.lua"));
         let (first, general) = own.split_once(GENERAL).unwrap_or(("", &own));
         let (first, hand_over) = first.split_once(HAND_OVER).unwrap_or((first, ""));
-        let (shared, fast) = first.split_once(FAST).unwrap_or_default();
-        let [shared, fast, hand_over, general] = [shared, fast, hand_over, general].map(lean);
+        let (first, several) = first.split_once(SEVERAL).unwrap_or((first, ""));
+        let (first, both) = first.split_once(BOTH).unwrap_or((first, ""));
+        let (arguments, fast) = first.split_once(FAST).unwrap_or_default();
         let mut script = Script::default();
         if let Some(parts) = parts {
+            let both = parts.fast.iter().map(source).collect::<String>() + both;
+            let fast = inlined(fast, &functions(&both));
+            let [arguments, fast, both, several, hand_over, general] =
+                [arguments, &fast, &both, several, hand_over, general].map(lean);
             script.add("CORE", &core);
-            script.add_text(&(parts.fast.iter().map(part).collect::<String>() + &shared));
+            script.add_text(&arguments);
             script.add_fast(&fast);
+            script.add_text(&both);
+            script.add_fast(&several);
             script.add_text(BEGIN);
             for name in PRELUDE.iter().filter(|name| !parts.fast.contains(name)) {
                 if *name == SECOND_LEVEL {
@@ -148,7 +162,7 @@ fn scripts() -> String {
             }
             script.add_text(&format!("{}{general}{END}{END}", parts.general.iter().map(part).collect::<String>()));
         } else {
-            script.add_text(&general);
+            script.add_text(&lean(general));
         }
         let sha1 = sha1_smol::Sha1::from(script.source).digest().to_string();
         let (name, pieces) = (operation.to_uppercase(), script.pieces.join(", "));
@@ -183,6 +197,52 @@ impl Script {
     }
 }
 
+/// A function of Lua whose text a fast path may have in place of a call.
+struct Function<'l> {
+    /// The call, with the names of the parameters as arguments.
+    call: &'l str,
+    body: Vec<&'l str>,
+}
+
+/// The functions in a text, apart from those within others.
+fn functions(lua: &str) -> Vec<Function<'_>> {
+    let mut found = Vec::new();
+    let mut lines = lua.lines();
+    while let Some(line) = lines.next() {
+        if let Some(call) = line.strip_prefix("local function ") {
+            let body = lines.by_ref().take_while(|line| *line != "end").map(str::trim_start);
+            found.push(Function { call, body: body.filter(|line| !line.starts_with("--")).collect() });
+        }
+    }
+    found
+}
+
+/// Writes the text of functions in place of the calls whose arguments have the names of the
+/// parameters. A function that is one return of an expression takes the place of its call in an
+/// expression, without parentheses. Any other takes the place of a line.
+fn inlined(lua: &str, functions: &[Function]) -> String {
+    let mut written = String::new();
+    for line in lua.lines().map(str::trim_start).filter(|line| !line.starts_with("--")) {
+        let procedure = functions.iter().find(|function| line == function.call);
+        if let Some(Function { body, .. }) = procedure {
+            written += &format!("do\n{}end\n", inlined(&body.join("\n"), functions));
+            continue;
+        }
+        let call = |line: &str| functions.iter().find(|function| line.contains(function.call));
+        let mut line = line.to_owned();
+        while let Some(Function { call, body }) = call(&line) {
+            let [body] = body[..] else { panic!("{call} is not one return: {line}") };
+            let value = body.strip_prefix("return ").unwrap_or_else(|| panic!("{call} returns nothing: {line}"));
+            line = line.replace(call, value);
+        }
+        let name = |function: &Function| function.call.split_inclusive('(').next().map(str::to_owned);
+        let other = functions.iter().filter_map(name).find(|name| line.contains(name.as_str()));
+        assert_eq!(other, None, "the arguments have other names than the parameters: {line}");
+        written += &(line + "\n");
+    }
+    written
+}
+
 /// Removes indentation, empty lines and comment lines from a script. They would be a third of the
 /// bytes that are sent.
 fn stripped(lua: &str) -> String {
@@ -203,7 +263,10 @@ fn constants(lua: &str) -> BTreeMap<&str, &str> {
             assert_eq!(names.len(), values.len(), "{line}");
             names.into_iter().zip(values)
         })
-        .collect()
+        .fold(BTreeMap::new(), |mut known, (name, value)| {
+            assert_eq!(known.insert(name, value), None, "{name} has two values");
+            known
+        })
 }
 
 /// Writes the values of constants in place of their names, except within quotes.

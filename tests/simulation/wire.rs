@@ -15,7 +15,7 @@ use crate::lock::request::{Claim, Job, OncePer, Process, Request, SessionId, Ter
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::{Lease, ScriptReply};
-use crate::store::redis::keys::Keyspace;
+use crate::store::redis::keys::{KINDS, Keyspace};
 use crate::store::redis::scripts;
 
 pub(super) const NAMESPACE: &str = "ns";
@@ -161,20 +161,16 @@ fn call(words: &[&[u8]]) -> Call {
         let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]), lease };
         return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
     }
-    // The clock and the way to wake waiters come before the resources.
-    let arguments = &words[3 + number(words[2]) as usize + 2..];
-    let (count, arguments) = arguments.split_first().expect("a call says how many resources it names");
-    let (names, own) = arguments.split_at(number(count) as usize);
+    let (keys, arguments) = words[3..].split_at(number(words[2]) as usize);
+    // The clock and the way to wake waiters come first, and the resources last.
+    let (own, names) = arguments[2..].split_at(arguments.len() - 2 - keys.len() / KINDS.len());
     let resources: Vec<_> = names.iter().map(|name| resource_named(name)).collect();
     let operation = match script {
         Script::Acquire => {
-            let (request, channel) = request(own, &resources);
-            Operation::Acquire {
-                request: Box::new(request),
-                channel,
-                place: number(own[2]),
-                listening: number(own[3]) == 1,
-            }
+            let terms: Vec<&[u8]> = own[3].split(|byte| *byte == b' ').collect();
+            let (request, channel) = request(own, &terms, &resources);
+            let (place, listening) = (number(terms[1]), number(terms[2]) == 1);
+            Operation::Acquire { request: Box::new(request), channel, place, listening }
         }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release { session: session(own[0]), end: end(own) },
@@ -182,7 +178,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Extend => Operation::Extend { session: session(own[0]), by: optional(number(own[1])) },
         Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
         Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
-        Script::Inspect => Operation::Inspect { is_live: own.get(1) == Some(&&b"live"[..]) },
+        Script::Inspect => Operation::Inspect { is_live: own[1] == b"live" },
         Script::Break => Operation::Break,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
@@ -202,16 +198,8 @@ fn end(own: &[&[u8]]) -> Option<End> {
 }
 
 /// Reads a request and the channel of its session.
-fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
-    let (mut fixed, mut packed) = (own[6], own[7]);
-    unpack_array(&mut fixed);
-    let mut packed_length = || Duration::from_micros(unpack_number(&mut fixed));
-    let terms = Terms { ttl: length(own[4]), claim: packed_length(), heartbeat: packed_length() };
-    let channel = text(unpack_bytes(&mut fixed)).to_owned();
-    let ancestors = unpack_bytes(&mut fixed).chunks(32).map(session).collect();
-    let _process = unpack_bytes(&mut fixed);
-    let max_waiting = Some(text(own[8])).filter(|max| !max.is_empty());
-    let job = Job { max_waiting: max_waiting.map(|max| number(max.as_bytes()) as u32), ..job(&mut fixed) };
+fn request(own: &[&[u8]], terms: &[&[u8]], resources: &[Resource]) -> (Request, String) {
+    let mut packed = own[4];
     let mut claims = Vec::new();
     for _ in 0..unpack_array(&mut packed) {
         unpack_array(&mut packed);
@@ -221,7 +209,14 @@ fn request(own: &[&[u8]], resources: &[Resource]) -> (Request, String) {
         let [_, _, text] = [(); 3].map(|()| unpack_bytes(&mut packed));
         claims.push(Claim { resource, mode, span: span(text), slots });
     }
-    let wait = number(own[1]) == 1;
+    let (wait, max_waiting) = (number(terms[0]) == 1, Some(terms[3]).filter(|max| !max.is_empty()));
+    unpack_array(&mut packed);
+    let mut packed_length = || Duration::from_micros(unpack_number(&mut packed));
+    let terms = Terms { ttl: length(own[1]), claim: packed_length(), heartbeat: packed_length() };
+    let channel = text(unpack_bytes(&mut packed)).to_owned();
+    let ancestors = unpack_bytes(&mut packed).chunks(32).map(session).collect();
+    let _process = unpack_bytes(&mut packed);
+    let job = Job { max_waiting: max_waiting.map(|max| number(max) as u32), ..job(&mut packed) };
     let process = Process::default();
     let (session, terms) = (session(own[0]), Some(terms));
     (Request { session, ancestors, claims, wait, terms, job, process }, channel)
@@ -303,7 +298,9 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
         ScriptReply::Granted { lease, tokens, slots, last } => {
             words.extend([word("granted"), number(micros(lease.unwrap_or_default()))]);
             words.extend(tokens.iter().copied().map(number));
-            words.push(Value::Array(slots.iter().map(|slot| number((*slot).into())).collect()));
+            if !slots.is_empty() {
+                words.push(Value::Array(slots.iter().map(|slot| number((*slot).into())).collect()));
+            }
             words.push(word(&last.map(|ending| ending.to_string()).unwrap_or_default()));
         }
         ScriptReply::Waiting { seq, position, next } => {

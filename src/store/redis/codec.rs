@@ -76,7 +76,7 @@ pub struct Call {
 /// Which keys and arguments a script takes before its own.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// All keys of all resources; the time, how to wake waiters, and the resources.
+    /// All keys of all resources; the time, and how to wake waiters. The resources come last.
     Operation,
     /// One key of one resource; the time.
     Alone(Lease),
@@ -120,14 +120,14 @@ enum Argument {
     Session(SessionId),
     /// The two cuts of a span and its text, which is empty for the whole.
     Span(Span),
-    /// The part of a request's records that never changes. It contains the channel of the session,
-    /// which depends on the keyspace.
-    Fixed(Box<Fixed>),
-    /// The packed claims of a request, or the place where a list goes on.
+    /// The packed claims of a request, and the part of its records that never changes. That
+    /// contains the channel of the session, which depends on the keyspace.
+    Request(Vec<u8>, Box<Fixed>),
+    /// The place where a list goes on.
     Bytes(Vec<u8>),
 }
 
-/// See [`Argument::Fixed`].
+/// See [`Argument::Request`].
 #[derive(Clone, Debug)]
 struct Fixed {
     terms: Terms,
@@ -174,16 +174,15 @@ impl Call {
         let terms = request.terms.unwrap_or_default();
         let (session, process) = (request.session, process(&request.process));
         let fixed = Fixed { terms, session, ancestors, process, job: request.job.clone() };
+        let max_waiting = request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default();
+        let (wait, listening) = (u8::from(request.wait), u8::from(subscribed));
+        // A server takes longer for each argument, so the rarely used ones are one text.
         let arguments = vec![
             Argument::Session(request.session),
-            Argument::flag(request.wait),
-            Argument::Number(place),
-            Argument::flag(subscribed),
             Argument::length(terms.ttl),
             Argument::Word(alone),
-            Argument::Fixed(Box::new(fixed)),
-            Argument::Bytes(pack::claims(&request.claims, &resources)),
-            Argument::Text(request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default()),
+            Argument::Text(format!("{wait} {place} {listening} {max_waiting}")),
+            Argument::Request(pack::claims(&request.claims, &resources), Box::new(fixed)),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
     }
@@ -211,8 +210,7 @@ impl Call {
             Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
             Argument::flag(end.is_some_and(|end| end.is_success)),
             Argument::Number(job.history.into()),
-            Argument::optional_length(job.hold_at_least),
-            Argument::flag(job.once_per.is_some()),
+            Argument::flag(job.hold_at_least.is_none() && job.once_per.is_none()),
         ];
         Self::new(&scripts::RELEASE, resources, arguments)
     }
@@ -242,7 +240,7 @@ impl Call {
 
     /// Removes the sessions whose leases have ended.
     pub fn expire(resources: Vec<Resource>) -> Self {
-        Self::new(&scripts::EXPIRE, resources, Vec::new())
+        Self::new(&scripts::EXPIRE, resources, vec![Argument::Word(""); 2])
     }
 
     /// Takes a resource away from its holders, a limited number in one call. `from` is where an
@@ -251,14 +249,14 @@ impl Call {
     /// With `only`, the call takes away no grant but that of this session.
     pub fn break_grants(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
         let only = only.map_or(Argument::Word(""), Argument::Session);
-        Self::new(&scripts::BREAK, vec![resource], vec![only, Argument::Bytes(from)])
+        Self::new(&scripts::BREAK, vec![resource], vec![Argument::Word(""), only, Argument::Bytes(from)])
     }
 
     /// Reports the sessions that [`break_grants`](Self::break_grants) would break, and changes
     /// nothing.
     pub fn breakable(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
         let mut call = Self::break_grants(resource, only, from);
-        call.arguments.insert(0, Argument::Word("dry"));
+        call.arguments[0] = Argument::Word("dry");
         call
     }
 
@@ -270,22 +268,28 @@ impl Call {
 
     /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
-        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), vec![Argument::Number(limit.into())]) }
+        Self::list(resources, limit, "", 0, Vec::new())
     }
 
     /// Lists as [`inspect`](Self::inspect) does, without the waiters that hear nothing any more.
     pub fn inspect_live(resources: Vec<Resource>, limit: u32) -> Self {
-        let mut call = Self::inspect(resources, limit);
-        call.arguments.push(Argument::Word("live"));
-        call
+        Self::list(resources, limit, "live", 0, Vec::new())
     }
 
     /// Lists sessions until they have `most` claims, which is at least 1. `from` is where the
     /// listing of the first resource goes on, as an earlier reply states it, or empty.
     pub fn inspect_part(resources: Vec<Resource>, most: u32, from: Vec<u8>) -> Self {
-        let mut call = Self::inspect(resources, 0);
-        call.arguments.extend([Argument::Word(""), Argument::Number(most.into()), Argument::Bytes(from)]);
-        call
+        Self::list(resources, 0, "", most, from)
+    }
+
+    fn list(resources: Vec<Resource>, limit: u32, which: &'static str, most: u32, from: Vec<u8>) -> Self {
+        let arguments = vec![
+            Argument::Number(limit.into()),
+            Argument::Word(which),
+            Argument::Number(most.into()),
+            Argument::Bytes(from),
+        ];
+        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), arguments) }
     }
 
     /// Lists what the resources remember, with at most `limit` entries of the history of each.
@@ -354,10 +358,7 @@ impl Call {
                 };
                 command.arg(KINDS.len() * self.resources.len());
                 self.resources.iter().for_each(|resource| setting.keyspace.add_keys(resource, &mut command));
-                command.arg(now).arg(wake).arg(self.resources.len());
-                for resource in &self.resources {
-                    command.arg(resource.as_str());
-                }
+                command.arg(now).arg(wake);
             }
         }
         for argument in &self.arguments {
@@ -371,11 +372,16 @@ impl Call {
                     command.write_arg(span.upper().as_bytes());
                     if span.is_whole() { command.write_arg(b"") } else { command.write_arg_fmt(span) }
                 }
-                Argument::Fixed(fixed) => {
+                Argument::Request(claims, fixed) => {
                     let channel = setting.keyspace.channel(&self.resources[0], fixed.session);
-                    command.write_arg(&pack::fixed(fixed, &channel));
+                    command.write_arg(&[claims.as_slice(), &pack::fixed(fixed, &channel)].concat());
                 }
                 Argument::Bytes(bytes) => command.write_arg(bytes),
+            }
+        }
+        if let Form::Operation = self.form {
+            for resource in &self.resources {
+                command.arg(resource.as_str());
             }
         }
         command
@@ -473,7 +479,7 @@ mod tests {
             vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", "2", "a", "b", &id, "1", "9", "0", "30", "0", &fixed, &claims.concat(), "4"]
+            ["5", "SPUBLISH", &id, "30", "0", "1 9 0 4", &(claims.concat() + &fixed), "a", "b"]
                 .map(str::to_owned)
                 .to_vec(),
         ]
@@ -488,7 +494,7 @@ mod tests {
         assert_eq!(call.resources(), [name("a"), name("c")]);
         let sent = words(&call.eval(&setting(Wake::Nobody, None)));
         assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "14"));
-        assert_eq!(sent[17..], ["", "", "2", "a", "c", &"01".repeat(16), "", "0", "32", "0", "0"]);
+        assert_eq!(sent[17..], ["", "", &"01".repeat(16), "", "0", "32", "1", "a", "c"]);
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn documented_commands_are_sufficient_permissions(kind: Kind) {
 fn missing_permission_is_reported_before_any_change(kind: Kind) {
     let server = Server::start(kind);
     let mut all: Vec<String> = documented_commands();
-    assert_eq!(all.len(), 18, "{all:?}");
+    assert_eq!(all.len(), 19, "{all:?}");
     // Only a request for a quiet resource needs these two.
     all.retain(|command| !["exists", "lpush"].contains(&command.as_str()));
     all.push("the channel".to_owned());

@@ -101,6 +101,7 @@ impl ScriptReply {
                 let tokens: Vec<u64> = grant.iter().take_while(is_token).map(number).collect::<Option<_>>()?;
                 let (slots, last) = match &grant[tokens.len()..] {
                     [] => (Vec::new(), None),
+                    [last] => (Vec::new(), ending(last)?),
                     [slots, last] => (list(slots)?.iter().map(small).collect::<Option<_>>()?, ending(last)?),
                     _ => return None,
                 };

@@ -1,23 +1,50 @@
--- acquire: session | wait | place | listening | ttl | alone | fixed | claims | max_waiting
+-- acquire: session | ttl | alone | terms | request
 --
 -- Grants or queues a request. A repeated call returns the state of the request. `alone` tells
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
--- because of its ancestors or its job, or because a resource has several claims. `fixed` is the
--- part of the records that never changes, and `claims` are the claims, both packed. A request that
--- has no place yet does not wait if `max_waiting` sessions wait for one of its resources; it may be
--- empty.
+-- because of its ancestors or its job, or because a resource has several claims. `request` has the
+-- packed claims, and then the part of the records that never changes, packed. `terms` are
+-- four numbers with spaces between them: whether the request waits, its place, whether its session
+-- listens, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions
+-- wait for one of its resources; it may be empty.
 
-local session, wait, place, listening = argument(1), argument(2) == '1', tonumber(argument(3)), tonumber(argument(4))
-local ttl, alone, fixed = tonumber(argument(5)), argument(6), argument(7)
+local session, ttl, alone, request = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 
--- Makes the session the sole holder of a resource that no session uses, and returns its token.
--- `lease` is how long the hold lasts. `kept`, `names` and `last` are those of `held_alone`.
-local function grant_alone(s, token, seq, past, lease, claims, kept, names, last)
-  token = token < now and now or token + 1
+--- the fast path ---
+
+-- Most requests are one claim on a resource that no session uses. A resource that is not known
+-- takes the other path, which tries all rights before the first write.
+if n == 1 and (alone == '1' or alone == 's') then
+  local s = KEYS[1]
+  local raw = call('GET', s)
+  if raw and string.sub(raw, 1, FIELDS - 1) == NOBODY then
+    local clock, _, token, seq, past = struct.unpack(STATE, raw, FIELDS)
+    local last, jobs = last_outcome(past)
+    -- A resource that is not quiet has an e, whatever s says. A grant ends a streak of its job.
+    if jobs == '' and call('EXISTS', KEYS[3]) == 0 then
+      read_clock(clock)
+      token = next_token(token)
+      local lease, more = ttl, ''
+      hold_alone(s, token, seq, past, lease, more, request)
+      if alone == 's' then
+        return { 'granted', ttl, token, { 0 }, last }
+      end
+      return { 'granted', ttl, token, last }
+    end
+  end
+end
+
+--- both paths ---
+
+-- Makes the session the sole holder of a resource that no session uses. `lease` is how long the hold
+-- lasts. `more` is empty for a plain hold of one resource. Else it is packed: for a kept hold how
+-- the hold before it ended, or nil; for the sole holder of several resources the names that a record
+-- would have, and how the last hold of the first resource had ended.
+local function hold_alone(s, token, seq, past, lease, more, request)
   local expiry = lease > 0 and now + lease or 0
-  call('SET', s, held_alone(token, seq, past, session, now, ttl, expiry, fixed, claims, kept, names, last))
-  return token
+  local state = struct.pack(STATE_OF_SOLE, now, expiry, token, seq, #past, past, now, ttl, session, #more, more)
+  call('SET', s, SOLE .. state .. request)
 end
 
 -- Maximum number of resources for which each record has all names, so that one more call suffices
@@ -27,61 +54,52 @@ end
 local FEW = 16
 
 -- Makes the session the sole holder of several resources that no session uses. Each has one claim.
-local grant_all_alone = n > 1 and function(at, names, claims, lease, is_kept)
+local grant_all_alone = n > 1 and function(at, names, claims, fixed, lease, is_kept)
   local last = last_outcome(at[1].past)
   local reply, slots = { 'granted', lease }, {}
   for i = 1, #at do
     local r, claim, its_names = at[i], claims[i], (i == 1 or #names <= FEW) and names or { names[1] }
     claim[INDEX] = i - 1
-    reply[i + 2] = grant_alone(
-      r.s, r.token, r.seq, r.past, lease, pack({ { unpack(claim, INDEX, TEXT) } }), is_kept and last or nil, its_names, last)
+    local more = pack(is_kept and last or nil, its_names, last)
+    reply[i + 2] = next_token(r.token)
+    hold_alone(r.s, reply[i + 2], r.seq, r.past, lease, more, pack({ { unpack(claim, INDEX, TEXT) } }) .. fixed)
     slots[#slots + 1] = claim[MODE] == 's' and 0 or nil
   end
-  reply[#reply + 1], reply[#reply + 2] = slots, last
+  reply[#reply + 1] = #slots > 0 and slots or nil
+  reply[#reply + 1] = last
   return reply
 end
 
---- the fast path ---
+--- the fast path for several resources ---
 
--- Most requests are one claim on a resource that no session uses. A resource that is not known
--- takes the other path, which tries all rights before the first write.
-if n == 1 and (alone == '1' or alone == 's') then
-  local s = KEYS[1]
-  local raw = call('GET', s)
-  if raw then
-    check_format(raw)
-    local _, clock, token, seq, past, holder = unpacked(raw)
-    local last, jobs = last_outcome(past)
-    -- A resource that is not quiet has an e, whatever s says. A grant ends a streak of its job.
-    if holder == NOBODY and jobs == '' and call('EXISTS', KEYS[3]) == 0 then
-      read_clock(clock)
-      token = grant_alone(s, token, seq, past, ttl, argument(8))
-      return { 'granted', ttl, token, alone == 's' and { 0 } or {}, last }
-    end
-  end
-elseif alone == 'm' then
+if alone == 'm' then
   local at, names = {}, {}
   for i = 1, n do
     local s = KEYS[7 * i - 6]
     local raw = #at == i - 1 and call('GET', s)
-    names[i] = ARGV[3 + i]
-    if raw then
-      check_format(raw)
-      local _, clock, token, seq, past, holder = unpacked(raw)
+    names[i] = ARGV[#ARGV - n + i]
+    if raw and string.sub(raw, 1, FIELDS - 1) == NOBODY then
+      local clock, _, token, seq, past = struct.unpack(STATE, raw, FIELDS)
       local _, jobs = last_outcome(past)
-      if holder == NOBODY and jobs == '' and call('EXISTS', KEYS[7 * i - 4]) == 0 then
+      if jobs == '' and call('EXISTS', KEYS[7 * i - 4]) == 0 then
         read_clock(clock)
         at[i] = { s = s, token = token, seq = seq, past = past }
       end
     end
   end
-  local claims = #at == n and unpacked(argument(8))
-  if claims and #claims == n then
-    return grant_all_alone(at, names, claims, ttl)
+  if #at == n then
+    local after, claims = cmsgpack.unpack_one(request)
+    if #claims == n then
+      return grant_all_alone(at, names, claims, string.sub(request, after + 1), ttl)
+    end
   end
 end
 
 --- the general path ---
+
+local wait, place, listening, max_waiting = string.match(ARGV[6], '^(%d) (%d+) (%d) (%d*)$')
+wait, place, listening = wait == '1', tonumber(place), tonumber(listening)
+local asked, fixed = split_record(request)
 
 -- The record that the request gets.
 local own = with_fixed({}, fixed)
@@ -115,7 +133,6 @@ end
 -- The claims, by resource in the order of first mention.
 local claims, where, at, lists = {}, {}, {}, {}
 local names = {}
-local asked = unpacked(argument(8))
 for i = 1, #asked do
   local r = resources[asked[i][1]]
   local claim = asked[i]
@@ -373,7 +390,7 @@ local function listing(r)
   return reply
 end
 
-local max_waiting = place_before == 0 and tonumber(argument(9)) or math.huge
+max_waiting = place_before == 0 and tonumber(max_waiting) or math.huge
 for i = 1, #at do
   wait = wait and (at[i].count.waiters or 0) < max_waiting
 end
@@ -475,14 +492,15 @@ if is_sole then
     local r = at[i]
     close(r)
     end_streak(r, own)
-    r.past, r.holder = pack(unpack(past_of(r))), session
+    r.past, r.holder = packed_past(past_of(r)), session
   end
   if #at > 1 then
-    reply = grant_all_alone(at, names, claims, lease, kept > 0)
+    reply = grant_all_alone(at, names, claims, fixed, lease, kept > 0)
   else
     local r, last = at[1], past_of(at[1])[OUTCOME]
-    local token = grant_alone(r.s, r.token, r.seq, r.past, lease, argument(8), kept > 0 and last or nil)
-    reply = { 'granted', lease, token, claims[1][MODE] == 's' and { 0 } or {}, last }
+    local token = next_token(r.token)
+    hold_alone(r.s, token, r.seq, r.past, lease, kept > 0 and pack(last) or '', request)
+    reply = granted(lease, { { [TOKEN] = token, [SLOT] = claims[1][MODE] == 's' and 0 or nil } }, last)
   end
   settle(freed)
   return finish(reply)

@@ -1,5 +1,5 @@
--- break: 'dry' or nothing; the only session to break, or an empty text | where to go on, or an
---   empty text
+-- break: 'dry' or an empty text | the only session to break, or an empty text | where to go on, or
+--   an empty text
 --
 -- Takes away the grants on the first resource, or that of one session, with everything else that
 -- the holders hold, and tells the holders. A call does this for at most CROWD sessions. The reply
@@ -7,8 +7,8 @@
 -- leaves the grants whose tokens are higher than those of the first call. A dry run only reports
 -- the holders, including those whose leases are over.
 
-local dry = argument(1) == 'dry'
-local only, from = argument(dry and 2 or 1), argument(dry and 3 or 2)
+local dry = ARGV[3] == 'dry'
+local only, from = ARGV[4], ARGV[5]
 begin()
 look_for_expired()
 local r = resources[1]

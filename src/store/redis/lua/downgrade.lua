@@ -2,7 +2,7 @@
 --
 -- Lowers the mode in which a session holds the first resource.
 
-local session, mode = argument(1), argument(2)
+local session, mode = ARGV[3], ARGV[4]
 local over = begin_change(session)
 if over then
   return over

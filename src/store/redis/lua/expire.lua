@@ -1,13 +1,13 @@
--- expire: nothing, or 'dry' | the ids of sessions
+-- expire: 'dry' or an empty text | the ids of sessions
 --
 -- Drops sessions whose leases are over, and reports them. A dry run changes nothing and reports
 -- those of the named sessions whose leases are over. They have claims on the first resource.
 
 begin()
-if argument(1) == 'dry' then
+if ARGV[3] == 'dry' then
   local over = {}
-  for i = 1, #argument(2), 32 do
-    local id = sub(argument(2), i, i + 31)
+  for i = 1, #ARGV[4], 32 do
+    local id = sub(ARGV[4], i, i + 31)
     local known = record(resources[1], id)
     if known and expires(known) and expiry_of(resources[1], id) <= now then
       over[#over + 1] = id

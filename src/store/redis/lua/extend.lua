@@ -3,7 +3,7 @@
 -- Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request asked
 -- if `by` is 0. The hold never ends sooner.
 
-local session = argument(1)
+local session = ARGV[3]
 local reply = begin_change(session)
 if reply then
   return reply
@@ -13,7 +13,7 @@ local known = at[1].records[session]
 if known[HELD] ~= KEPT or known[KEEP_FOR] == 0 then
   return finish({ 'refused', 'kept', at[1].name })
 end
-local by = tonumber(argument(2))
+local by = tonumber(ARGV[4])
 by = math.min(by > 0 and by or known[KEEP_FOR], KEPT_MAX)
 for i = 1, #at do
   call('ZADD', at[i].e, math.max(expiry_of(at[i], session), now + by), session)

@@ -3,7 +3,7 @@
 -- Leaves the queue because the wait took too long, and counts the request as busy. A session that
 -- was granted its request in the meantime keeps the grant.
 
-local session = argument(1)
+local session = ARGV[3]
 begin(session)
 look_for_expired()
 if damaged then

@@ -2,14 +2,16 @@
 --
 -- Lists what the resources remember. Changes nothing.
 
-local limit = tonumber(argument(1))
+local limit = tonumber(ARGV[3])
 local reply = { 'history' }
 for i = 1, n do
   local raw = call('GET', KEYS[7 * i - 6])
   if raw then
-    check_format(raw)
-    local _, _, _, _, past = unpacked(raw)
+    kind_of(raw)
+    local _, _, _, _, past = struct.unpack(STATE, raw, FIELDS)
     past = read_past(past)
+    -- What struct returns at the end is no field.
+    past[EXPIRED + 1] = nil
     local jobs, entries = {}, {}
     for name, job in pairs(past[JOBS] ~= '' and unpacked(past[JOBS]) or {}) do
       jobs[#jobs + 1] = { name, unpack(job) }
@@ -19,7 +21,9 @@ for i = 1, n do
     for j = 1, #list do
       -- An h without an entry has an empty one.
       if list[j] ~= '' then
-        entries[#entries + 1] = { unpacked(list[j]) }
+        local entry = { struct.unpack(ENTRY_HEAD, list[j]) }
+        entry[#entry], entry[#entry + 1] = unpacked(sub(list[j], entry[#entry]))
+        entries[#entries + 1] = entry
       end
     end
     reply[#reply + 1] = { ARGV[3 + i], past, entries }

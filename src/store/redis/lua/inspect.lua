@@ -1,6 +1,6 @@
 -- inspect: maximum number of holders and of waiters to report of each resource (0: no maximum) |
---   live | number of claims after which the reply ends (0: no maximum) | where the listing of the
---   first resource goes on, or nothing
+--   'live' or an empty text | number of claims after which the reply ends (0: no maximum) | where
+--   the listing of the first resource goes on, or an empty text
 --
 -- Lists the waiters and then the holders of each resource. Changes nothing. The reply begins with
 -- the place where the listing of its last resource goes on, which is empty if that listing is
@@ -11,10 +11,10 @@
 
 begin()
 local function maximum(text)
-  local k = tonumber(text or 0)
+  local k = tonumber(text)
   return k > 0 and k or math.huge
 end
-local limit, is_live, left = maximum(argument(1)), argument(2) == 'live', maximum(argument(3))
+local limit, is_live, left = maximum(ARGV[3]), ARGV[4] == 'live', maximum(ARGV[5])
 
 -- Lists a resource from a place on, and returns where the listing goes on. A place among the
 -- waiters is 'q', a session and its score; a place among the holders is 'l' and a member of l.
@@ -83,7 +83,7 @@ local function list(r, from, told_of)
   return ''
 end
 
-local reply, from = { 'listing', now, '' }, argument(4) or ''
+local reply, from = { 'listing', now, '' }, ARGV[6]
 for i = 1, n do
   if reply[3] == '' and left > 0 then
     local told_of = { resources[i].name, resources[i].count.waiters or 0 }

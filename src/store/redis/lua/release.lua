@@ -1,33 +1,51 @@
--- release: session | outcome | success | history | hold_at_least | once
+-- release: session | outcome | success | history | is_plain
 --
 -- Gives back a grant, or a place in the queue, and returns the tokens. The tokens of a waiter are
 -- 0. `outcome` tells how the command ended; it is empty if none ran. `success` is 1 if it
--- succeeded, and `history` is the number of entries that the history keeps. If the hold has to last
--- for longer, the end of its command leaves a kept hold. `once` is 1 for a request that asks for
--- one run in a period.
+-- succeeded, and `history` is the number of entries that the history keeps. `is_plain` is 1 if
+-- neither a kept hold nor the success of a job may follow from the release: its request asks
+-- neither for a shortest time of its hold nor for one run in a period.
 
-local session, outcome, success, limit = argument(1), argument(2), argument(3) == '1', tonumber(argument(4))
+local session, outcome, success, limit, is_plain = ARGV[3], ARGV[4], ARGV[5] == '1', tonumber(ARGV[6]), ARGV[7] == '1'
 
--- Whether neither a kept hold nor the success of a job may follow from the release.
-local is_plain = argument(5) == '0' and argument(6) == '0'
+--- the fast path ---
+
+-- Most releases come from the sole holder of one resource.
+local raw = is_plain and n == 1 and call('GET', KEYS[1])
+local kind = raw and string.sub(raw, 1, FIELDS - 1)
+if kind == SOLE then
+  local clock, expiry, token, seq, past, since, _, holder, more, rest = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+  if holder == session and more == '' then
+    read_clock(clock)
+    past = read_past(past)
+    if (expiry == 0 or now < expiry) and keeps_entries(past) then
+      local s, h, request = KEYS[1], KEYS[7], string.sub(raw, rest)
+      release_alone(s, h, token, seq, past, since, request)
+      return { 'released', token }
+    end
+  end
+end
+
+--- both paths ---
 
 -- Whether no entries of the history have to go.
 local function keeps_entries(past)
-  return outcome == '' or limit > 0 or past[ENTERED] == past[FIRST]
+  return (outcome == '' or limit > 0 or past[ENTERED] == past[FIRST])
 end
 
 -- Gives back the grant of a sole holder.
-local function release_alone(s, h, token, seq, past, since, fixed, claims)
-  local ended, is_remembered = past[ENDED], outcome ~= '' and limit > 0
-  count_end(past, since, since)
+local function release_alone(s, h, token, seq, past, since, request)
+  local asked, times, ended, is_remembered = since, 1, past[ENDED], outcome ~= '' and limit > 0
+  count_end(past, asked, since)
   if outcome ~= '' then
     note_outcome(past, outcome, success)
     past[ENTERED] = is_remembered and past[ENTERED] + 1 or past[ENTERED]
   end
-  if leave_alone(s, token, seq, past) and is_remembered then
-    remember(h, limit, ended, entry_of(outcome, 1, since, since, token, claims, fixed))
+  leave_alone(s, token, seq, past)
+  if is_remembered and not is_full then
+    local entry = entry_of(outcome, times, asked, since, token, request)
+    remember(h, limit, ended, entry)
   end
-  return { 'released', token }
 end
 
 -- Gives back the grants of the sole holder of several resources. If a hold is kept, or entries of a
@@ -43,28 +61,13 @@ local release_all_alone = n > 1 and function(at)
   local reply = { 'released' }
   for i = 1, #at do
     local r = at[i]
-    release_alone(r.s, r.h, r.token, r.seq, r.parsed_past, r.since, r.fixed, r.claims)
-    reply[2 + unpacked(r.claims)[1][INDEX]] = r.token
+    release_alone(r.s, r.h, r.token, r.seq, r.parsed_past, r.since, r.request)
+    reply[2 + r.index] = r.token
   end
   return reply
 end
 
---- the fast path ---
-
-local raw = is_plain and n == 1 and call('GET', KEYS[1])
-if raw then
-  check_format(raw)
-end
-local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw or '')
-
--- Most releases come from the sole holder of one resource.
-if holder == session and not kept then
-  read_clock(clock)
-  past = read_past(past)
-  if (expiry == 0 or now < expiry) and keeps_entries(past) then
-    return release_alone(KEYS[1], KEYS[7], token, seq, past, since, fixed, claims)
-  end
-end
+--- the fast path for several resources ---
 
 -- A session with several resources is mostly the sole holder of each.
 local all = is_plain and n > 1 and states_of_all(session)
@@ -79,13 +82,17 @@ end
 -- grants a write claim on the whole resource, or on just the part that is freed: nobody else can be
 -- granted then. Neither session has claims on other resources. The path has written nothing if it
 -- does not apply.
-local slots, epoch, counters, walks = since, ttl, expiry, fixed
-if holder == SEVERAL and not walks and counters.w and not counters.nested and counters.sessions == counters.waiters + 1
+local clock, token, seq, past, slots, epoch, counters, walks, rest, _
+if kind == SEVERAL then
+  clock, _, token, seq, past, rest = struct.unpack(STATE, raw, FIELDS)
+  slots, epoch, counters, walks = unpacked(sub(raw, rest))
+end
+if counters and not walks and counters.w and not counters.nested and counters.sessions == counters.waiters + 1
   and outcome ~= '' and limit > 0 then
   read_clock(clock)
   local r = {
     s = KEYS[1], d = KEYS[2], e = KEYS[3], q = KEYS[4], l = KEYS[5], u = KEYS[6],
-    token = token < now and now or token + 1, seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch,
+    token = next_token(token), seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch,
     count = counters,
   }
   -- The epoch comes before all expiries and all places.
@@ -104,7 +111,7 @@ if holder == SEVERAL and not walks and counters.w and not counters.nested and co
     and (taken[TEXT] == '' or taken[LO] == freed[LO] and taken[HI] == freed[HI])
     and (its[LISTENING] ~= 1 or publish == '' or is_heard(its[CHANNEL])) then
     local ended = r.parsed_past[ENDED]
-    local entry = entry_of(outcome, 1, own[ASKED], own[SINCE], freed[TOKEN], pack(own[CLAIMS]), own_fixed)
+    local entry = entry_of(outcome, 1, own[ASKED], own[SINCE], freed[TOKEN], pack(own[CLAIMS]) .. own_fixed)
     local old_los, old_his = cuts(session, own[CLAIMS], true)
     local waiting_los, waiting_his = cuts(id, its[CLAIMS], false)
     local los, his = cuts(id, its[CLAIMS], true, epoch)
@@ -144,7 +151,8 @@ if damaged then
 end
 local sole = resources[1]
 if is_plain and n == 1 and holds_alone(session) and not sole.names and not sole.kept and keeps_entries(past_of(sole)) then
-  return release_alone(sole.s, sole.h, sole.token, sole.seq, past_of(sole), sole.since, sole.fixed, sole.claims)
+  release_alone(sole.s, sole.h, sole.token, sole.seq, past_of(sole), sole.since, sole.request)
+  return { 'released', sole.token }
 end
 local at, lost = places(session)
 local known = #at > 0

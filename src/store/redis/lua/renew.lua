@@ -2,54 +2,33 @@
 --
 -- A waiter keeps its place, a holder keeps its grant, and a new holder claims its grant.
 
-local session, listening = argument(1), tonumber(argument(2))
-
--- Renews the lease of a sole holder. The session knows its slot and how the last hold ended.
--- Nothing renews a kept hold.
-local function renew_alone(s, token, seq, past, since, ttl, expiry, fixed, claims, kept)
-  if kept then
-    return { 'granted', expiry - now, token }
-  end
-  set(s, held_alone(token, seq, past, session, since, ttl, ttl > 0 and now + ttl or 0, fixed, claims))
-  return { 'granted', ttl, token }
-end
-
--- Renews the leases of the sole holder of several resources.
-local renew_all_alone = n > 1 and function(at)
-  local reply = { 'granted', at[1].ttl }
-  for i = 1, #at do
-    local r = at[i]
-    reply[3 + unpacked(r.claims)[1][INDEX]] = r.token
-    if r.kept then
-      reply[2] = r.expiry - now
-    else
-      set(r.s, held_alone(
-        r.token, r.seq, r.past, session, r.since, r.ttl, r.ttl > 0 and now + r.ttl or 0, r.fixed, r.claims, nil, r.names, r.last))
-    end
-  end
-  return reply
-end
+local session, listening = ARGV[3], tonumber(ARGV[4])
 
 --- the fast path ---
 
 -- Most renewals come from the sole holder of a resource.
 if n == 1 then
   local raw = call('GET', KEYS[1])
-  if raw then
-    check_format(raw)
-    local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept = unpacked(raw)
-    if holder == session then
+  local kind = raw and string.sub(raw, 1, FIELDS - 1)
+  if kind == SOLE then
+    local clock, expiry, token, _, _, _, ttl, holder, more = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+    if holder == session and more == '' then
       read_clock(clock)
       if expiry == 0 or now < expiry then
-        return renew_alone(KEYS[1], token, seq, past, since, ttl, expiry, fixed, claims, kept)
+        local s = KEYS[1]
+        renew_alone(s, ttl)
+        return { 'granted', ttl, token }
       end
     end
+  elseif kind == SEVERAL then
     -- Other renewals come from a holder of one resource when no lease is over. The calls of other
     -- sessions notice a key that was replaced.
-    local record = holder == SEVERAL and call('HMGET', KEYS[2], session)[1]
+    local record = call('HMGET', KEYS[2], session)[1]
     local held = record and select(2, cmsgpack.unpack_one(record))
     if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 then
-      local e, q, epoch, counters, walks = KEYS[3], KEYS[4], ttl, expiry, fixed
+      local clock, _, _, _, _, rest = struct.unpack(STATE, raw, FIELDS)
+      local _, epoch, counters, walks = unpacked(string.sub(raw, rest))
+      local e, q = KEYS[3], KEYS[4]
       read_clock(clock)
       -- The epoch comes before all expiries.
       local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
@@ -62,17 +41,48 @@ if n == 1 then
           local claim = held[CLAIMS][i]
           reply[i + 2], slots[#slots + 1] = claim[TOKEN], claim[SLOT]
         end
-        reply[#reply + 1], reply[#reply + 2] = slots, held[LAST]
+        reply[#reply + 1] = #slots > 0 and slots or nil
+        reply[#reply + 1] = held[LAST]
         return reply
       end
     end
   end
-else
-  -- A session with several resources is mostly the sole holder of each.
-  local at = states_of_all(session)
-  if at then
-    return renew_all_alone(at)
+end
+
+--- both paths ---
+
+-- Renews the lease of a sole holder.
+local function renew_alone(s, ttl)
+  local fields = struct.pack(CLOCK_AND_EXPIRY, now, ttl > 0 and now + ttl or 0)
+  if type(redis.pcall('SETRANGE', s, BEFORE_CLOCK, fields)) == 'table' then
+    -- A server at maxmemory accepts the write after one that takes no memory.
+    call('PERSIST', s)
+    call('SETRANGE', s, BEFORE_CLOCK, fields)
   end
+end
+
+-- Renews the leases of the sole holder of some resources, and returns the reply. The session knows
+-- its slots and how the last hold ended. Nothing renews a kept hold.
+local function renew_all_alone(at)
+  local reply = { 'granted', at[1].ttl }
+  for i = 1, #at do
+    local r = at[i]
+    reply[3 + r.index] = r.token
+    if r.kept then
+      reply[2] = r.expiry - now
+    else
+      renew_alone(r.s, r.ttl)
+    end
+  end
+  return reply
+end
+
+--- the fast path for several resources ---
+
+-- A session with several resources is mostly the sole holder of each.
+local at = n > 1 and states_of_all(session)
+if at then
+  return renew_all_alone(at)
 end
 
 --- the general path ---
@@ -84,8 +94,7 @@ if damaged then
 end
 local sole = resources[1]
 if n == 1 and holds_alone(session) and not sole.names then
-  return renew_alone(
-    sole.s, sole.token, sole.seq, sole.past, sole.since, sole.ttl, sole.expiry, sole.fixed, sole.claims, sole.kept)
+  return renew_all_alone(resources)
 end
 local at, lost = places(session)
 local need = needed({ session }, lost)

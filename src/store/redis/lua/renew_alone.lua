@@ -18,13 +18,14 @@ if ARGV[4] == 'e' then
   return { 'renewed', ttl }
 end
 local raw = redis.call('GET', KEYS[1])
-local fields = raw and string.sub(raw, 1, 3) == '\162R2' and { cmsgpack.unpack(raw) } or {}
--- Nothing renews a kept hold, which has a twelfth value.
-if fields[6] ~= session and fields[6] ~= session .. '+' or fields[9] <= now or fields[12] then
+if not raw or string.sub(raw, 1, FIELDS - 1) ~= SOLE then
   return { 'unknown' }
 end
-fields[9] = now + ttl
+local clock, expiry, _, _, _, _, _, holder, more = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+-- Nothing renews a kept hold.
+if holder ~= session or expiry <= now or more ~= '' and cmsgpack.unpack(more) then
+  return { 'unknown' }
+end
 redis.call('PERSIST', KEYS[1])
--- With claims on other resources there are fourteen values, of which the twelfth is nil.
-redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields, 1, fields[14] and 14 or 11)))
+redis.call('SETRANGE', KEYS[1], BEFORE_CLOCK, struct.pack(CLOCK_AND_EXPIRY, clock, now + ttl))
 return { 'renewed', ttl }

@@ -2,7 +2,7 @@
 --
 -- Gives up the part of a hold on the first resource that lies outside a span.
 
-local session, lo, hi, text = argument(1), argument(2), argument(3), argument(4)
+local session, lo, hi, text = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local over = begin_change(session)
 if over then
   return over

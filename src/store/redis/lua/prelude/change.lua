@@ -40,7 +40,7 @@ local function grant(id, at, kin, waited)
       local how, token, slot = standing(r, claim, kin)
       if how ~= 'included' then
         if not fresh then
-          fresh = r.token < now and now or r.token + 1
+          fresh = next_token(r.token)
           r.token = fresh
         end
         token = fresh

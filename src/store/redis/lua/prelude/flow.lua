@@ -103,6 +103,7 @@ local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
   call('SET', r.s, r.raw or '', 'XX', 'KEEPTTL')
+  call('SETRANGE', r.s, 0, '')
   call('ZREM', r.u, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
@@ -113,7 +114,7 @@ local function check(channel)
   call('ZSCORE', r.e, '')
   -- The calls before and after leave the key without a TTL.
   call('PERSIST', r.q)
-  call('PEXPIRE', r.q, IDLE)
+  call('PEXPIRE', r.q, IDLE_MS)
   call('PERSIST', r.q)
   if publish ~= '' then
     call(publish, channel or sub(r.d, 1, -2) .. 'w:', '')
@@ -274,20 +275,24 @@ local function drop_lost(id)
   end
 end
 
--- Adds what has ended to the history of a resource. Of a crowd, only those entries are added that
+-- Adds what has ended to the history of a resource, or replaces an entry with an index. Of a crowd, only those entries are added that
 -- the history keeps. A resource that is not quiet keeps an h.
 local function remember_entries(r)
   if r.forgets then
     redis.pcall('LTRIM', r.h, 1, 0)
     if r.epoch then
       redis.pcall('LPUSH', r.h, '')
-      redis.pcall('PEXPIRE', r.h, KEEP)
+      redis.pcall('PEXPIRE', r.h, KEEP_MS)
     end
   end
   local entries = r.entries or {}
   for j = math.max(1, #entries - (r.keeps or 1) + 1), #entries do
-    -- The entry may be new, without an index.
-    remember(unpack(entries[j], 1, 5))
+    local h, limit, ended, entry, index = unpack(entries[j], 1, 5)
+    if index then
+      redis.pcall('LSET', h, index, entry)
+    else
+      remember(h, limit, ended, entry)
+    end
   end
 end
 
@@ -310,14 +315,15 @@ local function finish(reply)
 end
 
 -- Returns the reply that a request is granted: with the rest of the lease, the token of each claim,
--- the numbers of the slots, and how the last hold of the first resource had ended.
+-- the numbers of the slots, if it has any, and how the last hold of the first resource had ended.
 local function granted(left, claims, last)
   local reply, slots = { 'granted', left }, {}
   for i = 1, #claims do
     reply[i + 2] = claims[i][TOKEN]
     slots[#slots + 1] = claims[i][SLOT]
   end
-  reply[#reply + 1], reply[#reply + 2] = slots, last
+  reply[#reply + 1] = #slots > 0 and slots or nil
+  reply[#reply + 1] = last
   return reply
 end
 

@@ -16,29 +16,47 @@ local has_looked, has_granted = false, false
 local function open(r, epoch)
   if call('EXISTS', r.h) == 0 then
     call('LPUSH', r.h, '')
-    call('PEXPIRE', r.h, KEEP)
+    call('PEXPIRE', r.h, KEEP_MS)
   end
   r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
   call('HSET', r.d, '#epoch', r.epoch, '#with', '')
   call('ZADD', r.e, '-inf', r.epoch)
 end
 
+-- Refuses the state of another format, and a value that is not rlock's, before anything is read
+-- from it. Returns the format and the kind of the state.
+local function kind_of(raw)
+  local kind = sub(raw, 1, FIELDS - 1)
+  if kind ~= NOBODY and kind ~= SOLE and kind ~= SEVERAL then
+    local other = string.match(raw, '^\162R([^2])')
+    error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
+  end
+  return kind
+end
+
 -- Reads s, with the record of a sole holder.
 local function read_state(r, raw)
-  local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names, last = unpacked(raw)
-  r.clock, r.token, r.seq, r.past = clock, token, seq, past
-  if holder == SEVERAL then
-    r.slots, r.epoch, r.count, r.walks = since, ttl, expiry, fixed
-  elseif holder ~= NOBODY then
-    holder = sub(holder, 1, 32)
-    r.holder, r.since, r.ttl, r.expiry, r.fixed, r.claims, r.kept = holder, since, ttl, expiry, fixed, claims, kept
-    r.names, r.last = names, last
-    local claim = unpacked(claims)[1]
-    claim[INDEX], claim[TOKEN], claim[NESTED] = names and claim[INDEX] or 0, token, 0
+  local kind, rest, more = kind_of(raw), nil, nil
+  if kind == SOLE then
+    r.clock, r.expiry, r.token, r.seq, r.past, r.since, r.ttl, r.holder, more, rest = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+    r.request = sub(raw, rest)
+    if more ~= '' then
+      r.kept, r.names, r.last = unpacked(more)
+    end
+    local claims, fixed = split_record(r.request)
+    local claim = claims[1]
+    r.fixed, r.index = fixed, r.names and claim[INDEX] or 0
+    claim[INDEX], claim[TOKEN], claim[NESTED] = r.index, r.token, 0
     claim[SLOT] = claim[MODE] == 's' and 0 or nil
-    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = expiry > 0 and 1 or nil }
-    r.records[holder] = with_fixed(
-      { kept and KEPT or HOLDS, since, 0, 0, since, names or false, ttl, last or kept or last_outcome(past), { claim } }, fixed)
+    r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = r.expiry > 0 and 1 or nil }
+    r.records[r.holder] = with_fixed({
+      r.kept and KEPT or HOLDS, r.since, 0, 0, r.since, r.names or false, r.ttl, r.last or r.kept or last_outcome(r.past), { claim },
+    }, fixed)
+  else
+    r.clock, r.expiry, r.token, r.seq, r.past, rest = struct.unpack(STATE, raw, FIELDS)
+    if kind == SEVERAL then
+      r.slots, r.epoch, r.count, r.walks = unpacked(sub(raw, rest))
+    end
   end
 end
 
@@ -75,12 +93,11 @@ local function begin(session)
     local k = 7 * i
     local r = {
       s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
-      name = ARGV[3 + i], seq = 0, token = 0, slots = 0, past = '', count = {}, with = {}, records = {},
+      name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, past = string.rep('\0', PAST_LENGTH), count = {}, with = {}, records = {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
     local raw = call('GET', r.s)
     if raw then
-      check_format(raw)
       r.raw = raw
       read_state(r, raw)
     end

@@ -22,7 +22,7 @@ local function keep_jobs(r, jobs)
   local known, oldest, its_last = 0, nil, nil
   for name, job in pairs(jobs) do
     local last = math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0)
-    if last + KEEP * 1000 <= now then
+    if last + KEEP <= now then
       jobs[name] = nil
     else
       known = known + 1
@@ -65,7 +65,7 @@ local function is_done(r, known)
       began = math.max(began, job[SUCCESS])
     end
   end
-  local done = began > 0 and now < began + math.min(known[ONCE_PER], KEEP * 1000)
+  local done = began > 0 and now < began + math.min(known[ONCE_PER], KEEP)
   if done then
     end_streak(r, known)
   end
@@ -109,16 +109,16 @@ local function note_busy(r, known, claims)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
   if known[SKIPS] == 1 then
-    if job[COUNT] == 0 or job[LAST_SKIP] + KEEP * 1000 <= now then
+    if job[COUNT] == 0 or job[LAST_SKIP] + KEEP <= now then
       job[COUNT], job[FIRST_SKIP], job[ENTRY] = 0, now, -1
     end
     job[COUNT], job[LAST_SKIP], job[COMMAND], jobs[known[JOB]] = job[COUNT] + 1, now, known[PROCESS], job
     local limit = known[HISTORY]
-    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims, known[FIXED])
+    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. known[FIXED])
     -- The entries before this one may have been trimmed, or those after it refused.
     local index, pending = job[ENTRY] >= past[FIRST] and past[ENTERED] - 1 - job[ENTRY], r.entries or {}
     local old = index and redis.pcall('LINDEX', r.h, index - #pending)
-    local is_there = type(old) == 'string' and sub(old, 1, 8) == '\167skipped'
+    local is_there = type(old) == 'string' and sub(old, 1, 8) == '\7skipped'
     for i = 1, index and #pending or 0 do
       is_there = is_there and index - #pending + i < pending[i][2]
     end
@@ -145,7 +145,7 @@ local function note_run(r, known, outcome, success, limit)
   if limit == 0 then
     forget(r)
   else
-    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]), known[FIXED]))
+    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. known[FIXED]))
   end
   note_outcome(changed_past(r), outcome, success)
   if success and known[ONCE_PER] > 0 then

@@ -1,13 +1,29 @@
 -- What a resource remembers of the holds that have ended.
 
-local function read_past(past)
-  return past == '' and { '', 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0 } or { unpacked(past) }
+-- Returns how the last hold ended, and the packed jobs, from the past of a resource.
+local function last_outcome(past)
+  return struct.unpack(OUTCOME_AND_JOBS, past)
 end
 
--- Writes the state of a resource that no session uses, and returns what `set` returns.
+local function read_past(past)
+  return { struct.unpack(PAST, past) }
+end
+
+local function packed_past(past)
+  return struct.pack(PAST, #past[OUTCOME], past[OUTCOME], #past[JOBS], past[JOBS], unpack(past, ENDED, EXPIRED))
+end
+
+-- Writes the state of a resource that no session uses, even if the server is at maxmemory: after a
+-- write that takes no memory, it accepts all other writes of the script.
 local function leave_alone(s, token, seq, past)
-  local is_worth_more = past[JOBS] ~= '' or past[ENTERED] > past[FIRST] or past[SUCCEEDED] > 0
-  return set(s, pack(FORMAT, now, token, seq, pack(unpack(past)), NOBODY), 'PX', is_worth_more and KEEP or IDLE)
+  local px = (past[JOBS] ~= '' or past[ENTERED] > past[FIRST] or past[SUCCEEDED] > 0) and KEEP_MS or IDLE_MS
+  local state = packed_past(past)
+  state = NOBODY .. struct.pack(STATE, now, 0, token, seq, #state, state)
+  is_full = redis.pcall('SET', s, state, 'PX', px).err
+  if is_full then
+    call('PERSIST', s)
+    call('SET', s, state, 'PX', px)
+  end
 end
 
 -- Counts a hold that ends.
@@ -23,21 +39,21 @@ local function note_outcome(past, outcome, success)
   past[SUCCEEDED] = success and now or past[SUCCEEDED]
 end
 
--- Returns an entry of the history. `times` is the number of skips that an entry stands for.
-local function entry_of(outcome, times, asked, since, token, claims, fixed)
-  return pack(outcome, times, asked, since, now, token) .. claims .. fixed
+-- Returns an entry of the history. `times` is the number of skips that an entry stands for, and
+-- `request` has the packed claims, and then the part of the record that never changes.
+local function entry_of(outcome, times, asked, since, token, request)
+  return struct.pack(ENTRY_HEAD, #outcome, outcome, times, asked, since, now, token) .. request
 end
 
--- Adds an entry to the history of a resource, or replaces the one at an index, after everything
--- that frees the lock. A history that can't be written is no reason to fail. The TTL is not set
--- with every entry.
-local function remember(h, limit, ended, entry, index)
-  if index then
-    redis.pcall('LSET', h, index, entry)
-  elseif not redis.pcall('LTRIM', h, limit > 1 and 0 or 1, limit > 1 and limit - 2 or 0).err then
+-- Adds an entry to the history of a resource, after everything that frees the lock. A history that
+-- can't be written is no reason to fail. The TTL is not set with every entry.
+local function remember(h, limit, ended, entry)
+  -- Servers take longer for a number than for a text.
+  local first, last = limit > 1 and '0' or '1', limit > 1 and string.format('%d', limit - 2) or '0'
+  if not redis.pcall('LTRIM', h, first, last).err then
     local size = redis.pcall('LPUSH', h, entry)
-    if size == 1 or now - ended > IDLE * 1000 then
-      redis.pcall('PEXPIRE', h, KEEP)
+    if size == 1 or now - ended > IDLE then
+      redis.pcall('PEXPIRE', h, KEEP_MS)
     end
   end
 end

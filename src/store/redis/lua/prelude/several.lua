@@ -7,18 +7,23 @@ local states_of_all = n > 1 and function(session)
   for i = 1, n do
     local s = KEYS[7 * i - 6]
     local raw = call('GET', s)
-    if not raw then
+    if not raw or string.sub(raw, 1, FIELDS - 1) ~= SOLE then
       return nil
     end
-    check_format(raw)
-    local _, clock, token, seq, past, holder, since, ttl, expiry, fixed, claims, kept, names, last = unpacked(raw)
-    if holder ~= session .. SEVERAL or i == 1 and #names ~= n then
+    local clock, expiry, token, seq, past, since, ttl, holder, more, rest = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+    local kept, names
+    if more ~= '' then
+      kept, names = unpacked(more)
+    end
+    if holder ~= session or not names or i == 1 and #names ~= n then
       return nil
     end
     read_clock(clock)
+    local request = string.sub(raw, rest)
+    local _, claims = cmsgpack.unpack_one(request)
     at[i] = {
-      s = s, h = KEYS[7 * i], token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry, fixed = fixed,
-      claims = claims, kept = kept, names = names, last = last,
+      s = s, h = KEYS[7 * i], token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry,
+      kept = kept, index = claims[1][INDEX], request = request,
     }
   end
   for i = 1, n do
